@@ -119,7 +119,7 @@ class JournaledExchange(RequestExchange[str]):
     def call(self) -> Call:
         return Call(self.caller, extensions=self.extensions)
 
-    async def card(self) -> str:
+    async def describe(self) -> str:
         return "card"
 
     async def respond(self, response: bytes) -> str:

@@ -25,7 +25,9 @@ class A2AOperation:
     request: type[Message]
     response: type[Message]
     operation: Callable[[Operations], OperationMethod] | None = None
-    """Selects the method; None for cards, which need no task."""
+    """Selects the method; None for descriptions, such as cards, which need no task."""
+    names_agent: bool = True
+    """The request names an agent, which its caller has to be allowed to call."""
     streaming: bool = False
     blocking: bool = False
     """The response may wait for a turn to end, so the caller's deadline bounds the wait."""

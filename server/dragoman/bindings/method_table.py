@@ -216,6 +216,14 @@ class JsonRpcRow:
     """Errors before the first event are sent inside a stream: clients of these methods look nowhere else."""
 
 
+@dataclass(frozen=True, slots=True)
+class McpRow:
+    """One kind of MCP request: which operation of A2A it becomes, with 1.0 as its dialect."""
+
+    op: a2a.A2AOperation
+    dialect: Dialect = Dialect.V1
+
+
 def _null_result(_: object) -> None:
     return None
 

@@ -28,7 +28,7 @@ from multidict import MultiMapping
 from dragoman.bindings import a2a_headers, authentication
 from dragoman.bindings.authentication import CallerConnection
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.method_table import JsonRpcRow, RpcRow
+from dragoman.bindings.method_table import JsonRpcRow, McpRow, RpcRow
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
@@ -58,7 +58,7 @@ class RequestExchange(ABC, Generic[Answer]):
 
     is_public = False
     """Whether the request needs no credentials: it reads a public card."""
-    row: RpcRow | JsonRpcRow
+    row: RpcRow | JsonRpcRow | McpRow
     """The row of the method table; known after `decode`."""
     caller: Caller
     """Known after authorization."""
@@ -110,8 +110,8 @@ class RequestExchange(ABC, Generic[Answer]):
         """Returns the call of `caller`, with what transport and dialect imply."""
 
     @abstractmethod
-    async def card(self) -> Answer:
-        """Returns the response to a request for a card."""
+    async def describe(self) -> Answer:
+        """Returns the response to a request that needs no operation: a card, or what the server offers."""
 
     @abstractmethod
     async def respond(self, response: bytes) -> Answer:
@@ -160,14 +160,15 @@ class Pipeline(Generic[Options]):
             # 6 decode
             request = await exchange.decode()
             # 7 authorize
-            caller = exchange.caller = authentication.authorize(
-                operations.access, exchange.tenant or request.tenant, identity, public=exchange.is_public
-            )
-            log_entry.set_caller(caller, request)
-            # 8 call, 9 encode
             op = exchange.row.op
+            if op.names_agent:
+                caller = exchange.caller = authentication.authorize(
+                    operations.access, exchange.tenant or request.tenant, identity, public=exchange.is_public
+                )
+                log_entry.set_caller(caller, request)
+            # 8 call, 9 encode
             if op.operation is None:
-                answer = await exchange.card()
+                answer = await exchange.describe()
             else:
                 exchange.extensions = a2a_headers.requested_extensions(headers)
                 response = op.operation(operations)(exchange.call(), request)

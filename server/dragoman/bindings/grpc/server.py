@@ -206,7 +206,7 @@ class GrpcExchange(RequestExchange[bytes]):
             idempotency_key=headers.get("idempotency-key", ""),
         )
 
-    async def card(self) -> bytes:
+    async def describe(self) -> bytes:
         cards = self._pipeline.cards
         card = cards.extended_message(self.caller) if self.row.op.extended_card else cards.v03_card(self.caller)
         return card.SerializeToString()

@@ -107,7 +107,7 @@ class JsonRpcExchange(HttpExchange):
             extensions=self.extensions,
         )
 
-    async def card(self) -> Response | web.StreamResponse:
+    async def describe(self) -> Response | web.StreamResponse:
         return self._response(self.extended_card())
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:

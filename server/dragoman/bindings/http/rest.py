@@ -187,7 +187,7 @@ class RestExchange(HttpExchange):
             idempotency_key=idempotency_key(self.headers),
         )
 
-    async def card(self) -> Response | web.StreamResponse:
+    async def describe(self) -> Response | web.StreamResponse:
         agent_cards, caller, request = self.pipeline.cards, self.caller, self.request
         if isinstance(request, PlainRequest):
             raise HandOver

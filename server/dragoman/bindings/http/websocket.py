@@ -70,7 +70,7 @@ class WebSocketExchange(JsonRpcExchange):
             raise
         self.parse()
 
-    async def card(self) -> web.StreamResponse:
+    async def describe(self) -> web.StreamResponse:
         return await self._send_result(self.extended_card())
 
     async def respond(self, response: bytes) -> web.StreamResponse:
