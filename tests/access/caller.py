@@ -14,6 +14,7 @@ import aiohttp
 import grpc
 from tests.access.endpoints import Endpoint, row_of
 from tests.access.table import ABSENT, FORBIDDEN, REJECTED, SERVED
+from tests.bindings.mcp.mcp_client import TASKS, McpCaller
 from tests.dialects.dialect_clients import AGENT as RESOURCE
 from tests.isolation.calls import AGENT_ID, VERSIONS, params_of, path_of
 from tests.isolation.names import Names
@@ -64,6 +65,8 @@ class EndpointCaller:
                     return await self._over_http(endpoint, headers)
                 case "JSON-RPC":
                     return await self._over_json_rpc(row_of(endpoint), headers)
+                case "MCP":
+                    return await self._over_mcp(endpoint.name, headers)
                 case _:
                     return await self._over_grpc(endpoint, headers)
 
@@ -113,6 +116,8 @@ class EndpointCaller:
             async with self.http.request(method, address, json=body, headers=headers) as response:
                 if path == "/console/token" and response.status == 400:
                     return SERVED  # there is no code to exchange
+                if path.endswith("/mcp") and response.status in (204, 400, 405):
+                    return SERVED  # a session that needs no end, a message without a method, and no stream to continue
                 return _BY_STATUS.get(response.status, SERVED if response.status == 200 else f"? {response.status}")
         row, rule = endpoint.route
         tenant = RESOURCE if "projects" in path else ""
@@ -158,6 +163,29 @@ class EndpointCaller:
         if error is None:
             return SERVED
         return ABSENT if error["code"] == -32001 else f"? {error}"
+
+    async def _over_mcp(self, method: str, headers: Mapping[str, str]) -> str:
+        params: dict[str, Any] = {}
+        if method == "tools/call":
+            params = {"name": "get_task", "arguments": {"task": await self._handle(headers, None)}}
+        elif method.startswith("tasks/"):
+            op = a2a_operations.CANCEL_TASK if method == "tasks/cancel" else None
+            params = {"taskId": await self._handle(headers, op), "inputResponses": {}}
+        caller = McpCaller(self.http, "/mcp", headers=headers, capabilities=TASKS)
+        if method == "subscriptions/listen":
+            body, sent = caller.envelope(method, {"notifications": {}}, {})
+            async with self.http.post("/mcp", json=body, headers=sent) as response:
+                return _BY_STATUS.get(response.status, SERVED)
+        answer = await caller.request(method, params)
+        if answer.status in _BY_STATUS:
+            return _BY_STATUS[answer.status]
+        if not answer.messages or "result" in answer.last:
+            is_absent = bool(answer.messages) and answer.result.get("isError") is True
+            return ABSENT if is_absent else SERVED
+        return ABSENT if answer.error["data"]["reason"] == "TASK_NOT_FOUND" else f"? {answer.error}"
+
+    async def _handle(self, headers: Mapping[str, str], op: A2AOperation | None) -> str:
+        return f"{self.app.root}/{(await self.names('', headers, op)).task}"
 
     async def _over_grpc(self, endpoint: Endpoint, headers: Mapping[str, str]) -> str:
         row, name = endpoint.route, endpoint.name.rpartition("/")[2]

@@ -1,6 +1,6 @@
 """Every endpoint of a server, recorded while it registers its HTTP paths and gRPC handlers.
 
-Two kinds are added by hand: the page at `/`, which has no route, and JSON-RPC, whose endpoints are its methods.
+Three kinds are added by hand: the page at `/`, which has no route, and JSON-RPC and MCP, whose endpoints are methods.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from grpc.aio._server import Server as _Server  # what grpc.aio.server() returns
 from dragoman.bindings import method_table
 from dragoman.bindings.a2a_operations import A2AOperation
 from dragoman.bindings.http.rest import RestRoute
+from dragoman.bindings.mcp.decoder import KNOWN_METHODS
 from dragoman.bindings.method_table import JsonRpcRow, RpcRow
 from dragoman.wire.http import httprule
 from dragoman.wire.http.routes import Routes
@@ -32,7 +33,7 @@ class Endpoint:
     """One endpoint. `op` is its A2A operation; None if it is not part of the protocol."""
 
     kind: str
-    """HTTP, JSON-RPC or gRPC."""
+    """HTTP, JSON-RPC, MCP or gRPC."""
     name: str
     route: Any = None
     """The row of the method table; for HTTP a tuple of row and rule."""
@@ -48,7 +49,7 @@ class RecordedEndpoints:
 
     def endpoints(self) -> list[Endpoint]:
         """All endpoints in the order of their registration."""
-        return [*self._http(), *_json_rpc(), *self._grpc()]
+        return [*self._http(), *_json_rpc(), *_mcp(), *self._grpc()]
 
     def _http(self) -> Iterator[Endpoint]:
         yield Endpoint("HTTP", "GET /")
@@ -74,6 +75,11 @@ class RecordedEndpoints:
 def _json_rpc() -> Iterator[Endpoint]:
     for row in method_table.JSONRPC_ROWS:
         yield Endpoint("JSON-RPC", f"{row.name} ({row.dialect.value})", row, row.op)
+
+
+def _mcp() -> Iterator[Endpoint]:
+    for method in KNOWN_METHODS:
+        yield Endpoint("MCP", method)
 
 
 @contextmanager

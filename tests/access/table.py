@@ -16,6 +16,7 @@ from dragoman.bindings import a2a_operations
 from dragoman.bindings.admin.handlers import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 from dragoman.bindings.http.server import RESOURCE_BASES
+from dragoman.bindings.mcp.endpoint import McpEndpoint
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 
@@ -116,6 +117,11 @@ _LINES: Final[dict[str, Results]] = {
     "GET /ws": OWN,
     "GET /{tenant}/ws": OWN,
     "GET /tenants/{tenant}/ws": OWN,
+    **{
+        f"{method} {base}/mcp": OWN if method == "POST" else OPEN
+        for method in McpEndpoint.METHODS
+        for base in ("", "/{tenant}", *RESOURCE_BASES)
+    },
     "GET /blobs/{hash}": SIGNED,
     "/grpc.health.v1.Health/Check": OPEN,
     "/grpc.health.v1.Health/Watch": OPEN,
@@ -125,10 +131,16 @@ _LINES: Final[dict[str, Results]] = {
 }
 
 
+_MCP_TASK_METHODS: Final = ("tools/call", "tasks/get", "tasks/update", "tasks/cancel")
+"""Methods of MCP that the test calls with a task: `tools/call` with the tool `get_task`."""
+
+
 def expected(endpoint: Endpoint, *, private: bool = False) -> Results:
     """Returns the expected results. Raises KeyError for an unlisted endpoint. `private`: with --private-pages."""
     if endpoint.op is not None:
         return next(results for op, results in _OPS if op is endpoint.op)
+    if endpoint.kind == "MCP":
+        return NAMES_A_TASK if endpoint.name in _MCP_TASK_METHODS else OWN
     if private and endpoint.name in PAGES:
         return OWN
     if endpoint.name in OWN_OPERATIONS:
@@ -194,6 +206,7 @@ stay public. An agent that a caller may not call looks nonexistent over every tr
 _AFTER: Final = {
     "HTTP": "\nBlobs need a signed link, which expires; the test requests them without one.\n",
     "JSON-RPC": "\nBy POST to `/`, `/AGENT`, `/tenants/AGENT` and resource names, and in WebSocket frames.\n",
+    "MCP": "\nBy POST to `/mcp`; the test calls the tool `get_task`. Not found is error -32602, or its result.\n",
     "gRPC": "\n`Connect` is for workers: principals with the grant `worker`, or `worker:ID`.\n",
 }
 
@@ -202,7 +215,7 @@ def page(endpoints: Iterable[Endpoint]) -> str:
     """Returns the text of docs/reference/access.md."""
     endpoints = list(endpoints)
     texts = [_HEAD]
-    for kind in ("HTTP", "JSON-RPC", "gRPC"):
+    for kind in ("HTTP", "JSON-RPC", "MCP", "gRPC"):
         columns = "anonymous | stranger | owner | viewer | operator"
         texts.append(f"\n## {kind}\n\n| endpoint | {columns} |\n|---|---|---|---|---|---|\n")
         rows = [

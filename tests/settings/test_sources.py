@@ -45,6 +45,7 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "blocking_default": "return",
         "card_versions": "1.0",
         "push": "false",
+        "mcp_endpoint": "false",
         "agent_limits": "a.live-tasks=5",
     }
     values |= {

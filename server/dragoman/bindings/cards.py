@@ -6,6 +6,7 @@ else from the servers' bound addresses.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections import OrderedDict
@@ -113,6 +114,8 @@ class Cards:
         self._public_url = addresses.url
         self._public_grpc = addresses.grpc
         self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()
+        self.changed = asyncio.Event()
+        """Set when an agent is added, changed or removed; a new one then takes its place."""
 
     def put_agent(self, spec: AgentSpec) -> None:
         """Adds or updates the card of an agent, which becomes the root agent if there is none."""
@@ -122,11 +125,17 @@ class Cards:
         self.agents[spec.id] = _with_security(card_spec, self.security, self._access_policy)
         for key in [key for key in self._cache if key[1] == spec.id]:
             del self._cache[key]
+        self._note_change()
 
     def remove_agent(self, agent: str) -> None:
         """Removes the card of an agent."""
         self.agents.pop(agent, None)
         self._declared_specs.pop(agent, None)
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     def apply_overrides(self, overrides: Mapping[str, CardOverride]) -> None:
         """Applies overrides of card fields, by agent id."""

@@ -26,8 +26,8 @@ RESOURCE_NAME: Final = re.compile(
 )
 RESERVED_AGENT_IDS: Final = frozenset(
     (
-        *("a2a", "agents", "blobs", "card", "console", "docs", "health", "healthz", "message", "metrics", "openapi"),
-        *("operations", "projects", "ready", "readyz", "tasks", "tenants", "v1", "ws"),
+        *("a2a", "agents", "blobs", "card", "console", "docs", "health", "healthz", "mcp", "message", "metrics"),
+        *("openapi", "operations", "projects", "ready", "readyz", "tasks", "tenants", "v1", "ws"),
     )
 )
 """First path segments of our routes and the protocol's: an agent with such an id could not be reached."""

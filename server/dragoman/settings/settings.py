@@ -205,6 +205,10 @@ class Settings(BaseModel):
     """Seconds after which a blocking send returns the unfinished task."""
     blocking_default: BlockingDefaults = ByAgent("wait")
     """Whether sends before 1.0 that leave it open `wait` or `return` at once; per agent as `wait,desk=return`."""
+    mcp_endpoint: bool = True
+    """Serve agents as MCP tools at `/mcp`."""
+    mcp_wait: Seconds = 50.0
+    """Seconds after which an MCP call returns its unfinished task; most clients give up after 60."""
     drain: float = Field(default=300.0, ge=0, allow_inf_nan=False)
     """Seconds that running turns have to finish when the server stops."""
     keepalive: Seconds = 15.0

@@ -99,6 +99,8 @@ async def serve_api(
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
         console_sign_in=_open_sign_in(settings, infra.outbound),
+        mcp=settings.mcp_endpoint,
+        mcp_wait=settings.mcp_wait,
         metrics=api.metrics,
     )
     operator_tasks = OperatorTasks(infra.store, operations.access, operations.cancel, operations.send)

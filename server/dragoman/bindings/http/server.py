@@ -26,6 +26,8 @@ from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
+from dragoman.bindings.mcp.endpoint import McpEndpoint
+from dragoman.bindings.mcp.services import McpServices
 from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
@@ -121,7 +123,7 @@ class _HttpServer:
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
         self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
-        self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
+        self._routes: Routes[RestRoute | McpEndpoint | HttpEndpoint] = Routes()
         routes = list(rest.rest_routes(self._pipeline))
         for rule, route in routes:
             # No HEAD for streams: the headers of a stream are known only when it starts.
@@ -134,6 +136,11 @@ class _HttpServer:
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):
             self._routes.add(method, httprule.parse(path), endpoint)
+        if options.mcp:
+            mcp = McpEndpoint(McpServices(self._pipeline, agent_cards, options.mcp_wait))
+            for base in ("", "/{tenant}", *RESOURCE_BASES):
+                for method in McpEndpoint.METHODS:
+                    self._routes.add(method, httprule.parse(f"{base}/mcp"), mcp)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         self._cached_openapi = cache(
             partial(rest.openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)
@@ -196,6 +203,8 @@ class _HttpServer:
                     raise MethodNotAllowed(method, match.allow)
                 raise MethodNotFound(f"nothing is served at {path[:200]}")
             first = match.candidates[0]
+            if isinstance(first.target, McpEndpoint):
+                return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
             if not isinstance(first.target, RestRoute):
                 return await self._call_endpoint(request, first.target, first.variables)
             chosen = cast("Candidate[RestRoute]", first)
@@ -244,7 +253,7 @@ class _HttpServer:
         assert isinstance(response, Response)
         return response
 
-    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
+    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | McpEndpoint | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust

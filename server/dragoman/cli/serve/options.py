@@ -141,6 +141,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("upstream_bytes", "SIZE", "Maximum size of an upstream response or event. [64MiB]"),
         ServeOption("upstream_silence", "S", "Seconds without data after which an upstream call fails. [120]"),
         ServeOption("blocking_wait", "S", "Maximum seconds that a blocking send waits. [300]"),
+        ServeOption("mcp_wait", "S", "Seconds after which an MCP call returns its unfinished task. [50]"),
         ServeOption("drain", "S", "Seconds for running turns to finish when the server stops. [300]"),
         ServeOption("keepalive", "S", "Seconds between keep-alive messages on streams. [15]"),
         ServeOption(
@@ -167,6 +168,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "What sends of 0.1 to 0.3 do that leave blocking open; per agent: wait,desk=return. [wait]",
         ),
         ServeOption("card_versions", "all|1.0|0.3", "Versions of A2A that cards are for. [all]"),
+        ServeOption("mcp_endpoint", "--mcp-endpoint/--no-mcp-endpoint", "Serve agents as MCP tools. [on]", bool),
         ServeOption("cors", "ORIGIN,...", "Origins of web pages that may call; * for all. [none]"),
         ServeOption("error_table", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"),
         ServeOption("v03_files", "auto|bytes|base64", "Files of 0.3 over gRPC and REST: bytes, base64 text. [auto]"),
