@@ -56,6 +56,7 @@ PAGES: Final = (
     "GET /",
     "GET /.well-known/agent-card.json",
     "GET /.well-known/agent.json",
+    "GET /.well-known/ai-catalog.json",
     "GET /{agent}/.well-known/agent-card.json",
     "GET /{agent}/.well-known/agent.json",
     *(f"GET {base}/.well-known/{file}" for base in RESOURCE_BASES for file in ("agent-card.json", "agent.json")),

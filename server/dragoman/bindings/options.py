@@ -156,6 +156,8 @@ class HttpOptions(ServerOptions):
     """Accept JSON integers beyond 2^53, which then lose digits."""
     openapi_files: Callable[[], Mapping[str, bytes]] = dict
     """Returns the files to serve under `/openapi/`, by relative path: 1.2 MB, read when first asked for."""
+    mcp_versions: tuple[str, ...] = ()
+    """The versions of MCP that catalogs name; empty when no agent is served as tools."""
     blobs: Blobs | None = None
     """The store of `/blobs/`."""
     jwks: Callable[[], Awaitable[bytes]] | None = None

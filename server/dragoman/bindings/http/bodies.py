@@ -252,7 +252,12 @@ async def respond_stream(
 
 
 def card_response(
-    request: web.BaseRequest, served: ServedCard, *, vary: str = "A2A-Version", private: bool = False
+    request: web.BaseRequest,
+    served: ServedCard,
+    *,
+    vary: str = "A2A-Version",
+    private: bool = False,
+    media_type: str = "application/json",
 ) -> web.Response:
     """Returns 200 with the card, or 304 if the caller's copy is current (RFC 9110 §13.1.2).
 
@@ -261,11 +266,11 @@ def card_response(
     headers = {
         "ETag": served.etag,
         "Cache-Control": "private, no-cache" if private else f"public, max-age={CARD_MAX_AGE}",
-        "Vary": vary,
+        **({"Vary": vary} if vary else {}),
     }
     if _matches_etag(request.headers.getall("If-None-Match", ()), served.etag):
         return web.Response(status=304, headers=headers)
-    return web.Response(body=served.body, headers={**headers, "Content-Type": "application/json"})
+    return web.Response(body=served.body, headers={**headers, "Content-Type": media_type})
 
 
 def _matches_etag(conditions: list[str] | tuple[()], etag: str) -> bool:

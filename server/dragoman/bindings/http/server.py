@@ -14,7 +14,7 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, cards, pages
+from dragoman.bindings import a2a_headers, authentication, cards, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
@@ -150,6 +150,7 @@ class _HttpServer:
             self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
         for path, endpoint in (
             ("/.well-known/jwks.json", self._jwks),
+            (well_known.CATALOG_PATH, self._catalog),
             ("/agents", self._agents),
             ("/ws", websocket),
             ("/{tenant}/ws", websocket),
@@ -309,6 +310,9 @@ class _HttpServer:
         policy = self._options.access_policy
         visible = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, identity)]
         return pages.index_response(visible, self._cards, cards.caller_origin(request, self._cards))
+
+    async def _catalog(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return await well_known.catalog_response(request, self._cards, self._options)
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Serves the signing keys without authentication: webhook receivers have no credentials."""

@@ -1,0 +1,118 @@
+"""Documents at well-known paths by which clients find agents: the AI catalog.
+
+The AI catalog is a draft (Agent-Card/ai-catalog, October 2026, specVersion 1.0), and so are MCP server cards (SEP-2127,
+July 2026), which it contains. docs/reference/ai-catalog.md says what of them is served.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import web
+
+from dragoman.bindings import authentication, cards
+from dragoman.bindings.cards import Cards, Origin, ServedCard
+from dragoman.bindings.http import bodies
+from dragoman.bindings.options import HttpOptions
+from dragoman.core.access.identity import ANONYMOUS
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.errors import Unauthenticated
+from dragoman.core.names import DEFAULT_SCOPE
+from dragoman.wire.cards import agent_card
+
+CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
+CATALOG_TYPE: Final = "application/ai-catalog+json"
+CATALOG_VERSION: Final = "1.0"
+AGENT_CARD_TYPE: Final = "application/a2a-agent-card+json"
+SERVER_CARD_TYPE: Final = "application/mcp-server-card+json"
+SERVER_CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
+
+MAX_SERVER_CARD_TEXT: Final = 100
+"""Characters of the title and the description of an MCP server card."""
+MAX_SERVER_CARD_VERSION: Final = 255
+
+_DOMAIN: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)*")
+"""A domain name in lower case; not an IP address."""
+
+
+async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options: HttpOptions) -> web.Response:
+    """Serves the AI catalog with the agents whose cards the caller may read. Raises Unauthenticated.
+
+    Without credentials and with private pages, those are the public agents.
+    """
+    identity = ANONYMOUS
+    if options.private_pages:
+        identity = await authentication.authenticate(request.headers.items(), options, request, public=True)
+    specs = [
+        spec for spec in agent_cards.sorted_agents() if options.access_policy.may_see(DEFAULT_SCOPE, spec.id, identity)
+    ]
+    if options.private_pages and not specs and not identity.is_authenticated:
+        raise Unauthenticated(authentication.CREDENTIALS_REQUIRED)
+    catalog = catalog_of(specs, agent_cards, cards.caller_origin(request, agent_cards), options.mcp_versions)
+    body = orjson.dumps(catalog)
+    return bodies.card_response(
+        request,
+        ServedCard(body, agent_card.etag(body)),
+        vary="Authorization, X-API-Key" if options.private_pages else "",
+        private=options.private_pages,
+        media_type=CATALOG_TYPE,
+    )
+
+
+def catalog_of(
+    specs: Iterable[AgentSpec], agent_cards: Cards, origin: Origin | None, mcp_versions: Sequence[str]
+) -> dict[str, Any]:
+    """The AI catalog of these agents: of each its A2A card and, with any version of MCP, its MCP server card."""
+    base = agent_cards.base_url(origin)
+    host = (urlsplit(base).hostname or "").lower()
+    domain = host if _DOMAIN.fullmatch(host) else ""
+    entries: list[dict[str, Any]] = []
+    for spec in specs:
+        card_url = agent_cards.card_url(spec.id, origin)
+        # The name is in both cards, too, so the draft would omit it. Earlier drafts, and clients of those, require it.
+        entries.append(
+            {
+                "identifier": _identifier(domain, "a2a", spec.id, card_url),
+                "displayName": spec.name,
+                "type": AGENT_CARD_TYPE,
+                "url": card_url,
+            }
+        )
+        if mcp_versions:
+            url = f"{base}/{spec.id}/mcp"
+            entries.append(
+                {
+                    "identifier": _identifier(domain, "mcp", spec.id, url),
+                    "displayName": spec.name,
+                    "type": SERVER_CARD_TYPE,
+                    "data": mcp_server_card(spec, url, domain, mcp_versions),
+                }
+            )
+    return {"specVersion": CATALOG_VERSION, "host": {"displayName": host}, "entries": entries}
+
+
+def mcp_server_card(spec: AgentSpec, url: str, domain: str, versions: Sequence[str]) -> dict[str, Any]:
+    """The card of an agent's MCP endpoint (SEP-2127). `domain`: of the server; empty if it has none."""
+    namespace = ".".join(reversed(domain.split("."))) or "dragoman"
+    return {
+        "$schema": SERVER_CARD_SCHEMA,
+        "name": f"{namespace}/{spec.id}",
+        "title": _truncated(spec.name),
+        "description": _truncated(spec.description or spec.name),
+        "version": spec.version[:MAX_SERVER_CARD_VERSION],
+        **({"websiteUrl": spec.documentation_url} if spec.documentation_url else {}),
+        "remotes": [{"type": "streamable-http", "url": url, "supportedProtocolVersions": list(versions)}],
+    }
+
+
+def _identifier(domain: str, namespace: str, agent: str, url: str) -> str:
+    """A URN below the server's domain, which keeps it while addresses change; without a domain the URL."""
+    return f"urn:air:{domain}:{namespace}:{agent}" if domain else url
+
+
+def _truncated(text: str) -> str:
+    return text if len(text) <= MAX_SERVER_CARD_TEXT else f"{text[: MAX_SERVER_CARD_TEXT - 1]}…"

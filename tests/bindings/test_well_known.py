@@ -1,0 +1,197 @@
+"""The AI catalog: its content by the rules of the draft, who may read which entries, and its caching."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.bindings.fake_service import AGENTS, FakeService, make_cards, over_http
+from tests.callers import ByHeader, named
+
+from dragoman.bindings import well_known
+from dragoman.bindings.cards import Origin
+from dragoman.core.access.identity import AccessPolicy
+from dragoman.core.cards.agent_spec import AgentSpec
+
+CATALOG = "/.well-known/ai-catalog.json"
+VERSIONS = ("2026-07-28", "2025-11-25")
+PRIVATE: Any = {
+    "authenticator": ByHeader(),
+    "private_pages": True,
+    "access_policy": AccessPolicy(credentials_required=True, hides_agents=True),
+}
+
+
+def check_catalog(catalog: Any) -> None:
+    """Checks the rules of the draft for a Discoverable Catalog (level 2), and of the JSON Schema of ARD v0.9."""
+    assert catalog.keys() <= {"specVersion", "host", "entries"}
+    assert re.fullmatch(r"[0-9]+\.[0-9]+", catalog["specVersion"])
+    assert catalog["host"].keys() == {"displayName"}
+    assert catalog["host"]["displayName"]
+    identifiers = [entry["identifier"] for entry in catalog["entries"]]
+    assert len(set(identifiers)) == len(identifiers)
+    for entry in catalog["entries"]:
+        assert entry.keys() - {"url", "data"} == {"identifier", "displayName", "type"}
+        assert all(isinstance(entry[key], str) and entry[key] for key in ("identifier", "displayName", "type"))
+        assert ("url" in entry) != ("data" in entry)
+        if entry["identifier"].startswith("urn:"):
+            assert re.fullmatch(r"urn:air:[a-zA-Z0-9.-]+(:[a-zA-Z0-9._-]+)+", entry["identifier"])
+        if entry["type"] == "application/mcp-server-card+json":
+            check_server_card(entry["data"])
+        else:
+            assert entry["type"] == "application/a2a-agent-card+json"
+            assert urlsplit(entry["url"]).scheme in ("http", "https")
+
+
+def check_server_card(card: Any) -> None:
+    """Checks the rules of the schema of MCP server cards, version 1."""
+    assert card["$schema"] == "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
+    assert {"$schema", "name", "version", "description"} <= card.keys()
+    assert card.keys() <= {"$schema", "name", "version", "description", "title", "websiteUrl", "remotes"}
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", card["name"])
+    assert 3 <= len(card["name"]) <= 200
+    assert 1 <= len(card["description"]) <= 100
+    assert 1 <= len(card["title"]) <= 100
+    assert len(card["version"]) <= 255
+    for remote in card["remotes"]:
+        assert remote.keys() == {"type", "url", "supportedProtocolVersions"}
+        assert remote["type"] in ("streamable-http", "sse")
+        assert re.fullmatch(r"https?://[^\s]+", remote["url"])
+        assert all(isinstance(version, str) for version in remote["supportedProtocolVersions"])
+
+
+async def read(headers: dict[str, str] | None = None, **options: Any) -> Any:
+    async with over_http(FakeService(), **options) as client, client.get(CATALOG, headers=headers) as response:
+        assert response.status == 200
+        catalog = await response.json(content_type="application/ai-catalog+json")
+        check_catalog(catalog)
+        return catalog
+
+
+async def test_each_agent_is_listed_with_its_a2a_card() -> None:
+    catalog = await read({"Host": "agents.localhost:8080"})
+    assert catalog == {
+        "specVersion": "1.0",
+        "host": {"displayName": "agents.localhost"},
+        "entries": [
+            {
+                "identifier": "urn:air:agents.localhost:a2a:echo",
+                "displayName": "Echo",
+                "type": "application/a2a-agent-card+json",
+                "url": "http://agents.localhost:8080/.well-known/agent-card.json",
+            },
+            {
+                "identifier": "urn:air:agents.localhost:a2a:other",
+                "displayName": "Other",
+                "type": "application/a2a-agent-card+json",
+                "url": "http://agents.localhost:8080/other/.well-known/agent-card.json",
+            },
+        ],
+    }
+
+
+async def test_each_agent_is_listed_with_its_mcp_endpoint_if_there_is_one() -> None:
+    cards = make_cards(public_url="https://agents.example.com/a2a")
+    async with over_http(FakeService(), cards, mcp_versions=VERSIONS) as client, client.get(CATALOG) as response:
+        catalog = await response.json(content_type=None)
+    check_catalog(catalog)
+    assert [entry["identifier"] for entry in catalog["entries"]] == [
+        "urn:air:agents.example.com:a2a:echo",
+        "urn:air:agents.example.com:mcp:echo",
+        "urn:air:agents.example.com:a2a:other",
+        "urn:air:agents.example.com:mcp:other",
+    ]
+    assert catalog["entries"][1]["data"] == {
+        "$schema": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json",
+        "name": "com.example.agents/echo",
+        "title": "Echo",
+        "description": "Returns the text",
+        "version": "1.0.0",
+        "remotes": [
+            {
+                "type": "streamable-http",
+                "url": "https://agents.example.com/a2a/echo/mcp",
+                "supportedProtocolVersions": ["2026-07-28", "2025-11-25"],
+            }
+        ],
+    }
+
+
+async def test_the_card_that_an_entry_names_is_served() -> None:
+    async with over_http(FakeService()) as client:
+        async with client.get(CATALOG) as response:
+            entries = (await response.json(content_type=None))["entries"]
+        for entry, name in zip(entries, ("Echo", "Other"), strict=True):
+            async with client.get(urlsplit(entry["url"]).path) as response:
+                assert (await response.json())["name"] == name
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080"])
+def test_without_a_domain_the_address_is_the_identifier(host: str) -> None:
+    catalog = well_known.catalog_of(
+        AGENTS.values(), make_cards(), Origin(f"http://{host}", host.rpartition(":")[0]), VERSIONS
+    )
+    check_catalog(catalog)
+    assert [entry["identifier"] for entry in catalog["entries"][:2]] == [
+        f"http://{host}/.well-known/agent-card.json",
+        f"http://{host}/echo/mcp",
+    ]
+    assert catalog["entries"][1]["data"]["name"] == "dragoman/echo"
+
+
+def test_long_texts_of_a_server_card_are_truncated() -> None:
+    spec = AgentSpec(
+        id="a", name="n" * 101, description="d" * 4000, version="v" * 300, documentation_url="https://x.example/docs"
+    )
+    card = well_known.mcp_server_card(spec, "https://x.example/a/mcp", "x.example", VERSIONS)
+    check_server_card(card)
+    assert card["title"] == "n" * 99 + "…"
+    assert card["websiteUrl"] == "https://x.example/docs"
+
+
+# Readers -----------------------------------------------------------------------------------------------------------
+
+
+def listed(catalog: Any) -> list[str]:
+    return [entry["displayName"] for entry in catalog["entries"]]
+
+
+async def test_with_private_pages_a_caller_needs_credentials() -> None:
+    async with over_http(FakeService(), **PRIVATE) as client:
+        async with client.get(CATALOG) as response:
+            assert (response.status, response.headers["WWW-Authenticate"]) == (401, 'Bearer realm="dragoman"')
+        async with client.get(CATALOG, headers=named("alice")) as response:
+            assert listed(await response.json(content_type=None)) == ["Echo", "Other"]
+            assert response.headers["Cache-Control"] == "private, no-cache"
+            assert response.headers["Vary"] == "Authorization, X-API-Key"
+
+
+async def test_with_private_pages_others_see_the_public_agents() -> None:
+    policy = AccessPolicy(credentials_required=True, public_agents=frozenset(["other"]), hides_agents=True)
+    assert listed(await read(**{**PRIVATE, "access_policy": policy})) == ["Other"]
+    assert listed(await read(named("alice"), **{**PRIVATE, "access_policy": policy})) == ["Echo", "Other"]
+
+
+async def test_with_private_pages_a_caller_sees_the_agents_of_its_grants() -> None:
+    assert listed(await read(named("alice", "agent:other"), **PRIVATE)) == ["Other"]
+
+
+async def test_without_private_pages_agents_are_listed_although_calls_need_credentials() -> None:
+    policy = AccessPolicy(credentials_required=True)
+    assert listed(await read(authenticator=ByHeader(), access_policy=policy)) == ["Echo", "Other"]
+
+
+# Caching -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_catalog_may_be_cached_and_revalidated() -> None:
+    async with over_http(FakeService()) as client:
+        async with client.get(CATALOG) as response:
+            etag = response.headers["ETag"]
+            assert response.headers["Cache-Control"] == "public, max-age=300"
+        async with client.get(CATALOG, headers={"If-None-Match": etag}) as response:
+            assert (response.status, response.headers["ETag"], await response.read()) == (304, etag, b"")
+        async with client.head(CATALOG) as response:
+            assert (response.status, response.headers["ETag"], await response.read()) == (200, etag, b"")
