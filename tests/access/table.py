@@ -105,6 +105,13 @@ _LINES: Final[dict[str, Results]] = {
     **dict.fromkeys(PAGES, OPEN),
     "GET /docs/{file}": OPEN,
     "GET /.well-known/jwks.json": OPEN,
+    **dict.fromkeys(
+        (
+            "GET /.well-known/oauth-protected-resource",
+            *(f"GET /.well-known/oauth-protected-resource{base}/mcp" for base in ("", "/{tenant}", *RESOURCE_BASES)),
+        ),
+        OPEN,
+    ),
     "GET /metrics": OPERATORS,
     "GET /console": OPEN,
     "GET /console/{file=**}": OPEN,
@@ -198,9 +205,10 @@ _PRIVATE: Final = """\
 
 ## With `--private-pages`
 
-These pages need credentials, as `/tasks` does. Health, reflection, the files of `/docs` and `/.well-known/jwks.json`
-stay public. An agent that a caller may not call looks nonexistent over every transport: callers with credentials get
-**not found**, callers without get **unauthenticated**.
+These pages need credentials, as `/tasks` does. Health, reflection, the files of `/docs`, `/.well-known/jwks.json` and
+`/.well-known/oauth-protected-resource` stay public. The AI catalog has the public agents for callers without
+credentials, if there are any. An agent that a caller may not call looks nonexistent over every transport: callers with
+credentials get **not found**, callers without get **unauthenticated**.
 
 """
 

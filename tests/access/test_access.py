@@ -20,6 +20,7 @@ from tests.callers import ByHeader, named
 
 from dragoman import Turn, agent
 from dragoman.bindings import a2a_operations, method_table
+from dragoman.core.access.jwt_claims import Issuer
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
@@ -43,11 +44,13 @@ CALLERS: Final = {
 async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[EndpointCaller, list[Endpoint]]]:
     """Runs a server with authentication; yields the caller of its endpoints, and the endpoints."""
     anywhere = Address("127.0.0.1", 0)
+    (folder / "keys.json").write_text('{"keys": []}')
     settings = Settings(
         http=anywhere,
         grpc=anywhere,
         store=f"sqlite:///{folder}/tasks.db",
         api_keys=True,
+        issuers=(Issuer(url="https://login.example.com", audience=("dragoman",), jwks=str(folder / "keys.json")),),
         requests_per_second=0,
         **more,  # settings
     )

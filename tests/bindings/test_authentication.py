@@ -226,6 +226,17 @@ def test_a_rejection_challenges_the_caller_if_other_credentials_would_help(
     assert authentication.challenge_headers(error) == ({"WWW-Authenticate": challenge} if challenge else {})
 
 
+@pytest.mark.parametrize(
+    "error", [Unauthenticated("credentials are required"), PermissionDenied("not yours", scope="a")]
+)
+def test_a_challenge_can_tell_where_a_token_comes_from(error: Exception) -> None:
+    url = "https://x.example/.well-known/oauth-protected-resource/mcp"
+    challenge = authentication.challenge_headers(error, resource_metadata=url)["WWW-Authenticate"]
+    assert challenge.startswith('Bearer realm="dragoman"')
+    assert challenge.endswith(f', resource_metadata="{url}"')
+    assert authentication.challenge_headers(TaskNotFound(), resource_metadata=url) == {}
+
+
 def test_the_certificate_of_a_call_is_the_leaf() -> None:
     connections: list[Any] = [Connection(b"leaf", b"issuer"), Connection()]
     assert [authentication.peer_certificate(one) for one in connections] == [b"leaf", b""]

@@ -1,4 +1,4 @@
-"""The AI catalog: its content by the rules of the draft, who may read which entries, and its caching."""
+"""The AI catalog by the rules of its draft, with its readers and caching, and the metadata of RFC 9728."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.bindings.fake_service import AGENTS, FakeService, make_cards, over_http
+from tests.bindings.fake_service import AGENTS, RESOURCE, FakeService, make_cards, over_http
 from tests.callers import ByHeader, named
 
 from dragoman.bindings import well_known
 from dragoman.bindings.cards import Origin
+from dragoman.bindings.options import HttpOptions
 from dragoman.core.access.identity import AccessPolicy
+from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.cards.agent_spec import AgentSpec
 
 CATALOG = "/.well-known/ai-catalog.json"
@@ -195,3 +197,69 @@ async def test_the_catalog_may_be_cached_and_revalidated() -> None:
             assert (response.status, response.headers["ETag"], await response.read()) == (304, etag, b"")
         async with client.head(CATALOG) as response:
             assert (response.status, response.headers["ETag"], await response.read()) == (200, etag, b"")
+
+
+# Protected resource metadata ---------------------------------------------------------------------------------------
+
+METADATA = "/.well-known/oauth-protected-resource"
+CORP = Issuer(url="https://login.corp.example/realms/a2a", audience=("dragoman",), required_scopes=("a2a", "corp"))
+SHOP = Issuer(url="https://login.shop.example", audience=("dragoman",), alias="shop", required_scopes=("shop", "a2a"))
+
+
+async def read_metadata(path: str, headers: dict[str, str] | None = None, public_url: str = "", **options: Any) -> Any:
+    cards = make_cards(public_url=public_url)
+    async with over_http(FakeService(), cards, **options) as client, client.get(path, headers=headers) as response:
+        assert (response.status, response.content_type) == (200, "application/json")
+        return await response.json()
+
+
+async def test_metadata_names_the_issuers_of_tokens() -> None:
+    metadata = await read_metadata(f"{METADATA}/mcp", public_url="https://agents.example.com", issuers=(CORP,))
+    assert metadata == {
+        "resource": "https://agents.example.com/mcp",
+        "authorization_servers": ["https://login.corp.example/realms/a2a"],
+        "bearer_methods_supported": ["header"],
+        "scopes_supported": ["a2a", "corp"],
+        "resource_name": "Dragoman at agents.example.com",
+    }
+
+
+@pytest.mark.parametrize("endpoint", ["", "/mcp", "/echo/mcp", f"/{RESOURCE}/mcp", f"/v1/{RESOURCE}/mcp"])
+async def test_the_resource_is_the_endpoint_as_its_caller_names_it(endpoint: str) -> None:
+    metadata = await read_metadata(METADATA + endpoint, {"Host": "agents.localhost:8080"}, issuers=(SHOP,))
+    assert metadata["resource"] == f"http://agents.localhost:8080{endpoint}"
+
+
+def test_scopes_of_several_issuers_are_those_that_all_require() -> None:
+    metadata = well_known.resource_metadata("https://x.example", (CORP, SHOP))
+    assert metadata["authorization_servers"] == [CORP.url, SHOP.url]
+    assert metadata["scopes_supported"] == ["a2a"]
+    without = Issuer(url="https://login.example", audience=("dragoman",), alias="other")
+    assert "scopes_supported" not in well_known.resource_metadata("https://x.example", (CORP, SHOP, without))
+
+
+async def test_metadata_needs_no_credentials_and_may_be_cached() -> None:
+    async with over_http(FakeService(), issuers=(CORP,), **PRIVATE) as client:
+        async with client.get(METADATA) as response:
+            assert (response.status, response.headers["Cache-Control"]) == (200, "public, max-age=300")
+            etag = response.headers["ETag"]
+        async with client.get(METADATA, headers={"If-None-Match": etag}) as response:
+            assert response.status == 304
+
+
+@pytest.mark.parametrize("path", ["", "/mcp", "/echo/mcp"])
+async def test_a_server_without_token_issuers_has_no_metadata(path: str) -> None:
+    async with over_http(FakeService()) as client, client.get(METADATA + path) as response:
+        assert response.status == 404
+
+
+async def test_other_paths_have_no_metadata() -> None:
+    async with over_http(FakeService(), issuers=(CORP,)) as client, client.get(f"{METADATA}/tasks") as response:
+        assert response.status == 404
+
+
+def test_the_url_of_metadata_is_that_under_which_it_is_served() -> None:
+    origin = Origin("https://pub.example/prefix", "pub.example")
+    url = well_known.resource_metadata_url("/echo/mcp", origin, make_cards(), HttpOptions(issuers=(CORP,)))
+    assert url == f"https://pub.example/prefix{METADATA}/echo/mcp"
+    assert well_known.resource_metadata_url("/mcp", origin, make_cards(), HttpOptions()) == ""

@@ -114,10 +114,11 @@ async def authenticate_operator(
     return identity
 
 
-def challenge_headers(error: BaseException) -> dict[str, str]:
+def challenge_headers(error: BaseException, *, resource_metadata: str = "") -> dict[str, str]:
     """The `WWW-Authenticate` header of a rejection (RFC 9110 §11.6.1, RFC 6750 §3); empty for other errors.
 
-    All supported credentials can be sent as bearer tokens, so Bearer is the only scheme named.
+    All supported credentials can be sent as bearer tokens, so Bearer is the only scheme named. `resource_metadata`: URL
+    that tells clients of OAuth where they get a token (RFC 9728 §5.1), from `well_known.resource_metadata_url`.
     """
     match error:
         case Unauthenticated():
@@ -133,6 +134,8 @@ def challenge_headers(error: BaseException) -> dict[str, str]:
         challenge += f', error="{code}", error_description="{_quotable(error.message)}"'
     if scope:
         challenge += f', scope="{_quotable(scope)}"'
+    if resource_metadata:
+        challenge += f', resource_metadata="{_quotable(resource_metadata)}"'
     return {"WWW-Authenticate": challenge}
 
 

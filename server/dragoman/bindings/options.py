@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from dragoman.bindings.request_log import RejectionLog, RequestMetrics
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
+from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
@@ -156,6 +157,8 @@ class HttpOptions(ServerOptions):
     """Accept JSON integers beyond 2^53, which then lose digits."""
     openapi_files: Callable[[], Mapping[str, bytes]] = dict
     """Returns the files to serve under `/openapi/`, by relative path: 1.2 MB, read when first asked for."""
+    issuers: tuple[Issuer, ...] = ()
+    """The trusted token issuers, to which clients are referred for tokens."""
     mcp_versions: tuple[str, ...] = ()
     """The versions of MCP that catalogs name; empty when no agent is served as tools."""
     blobs: Blobs | None = None

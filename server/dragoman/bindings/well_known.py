@@ -1,4 +1,4 @@
-"""Documents at well-known paths by which clients find agents: the AI catalog.
+"""Documents at well-known paths: the AI catalog, and the metadata of a protected resource (RFC 9728).
 
 The AI catalog is a draft (Agent-Card/ai-catalog, October 2026, specVersion 1.0), and so are MCP server cards (SEP-2127,
 July 2026), which it contains. docs/reference/ai-catalog.md says what of them is served.
@@ -19,8 +19,9 @@ from dragoman.bindings.cards import Cards, Origin, ServedCard
 from dragoman.bindings.http import bodies
 from dragoman.bindings.options import HttpOptions
 from dragoman.core.access.identity import ANONYMOUS
+from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import Unauthenticated
+from dragoman.core.errors import MethodNotFound, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.wire.cards import agent_card
 
@@ -30,6 +31,9 @@ CATALOG_VERSION: Final = "1.0"
 AGENT_CARD_TYPE: Final = "application/a2a-agent-card+json"
 SERVER_CARD_TYPE: Final = "application/mcp-server-card+json"
 SERVER_CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
+
+PROTECTED_RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
+"""The path of the server's metadata; the path of an endpoint may follow."""
 
 MAX_SERVER_CARD_TEXT: Final = 100
 """Characters of the title and the description of an MCP server card."""
@@ -116,3 +120,40 @@ def _identifier(domain: str, namespace: str, agent: str, url: str) -> str:
 
 def _truncated(text: str) -> str:
     return text if len(text) <= MAX_SERVER_CARD_TEXT else f"{text[: MAX_SERVER_CARD_TEXT - 1]}…"
+
+
+# ---- Protected resource metadata
+
+
+def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, options: HttpOptions) -> web.Response:
+    """Serves the metadata of the server, or of the endpoint whose path follows PROTECTED_RESOURCE_PATH.
+
+    Needs no credentials: clients read it to get some. Raises MethodNotFound on a server without token issuers.
+    """
+    if not options.issuers:
+        raise MethodNotFound("this server trusts no token issuer, so it has no OAuth metadata")
+    path = request.rel_url.raw_path.removeprefix(PROTECTED_RESOURCE_PATH)
+    resource = agent_cards.base_url(cards.caller_origin(request, agent_cards)) + path
+    body = orjson.dumps(resource_metadata(resource, options.issuers))
+    return bodies.card_response(request, ServedCard(body, agent_card.etag(body)), vary="")
+
+
+def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any]:
+    """The metadata of a protected resource (RFC 9728 §2). Its scopes are those that all issuers require."""
+    first, *others = issuers
+    scopes = [scope for scope in first.required_scopes if all(scope in other.required_scopes for other in others)]
+    return {
+        "resource": resource,
+        "authorization_servers": [issuer.url for issuer in issuers],
+        "bearer_methods_supported": ["header"],
+        **({"scopes_supported": scopes} if scopes else {}),
+        "resource_name": f"Dragoman at {urlsplit(resource).hostname}",
+    }
+
+
+def resource_metadata_url(path: str, origin: Origin | None, agent_cards: Cards, options: HttpOptions) -> str:
+    """The URL of an endpoint's metadata, for `authentication.challenge_headers`; empty without token issuers.
+
+    `path`: of the endpoint as in the request, such as `/mcp`.
+    """
+    return f"{agent_cards.base_url(origin)}{PROTECTED_RESOURCE_PATH}{path}" if options.issuers else ""

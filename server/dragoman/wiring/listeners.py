@@ -96,6 +96,7 @@ async def serve_api(
         keepalive=settings.keepalive,
         lossy_numbers=settings.lossy_numbers,
         openapi_files=openapi_files,
+        issuers=settings.issuers,
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
         console_sign_in=_open_sign_in(settings, infra.outbound),

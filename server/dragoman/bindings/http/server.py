@@ -148,6 +148,8 @@ class _HttpServer:
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
             self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
+        for endpoint_path in ("", *(f"{base}/mcp" for base in ("", "/{tenant}", *RESOURCE_BASES))):
+            self._add_page(f"{well_known.PROTECTED_RESOURCE_PATH}{endpoint_path}", self._protected_resource)
         for path, endpoint in (
             ("/.well-known/jwks.json", self._jwks),
             (well_known.CATALOG_PATH, self._catalog),
@@ -313,6 +315,9 @@ class _HttpServer:
 
     async def _catalog(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         return await well_known.catalog_response(request, self._cards, self._options)
+
+    async def _protected_resource(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        return well_known.protected_resource_response(request, self._cards, self._options)
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Serves the signing keys without authentication: webhook receivers have no credentials."""
