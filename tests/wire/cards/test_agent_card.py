@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from dragoman.core.cards.agent_spec import AgentSpec, Provider, Skill
+from dragoman.core.cards.agent_spec import AgentSpec, Extension, Provider, Skill
 from dragoman.core.cards.skill_schemas import SCHEMAS_URI, SkillSchemas, with_schemas
 from dragoman.wire.cards import agent_card
 from dragoman.wire.cards.agent_card import CardAddresses, CardCapabilities
@@ -256,6 +256,26 @@ def test_schemas_of_extended_skills_are_on_extended_cards_only() -> None:
             assert extension["params"] == dict.fromkeys(skills, shown)
             assert not extension.get("required")
     assert "extensions" not in parsed(agent_card.v01_document(spec, ROOT))["capabilities"]
+
+
+def test_servers_behind_one_address_write_the_same_bytes() -> None:
+    """In a card, maps are sorted: protobuf iterates them in an order that differs from process to process."""
+    names = [f"n{number}" for number in range(20)]
+    spec = replace(
+        RICH,
+        security_schemes={name: {"type": "http", "scheme": "bearer"} for name in reversed(names)},
+        security=(dict.fromkeys(reversed(names), ()),),
+        extensions=(Extension(uri="urn:x", params={name: [dict.fromkeys(reversed(names), 1)] for name in names}),),
+    )
+    card = parsed(agent_card.v1_document(spec, ROOT))
+    params = card["capabilities"]["extensions"][0]["params"]
+    for found in (card["securitySchemes"], card["securityRequirements"][0]["schemes"], params, params["n7"][0]):
+        assert list(found) == sorted(names)
+    for document in (agent_card.v03_document, agent_card.v03_protojson_document, agent_card.combined_document):
+        (extension,) = [
+            one for one in parsed(document(spec, ROOT))["capabilities"]["extensions"] if one["uri"] == "urn:x"
+        ]
+        assert list(extension["params"]) == sorted(names)
 
 
 def test_the_etag_is_quoted_and_changes_with_the_document() -> None:

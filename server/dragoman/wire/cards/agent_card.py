@@ -198,14 +198,14 @@ def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads =
 
 def v03_protojson_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
     """The 0.3 card as ProtoJSON of `a2a.v1.AgentCard`, for `GET /v1/card` and `card` under a resource path."""
-    card = _V03_CODEC.to_dict(v03_card(spec, addresses))
+    card = _json_of(_V03_CODEC, v03_card(spec, addresses))
     return _signed_document(card, lambda: card_security.v03_payloads(card), sign)
 
 
 def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
     """The 1.0 card as JSON, with 1.0 keys only, for clients that name their version."""
     card = v1_card(spec, addresses)
-    document = _V1_CODEC.to_dict(card)
+    document = _json_of(_V1_CODEC, card)
     return _signed_document(
         document, lambda: [*card_security.v1_payloads(card), card_security.document_payload(document)], sign
     )
@@ -252,8 +252,33 @@ def _signed_document(document: Mapping[str, Any], payloads: Callable[[], Sequenc
     return orjson.dumps({**document, "signatures": signatures} if signatures else document)
 
 
+C = TypeVar("C", pb.AgentCard, v03.AgentCard)
+
+
+def _json_of(codec: protojson.Codec[C], card: C) -> dict[str, Any]:
+    """The card as JSON, with sorted maps.
+
+    Protobuf iterates maps in an order of the process. All servers behind one address have to serve the same bytes, so
+    that an ETag of one is current at the others.
+    """
+    document: dict[str, Any] = codec.to_dict(card)
+    for key in ("securitySchemes", "securityRequirements", "security"):
+        if key in document:
+            document[key] = _with_sorted_keys(document[key])
+    for extension in document["capabilities"].get("extensions", ()):
+        if "params" in extension:
+            extension["params"] = _with_sorted_keys(extension["params"])
+    return document
+
+
+def _with_sorted_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_sorted_keys(value[key]) for key in sorted(value)}
+    return [_with_sorted_keys(item) for item in value] if isinstance(value, list) else value
+
+
 def _combined_card(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
-    old, new = _v03_card_json(spec, addresses), _V1_CODEC.to_dict(v1_card(spec, addresses))
+    old, new = _v03_card_json(spec, addresses), _json_of(_V1_CODEC, v1_card(spec, addresses))
     # Each scheme in both forms: 0.3 clients read `type`, 1.0 clients the name of the member.
     schemes = {
         name: {**old["securitySchemes"][name], **new["securitySchemes"][name]}
@@ -279,7 +304,7 @@ def _with_interface_descriptions(spec: AgentSpec, card: dict[str, Any]) -> dict[
 
 def _v03_card_json(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
     """The 0.3 card in the JSON of JSON-RPC, which differs from ProtoJSON in the security schemes."""
-    card = _V03_CODEC.to_dict(v03_card(spec, addresses))
+    card = _json_of(_V03_CODEC, v03_card(spec, addresses))
     if spec.security_schemes:
         card["securitySchemes"] = {name: dict(scheme) for name, scheme in spec.security_schemes.items()}
     if spec.security:
