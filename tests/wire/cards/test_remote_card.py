@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
 from dragoman.wire.cards import agent_card, remote_card
 from dragoman.wire.cards.remote_card import Interface, InvalidRemoteCard, RemoteCard
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BASE = "https://x.example/a/.well-known/agent-card.json"
 URL = "https://x.example/a"
@@ -60,6 +62,24 @@ def test_own_cards_of_1_0_round_trip(write: Any) -> None:
     )
     assert (card.icon_url, card.documentation_url) == (SPEC.icon_url, SPEC.documentation_url)
     assert SPEC.extensions[0] in card.extensions
+
+
+def test_parameters_of_an_extension_may_have_28_levels() -> None:
+    def read_params(levels: int) -> RemoteCard:
+        params: Any = {}
+        for _ in range(levels - 1):
+            params = {"a": params}
+        extension = {"uri": "urn:x", "params": params}
+        return read({"name": "A", "url": URL, "capabilities": {"extensions": [extension, {"uri": "urn:y"}]}})
+
+    for levels, kept in ((28, True), (29, False), (200, False)):
+        card = read_params(levels)
+        assert [extension.uri for extension in card.extensions] == ["urn:x", "urn:y"]
+        assert bool(card.extensions[0].params) is kept
+        document = agent_card.combined_document(replace(SPEC, extensions=card.extensions), AT)
+        message = agent_card.v1_card(replace(SPEC, extensions=card.extensions), AT)
+        assert b"urn:x" in document
+        assert pb.AgentCard.FromString(message.SerializeToString()) == message
 
 
 def test_own_cards_of_0_3_and_0_1_round_trip() -> None:

@@ -27,6 +27,9 @@ MAX_SKILLS: Final = 200
 MAX_LIST_ITEMS: Final = 50
 """Items after which interfaces, skills, and lists of strings (modes, tags, examples) are truncated."""
 
+MAX_PARAMS_DEPTH: Final = 28
+"""Levels of an extension's parameters: up to three of the 100 that protobuf parsers allow for each."""
+
 BINDING_ALIASES: Final = {"JSONRPC": "JSONRPC", "HTTP+JSON": "HTTP+JSON", "REST": "HTTP+JSON", "GRPC": "GRPC"}
 
 _MEDIA_TYPE: Final = re.compile(r"(?:[\w.+-]+|\*)/(?:[\w.+-]+|\*)(?:\s*;.*)?", re.ASCII)
@@ -209,9 +212,25 @@ def _extensions(value: object) -> tuple[Extension, ...]:
                 uri=uri,
                 description=_text(entry.get("description"), MAX_TEXT_CHARS),
                 required=entry.get("required") is True,
-                params=_object(entry.get("params")),
+                params=_params(entry.get("params")),
             )
     return tuple(extensions.values())
+
+
+def _params(value: object) -> dict[str, Any]:
+    """The parameters of an extension; none if they nest too deeply to be shown on a card of protobuf."""
+    params = _object(value)
+    level: list[Any] = [params]
+    for _ in range(MAX_PARAMS_DEPTH):
+        level = [
+            inner
+            for item in level
+            for inner in (item.values() if isinstance(item, dict) else item)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return params
+    return {}
 
 
 def _provider(value: object) -> Provider | None:
