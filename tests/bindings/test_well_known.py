@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,14 +12,14 @@ from tests.bindings.fake_service import AGENTS, RESOURCE, FakeService, make_card
 from tests.callers import ByHeader, named
 
 from dragoman.bindings import well_known
-from dragoman.bindings.cards import Origin
+from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.options import HttpOptions
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.cards.agent_spec import AgentSpec
 
-CATALOG = "/.well-known/ai-catalog.json"
 VERSIONS = ("2026-07-28", "2025-11-25")
+CATALOG = "/.well-known/ai-catalog.json"
 PRIVATE: Any = {
     "authenticator": ByHeader(),
     "private_pages": True,
@@ -64,8 +65,13 @@ def check_server_card(card: Any) -> None:
         assert all(isinstance(version, str) for version in remote["supportedProtocolVersions"])
 
 
+def a2a_only(service: FakeService, cards: Cards | None = None, **options: Any) -> AbstractAsyncContextManager[Any]:
+    """A server without an MCP endpoint."""
+    return over_http(service, cards, mcp=False, **options)
+
+
 async def read(headers: dict[str, str] | None = None, **options: Any) -> Any:
-    async with over_http(FakeService(), **options) as client, client.get(CATALOG, headers=headers) as response:
+    async with a2a_only(FakeService(), **options) as client, client.get(CATALOG, headers=headers) as response:
         assert response.status == 200
         catalog = await response.json(content_type="application/ai-catalog+json")
         check_catalog(catalog)
@@ -96,7 +102,7 @@ async def test_each_agent_is_listed_with_its_a2a_card() -> None:
 
 async def test_each_agent_is_listed_with_its_mcp_endpoint_if_there_is_one() -> None:
     cards = make_cards(public_url="https://agents.example.com/a2a")
-    async with over_http(FakeService(), cards, mcp_versions=VERSIONS) as client, client.get(CATALOG) as response:
+    async with over_http(FakeService(), cards, mcp=True) as client, client.get(CATALOG) as response:
         catalog = await response.json(content_type=None)
     check_catalog(catalog)
     assert [entry["identifier"] for entry in catalog["entries"]] == [
@@ -115,14 +121,14 @@ async def test_each_agent_is_listed_with_its_mcp_endpoint_if_there_is_one() -> N
             {
                 "type": "streamable-http",
                 "url": "https://agents.example.com/a2a/echo/mcp",
-                "supportedProtocolVersions": ["2026-07-28", "2025-11-25"],
+                "supportedProtocolVersions": ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"],
             }
         ],
     }
 
 
 async def test_the_card_that_an_entry_names_is_served() -> None:
-    async with over_http(FakeService()) as client:
+    async with a2a_only(FakeService()) as client:
         async with client.get(CATALOG) as response:
             entries = (await response.json(content_type=None))["entries"]
         for entry, name in zip(entries, ("Echo", "Other"), strict=True):
@@ -161,7 +167,7 @@ def listed(catalog: Any) -> list[str]:
 
 
 async def test_with_private_pages_a_caller_needs_credentials() -> None:
-    async with over_http(FakeService(), **PRIVATE) as client:
+    async with a2a_only(FakeService(), **PRIVATE) as client:
         async with client.get(CATALOG) as response:
             assert (response.status, response.headers["WWW-Authenticate"]) == (401, 'Bearer realm="dragoman"')
         async with client.get(CATALOG, headers=named("alice")) as response:
@@ -189,7 +195,7 @@ async def test_without_private_pages_agents_are_listed_although_calls_need_crede
 
 
 async def test_the_catalog_may_be_cached_and_revalidated() -> None:
-    async with over_http(FakeService()) as client:
+    async with a2a_only(FakeService()) as client:
         async with client.get(CATALOG) as response:
             etag = response.headers["ETag"]
             assert response.headers["Cache-Control"] == "public, max-age=300"
@@ -208,7 +214,7 @@ SHOP = Issuer(url="https://login.shop.example", audience=("dragoman",), alias="s
 
 async def read_metadata(path: str, headers: dict[str, str] | None = None, public_url: str = "", **options: Any) -> Any:
     cards = make_cards(public_url=public_url)
-    async with over_http(FakeService(), cards, **options) as client, client.get(path, headers=headers) as response:
+    async with a2a_only(FakeService(), cards, **options) as client, client.get(path, headers=headers) as response:
         assert (response.status, response.content_type) == (200, "application/json")
         return await response.json()
 
@@ -239,7 +245,7 @@ def test_scopes_of_several_issuers_are_those_that_all_require() -> None:
 
 
 async def test_metadata_needs_no_credentials_and_may_be_cached() -> None:
-    async with over_http(FakeService(), issuers=(CORP,), **PRIVATE) as client:
+    async with a2a_only(FakeService(), issuers=(CORP,), **PRIVATE) as client:
         async with client.get(METADATA) as response:
             assert (response.status, response.headers["Cache-Control"]) == (200, "public, max-age=300")
             etag = response.headers["ETag"]
@@ -249,12 +255,12 @@ async def test_metadata_needs_no_credentials_and_may_be_cached() -> None:
 
 @pytest.mark.parametrize("path", ["", "/mcp", "/echo/mcp"])
 async def test_a_server_without_token_issuers_has_no_metadata(path: str) -> None:
-    async with over_http(FakeService()) as client, client.get(METADATA + path) as response:
+    async with a2a_only(FakeService()) as client, client.get(METADATA + path) as response:
         assert response.status == 404
 
 
 async def test_other_paths_have_no_metadata() -> None:
-    async with over_http(FakeService(), issuers=(CORP,)) as client, client.get(f"{METADATA}/tasks") as response:
+    async with a2a_only(FakeService(), issuers=(CORP,)) as client, client.get(f"{METADATA}/tasks") as response:
         assert response.status == 404
 
 

@@ -159,8 +159,6 @@ class HttpOptions(ServerOptions):
     """Returns the files to serve under `/openapi/`, by relative path: 1.2 MB, read when first asked for."""
     issuers: tuple[Issuer, ...] = ()
     """The trusted token issuers, to which clients are referred for tokens."""
-    mcp_versions: tuple[str, ...] = ()
-    """The versions of MCP that catalogs name; empty when no agent is served as tools."""
     blobs: Blobs | None = None
     """The store of `/blobs/`."""
     jwks: Callable[[], Awaitable[bytes]] | None = None

@@ -24,6 +24,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.wire.cards import agent_card
+from dragoman.wire.mcp.envelope import SUPPORTED_VERSIONS
 
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
@@ -56,7 +57,9 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
     ]
     if options.private_pages and not specs and not identity.is_authenticated:
         raise Unauthenticated(authentication.CREDENTIALS_REQUIRED)
-    catalog = catalog_of(specs, agent_cards, cards.caller_origin(request, agent_cards), options.mcp_versions)
+    catalog = catalog_of(
+        specs, agent_cards, cards.caller_origin(request, agent_cards), SUPPORTED_VERSIONS if options.mcp else ()
+    )
     body = orjson.dumps(catalog)
     return bodies.card_response(
         request,

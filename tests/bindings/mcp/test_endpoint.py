@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from tests.bindings.fake_service import FakeService, over_http
 from tests.bindings.mcp.mcp_client import McpCaller, calling
+from tests.callers import ByHeader
+
+from dragoman.core.access.identity import AccessPolicy
+from dragoman.core.access.jwt_claims import Issuer
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,17 @@ async def test_a_task_of_a_call_is_a_task_of_a2a() -> None:
             task = await response.json()
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert isinstance(caller, McpCaller)
+
+
+async def test_a_rejected_caller_is_told_where_to_sign_in() -> None:
+    issuer = Issuer(url="https://login.example", audience=("dragoman",))
+    policy = AccessPolicy(credentials_required=True)
+    options: dict[str, Any] = {"issuers": (issuer,), "authenticator": ByHeader(), "access_policy": policy}
+    async with over_http(FakeService(), **options) as client, client.post("/echo/mcp", json={}) as response:
+        challenge = response.headers["WWW-Authenticate"]
+        metadata = challenge.partition('resource_metadata="')[2].partition('"')[0]
+        async with client.get(metadata) as found:
+            resource = await found.json()
+    assert response.status == 401
+    assert resource["authorization_servers"] == ["https://login.example"]
+    assert resource["resource"].endswith("/echo/mcp")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import authentication
+from dragoman.bindings import authentication, well_known
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.exchange import (
     JSON_CONTENT_TYPE,
@@ -242,7 +242,11 @@ class McpExchange(HttpExchange):
             self.status = failure["code"]
             return self._result(results.text_result(failure["message"], is_error=True))
         body = self._failure(error)
-        headers = {**authentication.challenge_headers(error), **retry_after_header(error)}
+        metadata = well_known.resource_metadata_url(
+            self.path, self.origin(), self.pipeline.cards, self.pipeline.options
+        )
+        challenge = authentication.challenge_headers(error, resource_metadata=metadata)
+        headers = {**challenge, **retry_after_header(error)}
         client = self.envelope.client
         return self._json(http_status(error, is_stateless=client.is_stateless), body, headers)
 
