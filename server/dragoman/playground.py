@@ -30,6 +30,9 @@ data           returns a JSON object
 help           lists the commands; so do ? and an empty message
 """
 
+_COMMANDS: Final = ("echo", "stream", "sleep", "help")
+"""Skills that are a command."""
+
 PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] | None
 
 
@@ -91,6 +94,8 @@ async def playground(turn: Turn) -> PlaygroundResult:
     if turn.question is not None:
         return f"you said: {turn.text}"
     command, _, rest = turn.text.partition(" ")
+    if turn.skill in _COMMANDS and command != turn.skill:  # a tool of MCP, whose argument is what follows the command
+        command, rest = turn.skill, turn.text
     match command:
         case "echo" if rest:
             return rest

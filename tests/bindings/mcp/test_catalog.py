@@ -7,6 +7,7 @@ from tests.bindings.mcp.mcp_client import McpCaller, calling, serving
 from tests.callers import named
 
 from dragoman import Skill, Turn, agent
+from dragoman.playground import playground
 
 
 @agent(
@@ -75,3 +76,19 @@ async def test_older_revisions_see_output_schemas_of_objects_only() -> None:
     assert new["outputSchema"] == {"type": "array"}
     assert "outputSchema" not in old["tools"][0]
     assert "ttlMs" not in old
+
+
+async def test_the_commands_of_the_playground_are_tools() -> None:
+    async with calling(playground) as caller:
+        echoed = await caller.call("playground_echo", message="hello there")
+        streamed = await caller.call("playground_stream", message="2")
+        whole = await caller.call("playground_stream", message="stream 1")
+    assert [one.text_content for one in (echoed, streamed, whole)] == ["hello there", "chunk-1 chunk-2 ", "chunk-1 "]
+
+
+async def test_the_address_of_an_agent_has_its_name_and_version() -> None:
+    async with calling(plain, path="/plain/mcp") as caller:
+        info = (await caller.request("server/discover")).result["_meta"]["io.modelcontextprotocol/serverInfo"]
+        caller.version = "2025-11-25"
+        assert (await caller.initialize()).result["serverInfo"] == info
+    assert info == {"name": "plain", "title": "Plain", "version": "1.0.0"}

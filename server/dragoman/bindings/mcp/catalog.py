@@ -7,17 +7,15 @@ from typing import Any, Final
 
 from dragoman import __version__
 from dragoman.bindings.cards import Cards
-from dragoman.core.access.identity import AccessPolicy, Identity
+from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Identity
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.names import DEFAULT_SCOPE, resolve_tenant
-from dragoman.wire.mcp.envelope import HANDSHAKE_VERSIONS, SERVER_META, SUPPORTED_VERSIONS
+from dragoman.wire.mcp.envelope import SERVER_META, SUPPORTED_VERSIONS
 from dragoman.wire.mcp.errors import TASKS_EXTENSION
 from dragoman.wire.mcp.tools import TASK_TOOLS, AgentTool, agent_tools
 
 LIST_TTL: Final = 60_000
 """Milliseconds for which clients may cache a list of tools."""
-
-SERVER_INFO: Final = {"name": "dragoman", "title": "Dragoman", "version": __version__}
 
 _INSTRUCTIONS: Final = (
     "Each tool is an agent or one of its skills. A call begins a durable task, which can be asked for again later. "
@@ -82,26 +80,28 @@ class ToolCatalog:
         """How long and by whom lists may be cached (2026-07-28 server/utilities/caching)."""
         return {"ttlMs": LIST_TTL, "cacheScope": "private" if self._policy.credentials_required else "public"}
 
-    def discovery(self) -> dict[str, Any]:
+    def discovery(self, tenant: str) -> dict[str, Any]:
         """The result of `server/discover`."""
         return {
             "supportedVersions": list(SUPPORTED_VERSIONS),
             "capabilities": {"tools": {"listChanged": True}, "extensions": {TASKS_EXTENSION: {}}},
             "instructions": _INSTRUCTIONS,
-            "_meta": {SERVER_META: SERVER_INFO},
+            "_meta": {SERVER_META: self._server_info(tenant)},
             **self.cache_hints,
         }
 
+    def initialization(self, protocol_version: str, tenant: str) -> dict[str, Any]:
+        """The result of `initialize`, in revisions with a handshake."""
+        return {
+            "protocolVersion": protocol_version,
+            "capabilities": {"tools": {"listChanged": False}},
+            "serverInfo": self._server_info(tenant),
+            "instructions": _INSTRUCTIONS,
+        }
 
-def initialization(protocol_version: str) -> dict[str, Any]:
-    """The result of `initialize`, in revisions with a handshake."""
-    return {
-        "protocolVersion": protocol_version,
-        "capabilities": {"tools": {"listChanged": False}},
-        "serverInfo": SERVER_INFO if protocol_version == HANDSHAKE_VERSIONS[0] else _without_title(SERVER_INFO),
-        "instructions": _INSTRUCTIONS,
-    }
-
-
-def _without_title(info: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in info.items() if name != "title"}
+    def _server_info(self, tenant: str) -> dict[str, str]:
+        """Name and version of the server; at the address of one agent those of the agent, as its server card has."""
+        _, agents = self._agents(ANONYMOUS, tenant)
+        if not tenant or not agents or not self._policy.may_see(DEFAULT_SCOPE, agents[0].id, ANONYMOUS):
+            return {"name": "dragoman", "title": "Dragoman", "version": __version__}
+        return {"name": agents[0].id, "title": agents[0].name, "version": agents[0].version}

@@ -12,7 +12,6 @@ from google.protobuf.message import Message
 from dragoman.bindings import a2a_operations as a2a
 from dragoman.bindings.a2a_operations import A2AOperation
 from dragoman.bindings.mcp.answers import TaskAnswers, answer_and_follow, answer_task
-from dragoman.bindings.mcp.catalog import initialization
 from dragoman.bindings.mcp.services import McpServices
 from dragoman.bindings.mcp.tool_call import ElicitationId, tool_result
 from dragoman.bindings.method_table import McpRow
@@ -97,12 +96,13 @@ class McpDecoder:
     # The server -----------------------------------------------------------------------------------------------
 
     def _discover(self, params: Mapping[str, Any]) -> Decoded:
-        return described(self._services.catalog.discovery())
+        return described(self._services.catalog.discovery(self._address))
 
     def _initialize(self, params: Mapping[str, Any]) -> Decoded:
         version, capabilities = negotiated_version(params.get("protocolVersion")), params.get("capabilities")
         known = capabilities if isinstance(capabilities, dict) else {}
-        return described(initialization(version), session=new_session(version, known, self._services.new_id()))
+        result = self._services.catalog.initialization(version, self._address)
+        return described(result, session=new_session(version, known, self._services.new_id()))
 
     def _ping(self, params: Mapping[str, Any]) -> Decoded:
         return described(EMPTY_RESULT)

@@ -306,12 +306,13 @@ Dragoman {__version__}, worker on a shared store{suffix}
         agents = ", ".join(others) or "none yet; start a worker: dragoman worker APP --server HOST:PORT"
     example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
     role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
+    mcp = f"\n  MCP      {app.public_url}/mcp" if settings.mcp_endpoint else ""
     return f"""\
 Dragoman {__version__}{suffix}
 
   Card     {app.card_url}
   HTTP     {app.public_url}
-  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}
+  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{mcp}
   Console  {app.public_url}/console
   Agents   {agents}
   Data     {app.store}{role}
