@@ -78,9 +78,9 @@ def upstream_from_table(table: Mapping[str, Any]) -> UpstreamSpec:
         raise ValueError('prefix: must be a lower-case letter, then letters, digits or "-", and cannot be used with id')
     if token and settings.get("token_file"):
         raise ValueError("token, token_file: set only one of them")
-    headers = _check_headers(settings.get("headers", {}))
+    headers = check_headers(settings.get("headers", {}))
     if token:
-        headers |= _check_headers({"Authorization": f"Bearer {token}"})
+        headers |= check_headers({"Authorization": f"Bearer {token}"})
     turns, limit = settings.get("turns", DEFAULT_UPSTREAM_TURNS), settings.get("time_limit", 0.0)
     if type(turns) is not int or not 1 <= turns <= MAX_UPSTREAM_TURNS:
         raise ValueError(f"turns: must be 1 to {MAX_UPSTREAM_TURNS}")
@@ -90,7 +90,7 @@ def upstream_from_table(table: Mapping[str, Any]) -> UpstreamSpec:
     if files not in FILE_FORMS:
         raise ValueError(f"v03_files: must be one of {', '.join(FILE_FORMS)}")
     return UpstreamSpec(
-        url=_check_url(settings.get("url", "")),
+        url=check_http_url(settings.get("url", "")),
         id=id,
         prefix=prefix,
         headers=headers,
@@ -142,14 +142,16 @@ def upstream_agent_id(upstream: UpstreamSpec, name: str) -> str:
     return id[:63].rstrip("-")
 
 
-def _check_url(url: str) -> str:
+def check_http_url(url: str) -> str:
+    """The URL of a server. Raises ValueError, naming the key `url`."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.fragment or "@" in parts.netloc:
         raise ValueError("url: must be http(s)://HOST[:PORT][/PATH] without user name and password")
     return url
 
 
-def _check_headers(table: object) -> dict[str, str]:
+def check_headers(table: object) -> dict[str, str]:
+    """A table of headers. Raises ValueError, naming the key `headers`."""
     if not isinstance(table, Mapping):
         raise ValueError("headers: must be a table of names and strings")
     for name, value in table.items():
