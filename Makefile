@@ -53,6 +53,7 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 # Long tests: complete matrices on real servers, killed processes, Node. `make test` leaves them to `make long`, to stay
 # well under three minutes.
 LONG = \
+	tests/agents/mcp/test_end_to_end.py \
 	tests/agents/upstream \
 	tests/agents/workers \
 	tests/bindings/http/test_google_parameters.py \
@@ -119,6 +120,7 @@ LONGEST = \
 	tests/supply/test_installed.py \
 	tests/test_make_cluster.py \
 	tests/testing/test_contracts.py \
+	tests/agents/mcp/test_crash.py \
 	tests/agents/upstream/test_crash.py \
 	tests/agents/workers/test_crash.py \
 	tests/agents/workers/test_churn.py

@@ -25,6 +25,7 @@ from tests.runtime.remote_agent import Far
 from dragoman import Turn
 from dragoman.agents.executors.supervisor import ExecutorSupervisor
 from dragoman.agents.functions.declaration import agent as declare
+from dragoman.agents.mcp.registry import McpRegistry
 from dragoman.agents.upstream.registry import LocalUpstreamRegistry
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings.grpc import server as grpc_server
@@ -445,6 +446,26 @@ async def with_upstream_refresh(stage: Stage) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
+    class FaultyRegistry(McpRegistry):
+        async def refresh(self, entry: Any) -> None:
+            stage.fault()
+
+    class Entry:
+        """A server that is unavailable."""
+
+        def __init__(self) -> None:
+            self.wake = asyncio.Event()
+            self.agent = self
+            self.is_connected = False
+
+    registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
+    stage.fault.armed = True
+    async with started(Background.MCP_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
+        yield
+
+
+@asynccontextmanager
 async def with_executor(stage: Stage) -> AsyncIterator[None]:
     async def start_process() -> Any:
         stage.fault()
@@ -601,6 +622,7 @@ WITHOUT_STORE: Final[Mapping[Background, Scenario]] = {
     Background.BUS_SENDER: with_bus_sender,
     Background.BUS_HEARTBEAT: with_bus_heartbeat,
     Background.UPSTREAM_REFRESH: with_upstream_refresh,
+    Background.MCP_REFRESH: with_mcp_refresh,
     Background.EXECUTOR: with_executor,
     Background.CERTIFICATES: with_certificates,
     Background.CARD_FILE: with_card_file,

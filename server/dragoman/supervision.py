@@ -69,6 +69,7 @@ class Background(Enum):
     WORKER_REGISTRY = "worker registry"
     UPSTREAMS = "upstreams"
     UPSTREAM_REFRESH = "upstream refresh"
+    MCP_REFRESH = "mcp refresh"
     EXECUTOR = "executor"
     SIGNING_KEYS = "signing keys"
     CERTIFICATES = "certificates"

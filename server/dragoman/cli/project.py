@@ -234,7 +234,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
         yield {"name": name.replace("_", "-"), "value": value, "source": source}
 
 
-_MAY_HOLD_SECRETS: Final = frozenset({"upstream", "issuers"})
+_MAY_HOLD_SECRETS: Final = frozenset({"upstream", "mcp", "issuers"})
 """Settings whose tables or URLs may contain credentials."""
 
 

@@ -49,6 +49,7 @@ from dragoman.settings.types import (
     Headers,
     Issuers,
     Limit,
+    McpServers,
     Names,
     Networks,
     OptionalAgentId,
@@ -91,6 +92,8 @@ class Settings(BaseModel):
     """Maximum bytes of one response or event of an upstream agent."""
     upstream_silence: Seconds = 120.0
     """Seconds without a byte after which a call to an upstream agent counts as broken."""
+    mcp: McpServers = ()
+    """MCP servers that are served as agents, by URL or by command."""
     role: Literal["all", "server", "worker"] = "all"
     """`server`: accept requests, but do not run APP's agents; `worker`: run APP's agents, but accept no requests."""
     processes: int = Field(default=1, ge=1, le=256)
@@ -325,8 +328,8 @@ class Settings(BaseModel):
 
     @property
     def own_app(self) -> str:
-        """APP; empty with `workers_only`, with upstreams or executors unless APP was given, and if it is an object."""
-        has_other_agents = self.upstream or self.executors
+        """APP; empty with `workers_only`, with agents of other kinds unless APP was given, and if it is an object."""
+        has_other_agents = self.upstream or self.mcp or self.executors
         if self.workers_only or is_object_name(self.app) or (has_other_agents and "app" not in self.model_fields_set):
             return ""
         return self.app

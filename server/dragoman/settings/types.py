@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
 from dragoman.bindings.cards import CardVersions
-from dragoman.core import agent_sources
+from dragoman.core import agent_sources, mcp_sources
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import Isolation
 from dragoman.core.access.jwt_claims import Issuer
@@ -20,11 +20,14 @@ from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
 from dragoman.core.durations import parse_age
 from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
+from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.names import AGENT_ID, ByAgent, parse_by_agent
 from dragoman.core.net.addresses import AllowEntry, parse_allow_entry
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 from dragoman.runtime.access import BLOCKING_DEFAULTS, BlockingDefault
+
+T = TypeVar("T")
 
 STORE_URL_FORMAT: Final = (
     "sqlite:///PATH (from here), sqlite:////PATH (from the root), postgresql://USER@HOST/DATABASE, memory: (keeps "
@@ -270,6 +273,7 @@ CardVersionsSetting = Annotated[CardVersions, BeforeValidator(_parse_card_versio
 BlockingDefaults = Annotated[ByAgent[BlockingDefault], BeforeValidator(_parse_blocking_default)]
 Policies = Annotated[Isolation, BeforeValidator(_parse_isolation)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], BeforeValidator(agent_sources.parse_upstreams)]
+McpServers = Annotated[tuple[McpSpec, ...], BeforeValidator(mcp_sources.parse_mcp_servers)]
 Issuers = Annotated[tuple[Issuer, ...], BeforeValidator(jwt_claims.parse_issuers)]
 Executors = Annotated[tuple[ExecutorSpec, ...], BeforeValidator(agent_sources.parse_executors)]
 Age = Annotated[int | None, BeforeValidator(_parse_age)]

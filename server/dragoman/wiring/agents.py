@@ -29,6 +29,7 @@ from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
 from dragoman.wiring.infra import Infra, StartError, open_outbound
 
 if TYPE_CHECKING:
+    from dragoman.agents.mcp.registry import McpRegistry
     from dragoman.agents.upstream.transport import TransportFactory
 
 
@@ -43,10 +44,14 @@ class ServerAgents:
     """Whether only workers can bring agents."""
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
+    mcp_servers: McpRegistry | None
+    """None without MCP servers."""
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
-        """Follows the cards of upstreams, and what other processes on the store change, until the stack closes."""
+        """Follows upstreams, MCP servers, and what other processes on the store change, until the stack closes."""
         self.upstreams.start_refresh()
+        if self.mcp_servers is not None:
+            self.mcp_servers.start_refresh()
         if infra.exclusive:
             return
         stack.callback(start_task(Background.WORKER_REGISTRY, self.worker_hub.run_sync).cancel)
@@ -93,8 +98,10 @@ async def open_agents(
     if len({agent.spec.id for agent in (*agents, *executors)}) < len(agents) + len(executors):
         raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
     registry.reserve_ids(agent.spec.id for agent in executors)
-    upstreams = await _open_upstreams(stack, infra, settings, registry, [*agents, *executors])
-    for agent in (*executors, *upstreams.agents):
+    mcp_servers = await _open_mcp_servers(stack, settings, registry, [*agents, *executors])
+    served = [*agents, *executors, *(mcp_servers.agents if mcp_servers is not None else ())]
+    upstreams = await _open_upstreams(stack, infra, settings, registry, served)
+    for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
     is_empty = settings.workers_only and not registry.agents
     hub = await _open_worker_hub(infra, settings, registry)
@@ -102,7 +109,7 @@ async def open_agents(
         registry.add(agent)
     root = settings.root or (hub.oldest_agent if is_empty else "")
     _check_names(settings, registry)
-    return ServerAgents(registry, root, is_empty, hub, upstreams)
+    return ServerAgents(registry, root, is_empty, hub, upstreams, mcp_servers)
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:
@@ -160,6 +167,31 @@ async def _open_upstreams(
     except InvalidUpstream as error:
         raise StartError(f"--upstream: {error}") from error
     return upstreams
+
+
+async def _open_mcp_servers(
+    stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
+) -> McpRegistry | None:
+    """Connects to the MCP servers; None without any. agents: the others. Raises SettingsError, StartError."""
+    if not settings.mcp:
+        return None
+    try:  # the SDK takes a second to import, and is not a dependency of every server
+        from dragoman.agents.mcp.registry import InvalidMcpServer, McpRegistry, with_mcp_token
+    except ImportError as error:
+        raise StartError("--mcp: MCP servers need one more package: pip install 'dragoman[mcp]'") from error
+    outbound = open_outbound(settings, per_host=0)
+    stack.push_async_callback(outbound.close)
+    servers = McpRegistry(outbound, registry, max_response_bytes=settings.upstream_bytes)
+    stack.push_async_callback(servers.close)
+    try:
+        await servers.start([with_mcp_token(server) for server in settings.mcp], [agent.spec.id for agent in agents])
+    except OSError as error:
+        raise SettingsError(f"--mcp: token_file: {error.filename} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"--mcp: token_file: {error}") from error
+    except InvalidMcpServer as error:
+        raise StartError(f"--mcp: {error}") from error
+    return servers
 
 
 def _check_names(settings: Settings, registry: AgentRegistry) -> None:

@@ -93,6 +93,7 @@ def serve(
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 
     `dragoman serve --upstream https://agents.example.com/weather`  another A2A agent, through this server
+    `dragoman serve --mcp https://mcp.example.com/mcp`  the tools of an MCP server, as an agent
 
     `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 

@@ -53,6 +53,12 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "Also serve this upstream A2A agent; may be repeated. Disables the playground.",
             list[str],
         ),
+        ServeOption(
+            "mcp",
+            "[ID=]URL|COMMAND",
+            "Also serve this MCP server as an agent; may be repeated. Disables the playground.",
+            list[str],
+        ),
         ServeOption("workers_only", "", "Serve only agents of workers.", bool),
         ServeOption("log_format", "text|json", "Format of log lines, on stderr. [text]"),
         ServeOption("log_level", "debug|info|warning|error", "Least level of log lines. [info]"),
@@ -121,7 +127,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("public_grpc", "HOST:PORT", "Public address of gRPC, for cards."),
         ServeOption("trusted_proxies", "NETS", "Proxies whose Forwarded headers are used: 10.0.0.0/8,::1 [none]"),
     ),
-    "Outbound requests to webhooks and upstream agents": (
+    "Outbound requests to webhooks, upstream agents and MCP servers": (
         ServeOption(
             "outbound_allow",
             "NETS,HOSTS",
@@ -138,7 +144,9 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption(
             "worker_wait", "S", "Seconds that tasks wait for an unavailable upstream agent or for workers. [300]"
         ),
-        ServeOption("upstream_bytes", "SIZE", "Maximum size of an upstream response or event. [64MiB]"),
+        ServeOption(
+            "upstream_bytes", "SIZE", "Maximum size of a response or event of an upstream or MCP server. [64MiB]"
+        ),
         ServeOption("upstream_silence", "S", "Seconds without data after which an upstream call fails. [120]"),
         ServeOption("blocking_wait", "S", "Maximum seconds that a blocking send waits. [300]"),
         ServeOption("mcp_wait", "S", "Seconds after which an MCP call returns its unfinished task. [50]"),

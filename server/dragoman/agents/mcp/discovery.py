@@ -1,0 +1,140 @@
+"""Discovery of MCP servers: reads the list of tools, and makes an agent spec of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.client.client import Client
+
+from dragoman.calling.errors import ProtocolError
+from dragoman.core.cards.agent_spec import AgentSpec, Extension, Skill
+from dragoman.core.mcp_sources import McpSpec, mcp_agent_id
+
+SCHEMAS_URI: Final = "urn:dragoman:schemas:v1"
+"""The extension that shows the schemas of skills on cards."""
+
+MAX_TOOL_PAGES: Final = 100
+MAX_TOOLS: Final = 1000
+MAX_DESCRIPTION_CHARS: Final = 4000
+"""Limits of what is read of a server: pages and tools of its list, characters of one description."""
+
+MCP_RETRIES: Final = 100
+"""Attempts after a process died. They follow the server's task, or end the turn; only some tools are called again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredServer:
+    """A server as it describes itself."""
+
+    spec: AgentSpec
+    tools: tuple[types.Tool, ...]
+    protocol_version: str
+    has_tasks: bool
+    """Whether it supports the tasks extension."""
+
+
+async def read_tools(client: Client) -> tuple[types.Tool, ...]:
+    """All tools of a server; none for a server without tools. Raises MCPError, ProtocolError."""
+    if client.server_capabilities.tools is None:
+        return ()
+    tools: dict[str, types.Tool] = {}
+    cursor: str | None = None
+    for _ in range(MAX_TOOL_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools.update((tool.name, tool) for tool in page.tools)
+        cursor = page.next_cursor
+        if len(tools) > MAX_TOOLS or cursor is None:
+            break
+    else:
+        raise ProtocolError(f"its list of tools has more than {MAX_TOOL_PAGES} pages")
+    if len(tools) > MAX_TOOLS:
+        raise ProtocolError(f"it has more than {MAX_TOOLS} tools")
+    return tuple(tools.values())
+
+
+async def discover(server: McpSpec, client: Client) -> DiscoveredServer:
+    """Reads what a server offers. Raises MCPError, ProtocolError."""
+    tools = await read_tools(client)
+    capabilities = client.server_capabilities
+    try:
+        spec = spec_of(server, client.server_info, client.instructions, tools)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+    extensions = capabilities.extensions or {}
+    return DiscoveredServer(spec, tools, client.protocol_version, "io.modelcontextprotocol/tasks" in extensions)
+
+
+def spec_of(
+    server: McpSpec, info: types.Implementation | None, instructions: str | None, tools: Sequence[types.Tool]
+) -> AgentSpec:
+    """The agent of a server. Raises ValueError when its name gives no valid agent id."""
+    name = (info.title or info.name).strip() if info is not None else ""
+    id = mcp_agent_id(server, info.name if info is not None else "")
+    name = name or id
+    description = (info.description if info is not None else None) or instructions or f"The tools of {name}"
+    spec = placeholder_spec(replace(server, id=id))
+    return replace(
+        spec,
+        name=name[:200],
+        description=description[:MAX_DESCRIPTION_CHARS],
+        version=(info.version if info is not None else "") or "1",
+        skills=tuple(map(_skill, tools)),
+        icon_url=_icon_url(info),
+        documentation_url=_http_url(info.website_url if info is not None else None),
+        extensions=(schemas_extension(tools),) if tools else (),
+    )
+
+
+def placeholder_spec(server: McpSpec) -> AgentSpec:
+    """The spec of a server with a configured id whose tools were not read yet."""
+    name = server.id.replace("-", " ").capitalize()
+    return AgentSpec(
+        id=server.id,
+        name=name,
+        description=f"{name}, an MCP server whose tools could not be read yet",
+        checks_own_modes=True,
+        retries=MCP_RETRIES,
+        time_limit=server.time_limit,
+    )
+
+
+def schemas_extension(tools: Sequence[types.Tool]) -> Extension:
+    """The schemas and annotations of tools, as the extension of cards that shows those of skills."""
+    return Extension(
+        uri=SCHEMAS_URI,
+        description="JSON Schemas of the input and output of skills.",
+        params={tool.name: _schemas(tool) for tool in tools},
+    )
+
+
+def _schemas(tool: types.Tool) -> Mapping[str, Any]:
+    schemas: dict[str, Any] = {"input": tool.input_schema}
+    if tool.output_schema is not None:
+        schemas["output"] = tool.output_schema
+    if tool.annotations is not None:
+        schemas["annotations"] = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return schemas
+
+
+def _skill(tool: types.Tool) -> Skill:
+    hints = tool.annotations
+    title = tool.title or (hints.title if hints is not None else None) or tool.name
+    tags = ["mcp"]
+    if hints is not None and hints.read_only_hint:
+        tags.append("read-only")
+    if hints is not None and hints.destructive_hint and not hints.read_only_hint:
+        tags.append("destructive")
+    description = (tool.description or title).strip()
+    return Skill(id=tool.name, name=title, description=description[:MAX_DESCRIPTION_CHARS], tags=tuple(tags))
+
+
+def _icon_url(info: types.Implementation | None) -> str:
+    icons = info.icons if info is not None else None
+    return next((url for icon in icons or () if (url := _http_url(icon.src))), "")
+
+
+def _http_url(url: str | None) -> str:
+    return url if url is not None and url.startswith(("http://", "https://")) else ""

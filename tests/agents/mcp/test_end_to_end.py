@@ -1,0 +1,240 @@
+"""MCP servers of each transport and era as agents of a whole server, called over A2A."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+from google.protobuf.json_format import MessageToDict
+from tests.agents.mcp.conftest import Open, Tools, ask, data_part, status_text, stdio_spec, texts, tools_over
+from tests.eventually import eventually
+from tests.postgres import free_port
+
+from dragoman.client import Client, message
+from dragoman.core.task import states
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import open_app
+from dragoman.wiring.infra import StartError
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+NOW = pb.SendMessageConfiguration(return_immediately=True)
+WAIT_TIMEOUT = 30.0
+
+
+async def wait_for(client: Client, task: str, state: int) -> pb.Task:
+    """The task in this state."""
+    async with asyncio.timeout(WAIT_TIMEOUT):
+        while (found := await client.get(task)).status.state != state:
+            async for event in client.subscribe(task):
+                if state in (event.task.status.state, event.status_update.status.state):
+                    break
+    return found
+
+
+async def wait_for_status(client: Client, task: str, text: str) -> None:
+    """Waits until the task's status has had this text."""
+    async with asyncio.timeout(WAIT_TIMEOUT):
+        async for event in client.subscribe(task):
+            status = event.task.status if event.HasField("task") else event.status_update.status
+            if text in "".join(part.text for part in status.message.parts):
+                return
+
+
+async def test_the_tools_of_a_server_are_the_skills_of_an_agent(tools: Tools, opened: Open) -> None:
+    async with opened(tools.spec) as app, Client(str(app.grpc)) as client:
+        spec = app.agents["tools"]
+        assert (spec.name, spec.version, spec.description) == ("Tools for tests", "7", "All kinds of tools")
+        assert [skill.name for skill in spec.skills][:2] == ["Echo", "add"]
+        task = await ask(client, "echo hello")
+        assert (task.status.state, texts(task)) == (states.COMPLETED, "hello")
+        task = await ask(client, data_part({"tool": "add", "arguments": {"a": 1, "b": 2}}))
+        assert [MessageToDict(part) for part in task.artifacts[0].parts] == [{"text": "3"}, {"data": {"result": 3}}]
+        assert task.artifacts[0].name == "add"
+        task = await ask(client, "picture")
+        assert task.artifacts[0].parts[0].raw == b"\x89PNG\r\n\x1a\n"
+        task = await ask(client, 'count {"to": 2}')
+        assert (texts(task), task.history[1].parts[0].text) == ("counted to 2", "at 1")
+        assert tools.calls == ["echo hello", "add 1 2"]
+
+
+async def test_errors_of_tools_and_wrong_calls_end_as_failed(tools: Tools, opened: Open) -> None:
+    async with opened(tools.spec) as app, Client(str(app.grpc)) as client:
+        task = await ask(client, "fail badly")
+        assert (task.status.state, status_text(task)) == (states.FAILED, "Error executing tool fail")
+        assert MessageToDict(task.status.message.metadata) == {"reason": "TOOL_ERROR"}
+        task = await ask(client, 'add {"a": "x"}')
+        assert (task.status.state, "b\n  Field required" in status_text(task)) == (states.FAILED, True)
+        task = await ask(client, "what is this?")
+        assert task.status.state == states.FAILED
+        assert status_text(task).startswith('MCP_INVALID_CALL: "what" is not a tool. Tools: echo, add, fail')
+
+
+async def test_a_client_cancels_a_call(tools: Tools, opened: Open) -> None:
+    async with opened(tools.spec) as app, Client(str(app.grpc)) as client:
+        task = (await client.send(message("wait"), configuration=NOW)).task.id
+        await wait_for_status(client, task, "waiting")
+        await client.cancel(task)
+        assert (await wait_for(client, task, states.CANCELED)).status.state == states.CANCELED
+        assert texts(await ask(client, "echo still there")) == "still there"
+        assert tools.calls == ["wait", "wait ended", "echo still there"]
+
+
+async def test_a_question_is_answered_with_text_data_and_decline(tools: Tools, opened: Open) -> None:
+    async with opened(tools.spec) as app, Client(str(app.grpc)) as client:
+        asked = await ask(client, "order")
+        assert asked.status.state == states.INPUT_REQUIRED
+        question, form = asked.status.message.parts
+        assert (question.text, MessageToDict(form.data)["schema"]["required"]) == ("Which size?", ["size"])
+        done = await ask(client, data_part({"size": "small", "count": 3}), asked.id)
+        assert (done.status.state, texts(done)) == (states.COMPLETED, "ordered 3 of size small")
+        asked = await ask(client, "order")
+        assert texts(await ask(client, "small", asked.id)) == "ordered 1 of size small"
+        asked = await ask(client, "order")
+        assert texts(await ask(client, "decline", asked.id)) == "not ordered: DeclinedElicitation"
+        asked = await ask(client, "order")
+        again = await ask(client, data_part({"count": "many"}), asked.id)
+        assert again.status.state == states.INPUT_REQUIRED
+        assert status_text(again).startswith("The answer does not fit: ")
+        assert texts(await ask(client, "large", asked.id)) == "ordered 1 of size large"
+
+
+async def test_a_question_during_a_call_waits_between_two_turns(old_tools: Tools, opened: Open) -> None:
+    async with opened(old_tools.spec) as app, Client(str(app.grpc)) as client:
+        asked = await ask(client, "greet_once")
+        assert (asked.status.state, status_text(asked)) == (states.INPUT_REQUIRED, "Who are you?")
+        assert texts(await ask(client, "echo meanwhile")) == "meanwhile"
+        assert texts(await ask(client, "Ann", asked.id)) == "hello Ann"
+        asked = await ask(client, "visit")
+        assert (asked.status.state, asked.status.message.parts[1].url) == (
+            states.AUTH_REQUIRED,
+            "https://x.example/sign-in",
+        )
+        assert texts(await ask(client, "done", asked.id)) == "visited: accept"
+        asked = await ask(client, "locked")
+        assert (asked.status.state, asked.status.message.parts[1].url) == (states.AUTH_REQUIRED, "https://x.example/in")
+        assert texts(await ask(client, "done", asked.id)) == "unlocked"
+        assert old_tools.calls == ["greet_once", "echo meanwhile"]
+
+
+async def test_canceling_a_waiting_task_cancels_its_open_call(old_tools: Tools, opened: Open) -> None:
+    async with opened(old_tools.spec) as app, Client(str(app.grpc)) as client:
+        asked = await ask(client, "greet_once")
+        await client.cancel(asked.id)
+        # The server asks for one answer at a time over stdio: the next question finds its call.
+        other = await ask(client, "greet_once")
+        assert texts(await ask(client, "Bob", other.id)) == "hello Bob"
+
+
+async def test_questions_of_two_calls_at_once_find_their_tasks_over_http(tmp_path: Path, opened: Open) -> None:
+    async with tools_over("http old", tmp_path) as tools, opened(tools.spec) as app, Client(str(app.grpc)) as client:
+        asked = await asyncio.gather(*(ask(client, "greet_once") for _ in range(5)))
+        answers = await asyncio.gather(*(ask(client, f"n{i}", one.id) for i, one in enumerate(asked)))
+        assert [texts(answer) for answer in answers] == [f"hello n{i}" for i in range(5)]
+
+
+async def test_a_call_goes_on_as_a_task_of_the_server(modern_tools: Tools, opened: Open) -> None:
+    async with opened(modern_tools.spec) as app, Client(str(app.grpc)) as client:
+        task = (await client.send(message("long"), configuration=NOW)).task.id
+        await wait_for_status(client, task, "it is working")
+        modern_tools.go()
+        assert texts(await wait_for(client, task, states.COMPLETED)) == "done: nothing asked"
+        asked = await ask(client, "long_question")
+        assert (asked.status.state, status_text(asked)) == (states.INPUT_REQUIRED, "Who?")
+        assert texts(await ask(client, "Ann", asked.id)) == "done: Ann"
+        failed = await ask(client, "long_failure")
+        assert (failed.status.state, status_text(failed)) == (states.FAILED, "MCP_ERROR: rate limit (-32603)")
+        assert [line for line in modern_tools.calls if line != "poll"] == [
+            "long", "long_question", "update accept", "long_failure",
+        ]  # fmt: skip
+
+
+async def test_a_cancel_reaches_the_task_of_the_server(modern_tools: Tools, opened: Open) -> None:
+    async with opened(modern_tools.spec) as app, Client(str(app.grpc)) as client:
+        task = (await client.send(message("long"), configuration=NOW)).task.id
+        await wait_for_status(client, task, "it is working")
+        await client.cancel(task)
+        await wait_for(client, task, states.CANCELED)
+        assert modern_tools.calls.count("cancel") == 1
+        modern_tools.go()
+        asked = await ask(client, "long_question")
+        await client.cancel(asked.id)
+        await eventually(lambda: modern_tools.calls.count("cancel") == 2)
+
+
+async def test_a_changed_list_of_tools_changes_the_card(tools: Tools, opened: Open) -> None:
+    async with opened(tools.spec) as app, Client(str(app.grpc)) as client:
+        assert "grown" not in [skill.id for skill in app.agents["tools"].skills]
+        assert texts(await ask(client, "grow")) == "added"
+        await eventually(lambda: "grown" in [skill.id for skill in app.agents["tools"].skills])
+        assert texts(await ask(client, "grown")) == "grown"
+
+
+async def test_a_process_that_dies_is_started_again(tmp_path: Path, opened: Open) -> None:
+    async with (
+        tools_over("stdio modern", tmp_path) as tools,
+        opened(tools.spec) as app,
+        Client(str(app.grpc)) as client,
+    ):
+        died = await ask(client, "die")
+        assert (died.status.state, status_text(died)) == (
+            states.FAILED,
+            'MCP_UNKNOWN: it is unknown what the tool "die" has done, because the connection was lost while it ran. '
+            "It is not called again, because it is declared neither read-only nor idempotent.",
+        )
+        assert texts(await ask(client, "echo back")) == "back"
+        assert tools.calls == ["die", "echo back"]
+
+
+async def test_the_card_and_json_rpc_show_schemas_and_results(tmp_path: Path, opened: Open) -> None:
+    async with (
+        tools_over("http modern", tmp_path) as tools,
+        opened(tools.spec) as app,
+        aiohttp.ClientSession() as web,
+    ):
+        async with web.get(app.card_url) as response:
+            card = await response.json()
+        (extension,) = [one for one in card["capabilities"]["extensions"] if one["uri"] == "urn:dragoman:schemas:v1"]
+        assert extension["params"]["echo"]["annotations"] == {"readOnlyHint": True}
+        assert extension["params"]["add"]["input"]["required"] == ["a", "b"]
+        assert extension["params"]["add"]["output"]["required"] == ["result"]
+        call = {
+            "message": {
+                "messageId": "m-1",
+                "role": "ROLE_USER",
+                "metadata": {"skill": "add"},
+                "parts": [{"data": {"a": 3, "b": 4}}],
+            }
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": call}
+        async with web.post(app.http.url, json=body, headers={"A2A-Version": "1.0"}) as response:
+            answer = json.loads(await response.text())
+        assert answer["result"]["task"]["artifacts"][0]["parts"][1] == {"data": {"result": 7}}
+        async with web.post(f"{app.http.url}/tools/message:send", json=call) as response:
+            assert (await response.json())["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_two_servers_are_two_agents_and_need_two_ids(tmp_path: Path, opened: Open) -> None:
+    async with tools_over("http modern", tmp_path) as tools:
+        unnamed, other = tools.spec.url, stdio_spec("old", tmp_path / "other", "other")
+        async with opened(unnamed, other) as app:
+            assert list(app.agents) == ["test-tools", "other"]
+            assert app.root == "test-tools"
+        with pytest.raises(StartError, match=r'--mcp: http://.*: the id "test-tools" belongs to another agent here'):
+            await open_app(Settings(mcp=[unnamed, unnamed], store="memory:")).__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        (f"http://127.0.0.1:{free_port()}/mcp", r"--mcp: http://.*/mcp: .*refused the connection; with an id"),
+        ("http://127.0.0.1:1/mcp", "--mcp: http://127.0.0.1:1/mcp: port 1 belongs to another protocol"),
+        ("no-such-program x", "--mcp: no-such-program: cannot be started: No such file or directory; with an id"),
+        ("sh -c 'echo broken >&2; exit 1'", "--mcp: sh: the process ended; last line of its output: broken; with an"),
+    ],
+)
+async def test_a_server_that_is_not_there_is_named_at_the_start(server: str, why: str) -> None:
+    with pytest.raises(StartError, match=why):
+        await open_app(Settings(mcp=[server], store="memory:", http="127.0.0.1:0", grpc="127.0.0.1:0")).__aenter__()

@@ -1,0 +1,170 @@
+"""HTTP over the outbound client, and child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from dragoman.agents.mcp.transport import (
+    FORBIDDEN_CODE,
+    SESSION_LOST_CODE,
+    UNAVAILABLE_CODE,
+    GuardedHttp,
+    StderrLog,
+    WatchedStream,
+    stdio_streams,
+)
+from dragoman.core.mcp_sources import McpSpec
+from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden
+
+JSON = {"content-type": "application/json"}
+EVENTS = {"content-type": "text/event-stream; charset=utf-8"}
+RPC_ERROR = b'{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "unknown"}}'
+
+
+@dataclass
+class Outbound:
+    """Implements `OutboundStreams` with one response, or an error."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=lambda: JSON)
+    content: list[bytes | Exception] = field(default_factory=list)
+    error: Exception | None = None
+    requests: list[tuple[str, str, dict[str, str], bytes | None]] = field(default_factory=list)
+    closed: int = 0
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
+    ) -> AsyncIterator[Any]:
+        self.requests.append((method, url, dict(headers), body))
+        if self.error is not None:
+            raise self.error
+        try:
+            yield self
+        finally:
+            self.closed += 1
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for chunk in self.content:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+    def check_url(self, url: str) -> None:
+        raise NotImplementedError
+
+    async def resolve(self, url: str) -> list[str]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+async def sent(outbound: Outbound, method: str = "POST", **headers: str) -> httpx2.Response:
+    """The response to a request of the SDK's client."""
+    http = GuardedHttp(outbound, 10.0, 1000)
+    async with httpx2.AsyncClient(transport=http, headers={"X-Key": "k"}) as client:
+        response = await client.request(method, "http://x.example/mcp?a=1", content=b"{}", headers=headers)
+    assert bool(http.last_failure) == (response.status_code == 503)
+    return response
+
+
+async def test_a_request_goes_through_the_outbound_client() -> None:
+    outbound = Outbound(content=[b'{"a"', b": 1}"])
+    response = await sent(outbound, **{"Mcp-Method": "ping"})
+    assert (response.status_code, response.json()) == (200, {"a": 1})
+    ((method, url, headers, body),) = outbound.requests
+    assert (method, url, body) == ("POST", "http://x.example/mcp?a=1", b"{}")
+    assert {name.lower() for name in headers} == {"accept", "x-key", "mcp-method"}
+    assert outbound.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("outbound", "code", "text", "arrived"),
+    [
+        (Outbound(error=ConnectFailed("x: refused")), UNAVAILABLE_CODE, "x: refused", False),
+        (Outbound(error=OutboundFailed("x: silent")), UNAVAILABLE_CODE, "x: silent", True),
+        (Outbound(error=OutboundForbidden("x: private")), FORBIDDEN_CODE, "x: private", False),
+        (Outbound(content=[OutboundFailed("x: lost")]), UNAVAILABLE_CODE, "x: lost", True),
+        (Outbound(content=[b"x" * 1001]), UNAVAILABLE_CODE, "the response is longer than 1000 bytes", True),
+        (Outbound(401), FORBIDDEN_CODE, "it rejected the credentials, or requires some (401)", False),
+        (Outbound(503), UNAVAILABLE_CODE, "responded with status 503", False),
+        (Outbound(502), UNAVAILABLE_CODE, "responded with status 502", True),
+    ],
+)
+async def test_a_request_without_an_answer_is_answered_with_an_error(
+    outbound: Outbound, code: int, text: str, arrived: bool
+) -> None:
+    error = (await sent(outbound)).json()["error"]
+    assert error == {"code": code, "message": text, "data": {"arrived": arrived}}
+
+
+async def test_a_lost_session_and_other_errors_of_servers_are_told_apart() -> None:
+    session = {"mcp-session-id": "s"}
+    assert (await sent(Outbound(404), **session)).json()["error"]["code"] == SESSION_LOST_CODE
+    assert (await sent(Outbound(404, content=[RPC_ERROR]), **session)).json()["error"]["code"] == SESSION_LOST_CODE
+    assert (await sent(Outbound(404, content=[RPC_ERROR]))).json()["error"]["code"] == -32601
+    assert (await sent(Outbound(404))).status_code == 404  # what servers without a method answer
+    assert (await sent(Outbound(400, content=[b"no json"]))).status_code == 400
+
+
+async def test_an_event_stream_is_read_as_it_comes_and_closed() -> None:
+    outbound = Outbound(headers=EVENTS, content=[b"data: 1\n\n", b"data: 2\n\n"])
+    assert (await sent(outbound)).text == "data: 1\n\ndata: 2\n\n"
+    assert outbound.closed == 1
+
+
+async def test_a_broken_event_stream_fails_a_call_and_ends_a_subscription() -> None:
+    content: list[bytes | Exception] = [b"data: 1\n\n", ConnectionResetError()]
+    with pytest.raises(httpx2.ReadError):
+        await sent(Outbound(headers=EVENTS, content=content))
+    assert (await sent(Outbound(headers=EVENTS, content=content), "GET")).text == "data: 1\n\n"
+
+
+async def test_the_end_of_a_stream_is_noticed() -> None:
+    ended: list[bool] = []
+    send, receive = anyio.create_memory_object_stream[Any](2)
+    async with WatchedStream(receive, lambda: ended.append(True)) as watched:
+        error = ValueError()
+        await send.send(error)
+        assert await watched.receive() is error
+        assert watched.last_context is None
+        send.close()
+        assert [one async for one in watched] == []
+    assert ended == [True]
+
+
+async def test_a_child_process_has_its_environment_and_its_stderr_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_TOKEN", "secret")
+    caplog.set_level("INFO", "dragoman.mcp")
+    script = "import os, sys; print(sorted(os.environ), file=sys.stderr); print('bye', file=sys.stderr)"
+    server = McpSpec(command=(sys.executable, "-c", script), env={"API_KEY": "k"})
+    stderr, ended = StderrLog("tools"), asyncio.Event()
+    async with stdio_streams(server, stderr, ended.set) as (read, _):
+        with pytest.raises(anyio.EndOfStream):
+            await read.receive()
+    assert ended.is_set()
+    names = caplog.messages[0]
+    assert ("API_KEY" in names, "PATH" in names, "DRAGOMAN" in names) == (True, True, False)
+    assert stderr.last_line == "bye"
+
+
+async def test_a_program_that_does_not_exist_is_an_os_error() -> None:
+    open_files = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    with pytest.raises(FileNotFoundError):
+        async with stdio_streams(McpSpec(command=("no-such-program",)), StderrLog("x"), lambda: None):
+            raise AssertionError("it was started")
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) <= open_files + 1  # the loop may close one later
