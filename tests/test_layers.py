@@ -92,7 +92,7 @@ PURE: Final = {
 VAGUE: Final = {"utils", "util", "helpers", "common", "manager", "base", "misc", "models"}
 MAX_LINES: Final = 450
 MAX_FOLDER_FILES: Final = 15
-MAX_MODULES: Final = 430
+MAX_MODULES: Final = 440
 
 
 class Import(NamedTuple):

@@ -52,7 +52,7 @@ class Decoded:
     row: McpRow
     request: Message
     result: MakeResult = _empty_result
-    """Unused for calls that are followed (`ToolCall`)."""
+    """Unused for calls that are followed (`WaitingCall`)."""
     tool: AgentTool | None = None
     """The called tool of an agent."""
     description: Mapping[str, Any] | None = None

@@ -1,6 +1,6 @@
 """One request to the MCP endpoint, and its response: JSON, or a stream of server-sent events.
 
-Streamable HTTP of 2026-07-28, and of the revisions with a handshake. A call that waits for its task is a `ToolCall`.
+Streamable HTTP of 2026-07-28, and of the revisions with a handshake. A call that waits for its task is a `WaitingCall`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.bindings.mcp.answers import TaskAnswers
 from dragoman.bindings.mcp.decoder import KNOWN_METHODS, Decoded, McpDecoder
 from dragoman.bindings.mcp.listen import Listener
 from dragoman.bindings.mcp.services import McpServices
-from dragoman.bindings.mcp.tool_call import ElicitationId, ResumePoint, ToolCall, complete
+from dragoman.bindings.mcp.tool_call import ElicitationId, ResumePoint, WaitingCall, complete
 from dragoman.bindings.method_table import McpRow
 from dragoman.bindings.request_log import MCP_LABEL
 from dragoman.bindings.stream_registry import OpenStream
@@ -184,7 +184,7 @@ class McpExchange(HttpExchange):
         # Nobody can come back for the result of a call without a key: the end of its stream cancels it
         # (2026-07-28 basic/patterns/cancellation).
         cancels = client.is_stateless and tool is not None and not call.idempotency_key
-        tool_call = ToolCall(
+        tool_call = WaitingCall(
             self.pipeline.operations,
             call,
             client,
@@ -198,7 +198,7 @@ class McpExchange(HttpExchange):
         with self._services.open_call(self._call_key(self.rpc.id), tool_call):
             return await self._send_call(tool_call, events)
 
-    async def _send_call(self, call: ToolCall, events: EventStream) -> Response | web.StreamResponse:
+    async def _send_call(self, call: WaitingCall, events: EventStream) -> Response | web.StreamResponse:
         """Answers with JSON if the call ends at once, otherwise with a stream."""
         frames = call.frames(events)
         first = asyncio.ensure_future(anext(frames))
@@ -273,7 +273,7 @@ class McpResumption(McpExchange):
         call.cursor = self._point.cursor
         return call
 
-    async def _send_call(self, call: ToolCall, events: EventStream) -> web.StreamResponse:
+    async def _send_call(self, call: WaitingCall, events: EventStream) -> web.StreamResponse:
         call.task_id = self._point.task_id
         async with aclosing(call.frames(events)) as frames:
             return await self._send_stream(frames)

@@ -18,7 +18,7 @@ from dragoman.supervision import log_fault
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 if TYPE_CHECKING:
-    from dragoman.bindings.mcp.tool_call import ToolCall
+    from dragoman.bindings.mcp.tool_call import WaitingCall
 
 CallKey = tuple[str, str, str]
 """Principal, session and id of the request of a call."""
@@ -44,11 +44,11 @@ class McpServices:
         self.wait = wait
         self.clock = clock
         self.new_id = new_id
-        self._open_calls: dict[CallKey, ToolCall] = {}
+        self._open_calls: dict[CallKey, WaitingCall] = {}
         self._cancels: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def open_call(self, key: CallKey, call: ToolCall) -> Iterator[None]:
+    def open_call(self, key: CallKey, call: WaitingCall) -> Iterator[None]:
         """Makes a call known while it waits, so that `cancel_call` finds it."""
         self._open_calls[key] = call
         try:
@@ -62,7 +62,7 @@ class McpServices:
         if (call := self._open_calls.get(key)) is not None:
             self.cancel_in_background(call)
 
-    def cancel_in_background(self, call: ToolCall) -> None:
+    def cancel_in_background(self, call: WaitingCall) -> None:
         """Cancels the task of a call whose client gave it up; not when the server itself ended the stream to stop."""
         if not call.task_id or self.pipeline.streams.is_closed:
             return
@@ -70,7 +70,7 @@ class McpServices:
         self._cancels.add(task)
         task.add_done_callback(self._cancels.discard)
 
-    async def _cancel(self, call: ToolCall) -> None:
+    async def _cancel(self, call: WaitingCall) -> None:
         try:
             await self.pipeline.operations.cancel.cancel_task(call.call, pb.CancelTaskRequest(id=call.task_id))
         except A2AError:

@@ -102,7 +102,7 @@ def _decode(text: str, prefix: str) -> list[Any] | None:
     return values if isinstance(values, list) else None
 
 
-class ToolCall:
+class WaitingCall:
     """One call that waits for its task."""
 
     def __init__(
@@ -116,7 +116,7 @@ class ToolCall:
         tool: AgentTool | None,
         *,
         wait: float,
-        on_disconnect: Callable[[ToolCall], None] | None = None,
+        on_disconnect: Callable[[WaitingCall], None] | None = None,
     ) -> None:
         """`tool`: None for tools of tasks. `wait`: seconds. `on_disconnect`: called if the client leaves before the
         end."""
