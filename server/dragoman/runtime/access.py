@@ -237,6 +237,8 @@ class Call:
     """The URIs of the extensions that the caller activates."""
     names_tasks: bool = False
     """Whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)."""
+    answers_question: bool = False
+    """Whether the message answers a question: it is rejected while a turn runs, as nothing is asked then."""
     operator: Identity | None = None
     """The operator who makes the call in the caller's name."""
 

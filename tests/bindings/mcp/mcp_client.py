@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
+from mcp_types import methods
 from tests.callers import ByHeader
 
 from dragoman import Turn, agent, types
@@ -102,7 +103,10 @@ class McpCaller:
     ) -> McpAnswer:
         """Sends a request, and reads the whole response."""
         body, headers = self.envelope(method, params, meta or {})
-        return await self.post(body, headers)
+        answer = await self.post(body, headers)
+        if answer.messages and "result" in answer.last:
+            check_result(method, self.version, answer.result)
+        return answer
 
     async def post(self, body: object, headers: Mapping[str, str]) -> McpAnswer:
         """Sends any body."""
@@ -137,6 +141,12 @@ class McpCaller:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": event_id, **self.headers}
         async with self.session.get(self.url, headers=headers) as response:
             return await read_answer(response)
+
+
+def check_result(method: str, version: str, result: dict[str, Any]) -> None:
+    """Checks a result against the types of the official SDK, which knows no task handles."""
+    if (method, version) in methods.SERVER_RESULTS and result.get("resultType") != "task":
+        methods.validate_server_result(method, version, result)
 
 
 async def events_of(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:

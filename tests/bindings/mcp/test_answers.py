@@ -142,3 +142,28 @@ async def test_an_object_can_be_answered_as_json_with_the_tool() -> None:
         )
     assert '"required":["name"]' in question.text_content, "the text tells the form of the answer"
     assert result.result["structuredContent"]["data"] == [{"name": "Ada", "age": 36}]
+
+
+async def test_a_sign_in_during_a_turn_sends_the_agent_no_message() -> None:
+    signed_in, waiting = asyncio.Event(), asyncio.Event()
+
+    @agent(id="signin", default=True)
+    async def signin(turn: Turn) -> str:
+        """Waits for a sign-in elsewhere, while its turn goes on."""
+        turn.status([types.text("Sign in at"), types.link("https://login.example")], types.AUTH_REQUIRED)
+        await turn.flush()
+        waiting.set()
+        await signed_in.wait()
+        return "signed in"
+
+    async with calling(signin, capabilities={**TASKS, "elicitation": {"url": {}}}) as caller:
+        handle = (await caller.call("signin", message="hello")).result["taskId"]
+        await waiting.wait()
+        await answer(caller, handle, **{await question_of(caller, handle): {"action": "accept"}})
+        signed_in.set()
+        task = await ended(caller, handle)
+        url = f"{caller.url.removesuffix('/mcp')}/signin/tasks/{handle.partition('/')[2]}"
+        async with caller.session.get(url, headers={"A2A-Version": "1.0"}) as response:
+            history = (await response.json())["history"]
+    assert task["status"] == "completed"
+    assert [one["role"] for one in history].count("ROLE_USER") == 1

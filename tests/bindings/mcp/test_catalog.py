@@ -92,3 +92,9 @@ async def test_the_address_of_an_agent_has_its_name_and_version() -> None:
         caller.version = "2025-11-25"
         assert (await caller.initialize()).result["serverInfo"] == info
     assert info == {"name": "plain", "title": "Plain", "version": "1.0.0"}
+
+
+async def test_a_list_has_one_page() -> None:
+    async with calling(plain) as caller:
+        answer = await caller.request("tools/list", {"cursor": "x"})
+    assert answer.error["message"] == "cursor: must be absent: the list has one page"

@@ -49,6 +49,8 @@ async def test_a_call_is_known_while_it_waits() -> None:
     key = ("alice", "session", "int:1")
     with one.open_call(key, call("t1")):
         one.cancel_call(("mallory", "session", "int:1"))
+        with one.open_call(("alice", "", "int:1"), call("t2")):
+            one.cancel_call(("alice", "", "int:1"))
         one.cancel_call(key)
         await cancels.done.wait()
     cancels.done.clear()

@@ -44,8 +44,8 @@ async def answer_task(
         return b""
     try:
         await operations.send.send_message(_once(call, send), send)
-    except (IdempotencyKeyReused, TaskEnded):
-        pass  # another answer came first
+    except (IdempotencyKeyReused, TaskEnded, UnsupportedOperation):
+        pass  # another answer came first, or the agent goes on by itself after a sign-in
     return b""
 
 
@@ -98,4 +98,5 @@ async def _send_request(
 
 def _once(call: Call, send: pb.SendMessageRequest) -> Call:
     """The call with an idempotency key of the question: it is answered once, also when two servers get answers."""
-    return replace(call, idempotency_key=f"answer:{send.metadata['question']}", cursor="")
+    key = f"answer:{send.metadata['question']}"
+    return replace(call, idempotency_key=key, cursor="", answers_question=True)

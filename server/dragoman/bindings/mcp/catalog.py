@@ -36,7 +36,7 @@ class ToolCatalog:
 
         The order depends on the agents alone, so that clients can cache the list. Raises AgentNotFound.
         """
-        scope, agents = self._agents(identity, tenant)
+        scope, agents = self._agents(tenant)
         return [
             *(
                 tool.definition
@@ -49,14 +49,13 @@ class ToolCatalog:
 
     def find(self, name: str, identity: Identity, tenant: str) -> AgentTool | None:
         """The tool of an agent with this name; None if the caller has no such tool. Raises AgentNotFound."""
-        scope, agents = self._agents(identity, tenant)
-        agent_id = name.partition("_")[0]
-        for agent in agents:
-            if agent.id == agent_id and self._may_call(scope, agent_id, identity):
-                return self._tools_of(agent, identity).get(name)
-        return None
+        scope, agents = self._agents(tenant)
+        agent = next((agent for agent in agents if agent.id == name.partition("_")[0]), None)
+        if agent is None or not self._may_call(scope, agent.id, identity):
+            return None
+        return self._tools_of(agent, identity).get(name)
 
-    def _agents(self, identity: Identity, tenant: str) -> tuple[str, Sequence[AgentSpec]]:
+    def _agents(self, tenant: str) -> tuple[str, Sequence[AgentSpec]]:
         """The scope and the agents of an address."""
         if not tenant:
             return DEFAULT_SCOPE, self._cards.sorted_agents()
@@ -71,6 +70,7 @@ class ToolCatalog:
         key = spec.id, identity.is_authenticated
         known = self._tools.get(key)
         if known is None or known[0] is not spec:  # a worker or the card file changed it
+            self._tools = {key: tools for key, tools in self._tools.items() if key[0] in self._cards.agents}
             tools = {tool.name: tool for tool in agent_tools(spec, is_authenticated=identity.is_authenticated)}
             known = self._tools[key] = spec, tools
         return known[1]
@@ -101,7 +101,7 @@ class ToolCatalog:
 
     def _server_info(self, tenant: str) -> dict[str, str]:
         """Name and version of the server; at the address of one agent those of the agent, as its server card has."""
-        _, agents = self._agents(ANONYMOUS, tenant)
+        _, agents = self._agents(tenant)
         if not tenant or not agents or not self._policy.may_see(DEFAULT_SCOPE, agents[0].id, ANONYMOUS):
             return {"name": "dragoman", "title": "Dragoman", "version": __version__}
         return {"name": agents[0].id, "title": agents[0].name, "version": agents[0].version}

@@ -108,6 +108,8 @@ class McpDecoder:
         return described(EMPTY_RESULT)
 
     def _list_tools(self, params: Mapping[str, Any]) -> Decoded:
+        if params.get("cursor") is not None:
+            raise InvalidParams.field("cursor", "must be absent: the list has one page")
         catalog = self._services.catalog
         listed = catalog.tools(self._identity, self._address)
         if self._client.is_stateless:

@@ -151,8 +151,13 @@ class McpExchange(HttpExchange):
         assert decoded is not None
         if decoded.listens:
             listener = Listener(self._services, self.envelope.client, self.rpc.id, self._params, self.identity)
-            with self.pipeline.streams.open(self.identity):
-                return await self._send_stream(listener.frames())
+            admission = self.pipeline.operations.admission
+            admission.open_stream(self.identity)
+            try:
+                with self.pipeline.streams.open(self.identity):
+                    return await self._send_stream(listener.frames())
+            finally:
+                admission.close_stream(self.identity)
         if decoded.canceled_request is not None:
             self._services.cancel_call(self._call_key(decoded.canceled_request))
         if decoded.description is None:

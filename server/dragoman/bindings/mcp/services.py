@@ -58,8 +58,11 @@ class McpServices:
                 del self._open_calls[key]
 
     def cancel_call(self, key: CallKey) -> None:
-        """Cancels the task of a call that waits on this server; calls of other servers go on."""
-        if (call := self._open_calls.get(key)) is not None:
+        """Cancels the task of a call that waits on this server; calls of other servers go on.
+
+        Without a session nothing is canceled: the ids of requests are unique within their session only.
+        """
+        if key[1] and (call := self._open_calls.get(key)) is not None:
             self.cancel_in_background(call)
 
     def cancel_in_background(self, call: WaitingCall) -> None:

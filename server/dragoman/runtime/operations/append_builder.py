@@ -101,7 +101,7 @@ class AppendBuilder:
         idempotency_key = self._idempotency_key(call, message)
         record = await self._find_task(call, message) if message.task_id else None
         if record is not None:
-            change = _continue_task(record, spec, caller, message, envelope)
+            change = _continue_task(record, spec, call, message, envelope)
         elif message.task_id and not call.names_tasks:
             raise TaskNotFound
         else:
@@ -205,13 +205,14 @@ class AppendBuilder:
 
 
 def _continue_task(
-    record: TaskRecord, spec: AgentSpec, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest
+    record: TaskRecord, spec: AgentSpec, call: Call, message: pb.Message, envelope: pb.SendMessageRequest
 ) -> Append:
     if message.context_id and message.context_id != record.context:
         raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
     message.context_id = record.context
-    guard = NotRunning() if spec.while_working == "refuse" else NotTerminal()
-    incoming = _incoming_message(caller, message, envelope)
+    refuses = call.answers_question or spec.while_working == "refuse"
+    guard = NotRunning() if refuses else NotTerminal()
+    incoming = _incoming_message(call.caller, message, envelope)
     return Append(task=record.ref, guard=guard, message=incoming)
 
 
