@@ -130,10 +130,10 @@ def start_task(
 async def _run_task(
     work: Background, run: Callable[[], Coroutine[Any, Any, None]], failures: BackgroundFailures
 ) -> None:
-    task, in_a_row = asyncio.current_task(), 0
+    task, in_a_row, clock = asyncio.current_task(), 0, asyncio.get_running_loop().time
     assert task is not None
     while True:
-        started = time.monotonic()
+        started = clock()
         try:
             return await run()
         except Exception as error:
@@ -142,7 +142,7 @@ async def _run_task(
             if task.cancelling():
                 raise
             failure = error  # of something that it waited for
-        in_a_row = 1 if time.monotonic() - started > STABLE_SECONDS else in_a_row + 1
+        in_a_row = 1 if clock() - started > STABLE_SECONDS else in_a_row + 1
         delay = failures.record(work, failure, in_a_row)
         del failure
         await asyncio.sleep(delay)

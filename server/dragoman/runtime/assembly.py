@@ -39,7 +39,7 @@ from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushS
 from dragoman.runtime.registry import AbsentAgents, AgentRegistry, UnservedTasks
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
 from dragoman.runtime.sessions import LEASE_SECONDS, ClaimRecovery, Heartbeat, Reaper
-from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
+from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
 from dragoman.runtime.turn.context import ReferenceResolver, TurnServices
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.runner import TurnRunner
@@ -140,6 +140,7 @@ class RuntimeConfig:
     audit: AuditOptions | None = None
     """None: there is no audit log."""
     timings: Timings = field(default_factory=lambda: DEFAULT_TIMINGS)
+    clocks: Clocks = field(default_factory=lambda: SYSTEM_CLOCKS)
     run_turns: RunTurns = TurnRunner.run
     """Runs each turn, unless a tracer does."""
     new_key: Callable[[], bytes] = new_task_key
@@ -155,8 +156,8 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     for agents that cannot be served together.
     """
     config = config or RuntimeConfig()
-    store, bus, timings = ports.store, ports.bus, config.timings
-    run_lease = None if config.exclusive else config.run_lease or Lease(config.lease)
+    store, bus, timings, clocks = ports.store, ports.bus, config.timings, config.clocks
+    run_lease = None if config.exclusive else config.run_lease or Lease(config.lease, clock=clocks.elapsed)
     registry = ports.agents if isinstance(ports.agents, AgentRegistry) else AgentRegistry(ports.agents, run_lease)
     agents, specs = registry.agents, registry.specs
     root = config.root or ("" if config.allow_no_agents else root_of(list(agents.values())))
@@ -165,10 +166,16 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     if run_lease is not None:  # it may be older than the session
         run_lease.extend(run_lease.now(), config.lease)
     session = await store.open_session(config.lease, exclusive=config.exclusive)
-    clock_watch = ClockWatch()
+    clock_watch = ClockWatch(clock=clocks.monotonic, wall=clocks.wall)
     has_jumped = partial(clock_watch.compare, "the clock of the store")
     heartbeat = Heartbeat(
-        store, session, lease=config.lease, interval=timings.renew_interval, run_lease=run_lease, has_jumped=has_jumped
+        store,
+        session,
+        lease=config.lease,
+        interval=timings.renew_interval,
+        clock=clocks.monotonic,
+        run_lease=run_lease,
+        has_jumped=has_jumped,
     )
     store_clock = StoreClock(store, clock_watch, session, config.lease, heartbeat.renew)
     feeds = TaskFeeds(store, bus, timings.version_poll_interval)
@@ -190,7 +197,16 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     event_log = EventLog(
         store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry, claims
     )
-    reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, agents))
+    reaper = Reaper(
+        store,
+        bus,
+        event_log,
+        session,
+        specs,
+        heartbeat.renew,
+        remote=partial(_remote_agent, agents),
+        clock=clocks.monotonic,
+    )
     await reaper.reap()
     services = TurnServices(
         store,
@@ -202,6 +218,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         lease=run_lease,
         timings=timings,
         shows_error_texts=config.shows_error_texts,
+        clock=clocks.monotonic,
     )
     unserved = UnservedTasks(event_log)
     scheduler = Scheduler(
@@ -209,7 +226,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         bus,
         agents,
         session,
-        SchedulerOptions(config.slots, config.worker_wait, config.runs_agents),
+        SchedulerOptions(config.slots, config.worker_wait, config.runs_agents, clocks.wall_ms),
         config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run,
         unserved.end,
     )

@@ -23,6 +23,7 @@ from dragoman.core.task.log import Append, Appended, AppendRejected, Ready, Task
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal
 from dragoman.runtime.pauses import AgentPauses
 from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, JobSubscriptions, Reservation, RunRegistry
+from dragoman.runtime.timings import wall_clock_ms
 from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.runtime.wakeups import Wakeups
@@ -49,6 +50,8 @@ class SchedulerOptions:
     """Seconds that tasks wait for an absent remote agent."""
     runs_agents: bool = True
     """False: the app's own agents are left to other processes on the store."""
+    wall_ms: Callable[[], int] = wall_clock_ms
+    """Milliseconds since the epoch, by this machine's clock."""
 
 
 class Scheduler:
@@ -73,12 +76,17 @@ class Scheduler:
         self.session = session
         self.runs_agents = options.runs_agents
         self.runs = RunRegistry(options.slots)
-        self.pauses = AgentPauses(services.store.key_values, self._on_resumed)
+        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, options.wall_ms)
         self.queues = AgentQueues(
             agents, self.runs, options.worker_wait, runs_agents=options.runs_agents, is_paused=self.is_paused
         )
         self.wakeups = Wakeups(
-            services.store, services.event_log, agents, self.reserve, services.timings.backlog_poll_interval
+            services.store,
+            services.event_log,
+            agents,
+            self.reserve,
+            services.timings.backlog_poll_interval,
+            options.wall_ms,
         )
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})

@@ -1,14 +1,17 @@
-"""Times of the runtime: waits and intervals that no setting changes, in seconds.
+"""Times of the runtime: waits and intervals that no setting changes, in seconds; and the clocks that measure them.
 
 Classes take them through their constructors, so that tests need not wait.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.durations import Backoff
+from dragoman.runtime.lease import elapsed_clock
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,27 @@ class Timings:
 
 
 DEFAULT_TIMINGS: Final = Timings()
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch, by this machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of a process. Timers are the loop's own; a simulation replaces both."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds, for what has passed while the process ran."""
+    elapsed: Callable[[], float] = elapsed_clock
+    """Seconds that include the time for which the machine was suspended, for the lease."""
+    wall_ms: Callable[[], int] = wall_clock_ms
+    """Milliseconds since the epoch, by this machine's clock."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch, by this machine's clock."""
+        return self.wall_ms() / 1000
+
+
+SYSTEM_CLOCKS: Final = Clocks()

@@ -13,6 +13,7 @@ from dragoman.agents.functions.declared_types import InputTypes, with_declared_t
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.runner import take_turn
 from dragoman.agents.functions.spec import CrashRetry, ExtensionLike, ProviderLike, RetentionLike, SkillLike, spec_of
+from dragoman.agents.functions.steps import now_ms
 from dragoman.agents.functions.threads import DaemonThreadPool, LeakedThreads
 from dragoman.agents.functions.turn import Turn
 from dragoman.agents.values import NewId
@@ -31,7 +32,8 @@ class DeclaredAgent(Generic[P, R]):
     """A function declared as an agent. Implements `dragoman.ports.Agent`; calling it calls the function.
 
     retry: how failed turns are tried again. new_id: creates the ids of its messages and artifacts. thread_pool: runs a
-    sync function. inputs: the declared inputs, for `turn.input`.
+    sync function. inputs: the declared inputs, for `turn.input`. clock: milliseconds since the epoch, for steps and
+    pauses.
     """
 
     __name__: str
@@ -45,6 +47,7 @@ class DeclaredAgent(Generic[P, R]):
         new_id: NewId = IDS.hex,
         thread_pool: Executor = THREAD_POOL,
         inputs: InputTypes = MappingProxyType({}),
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
@@ -53,6 +56,7 @@ class DeclaredAgent(Generic[P, R]):
         self._new_id = new_id
         self._thread_pool = thread_pool
         self._inputs = inputs
+        self._clock = clock
         self._leaked = LeakedThreads()
 
     @property
@@ -82,6 +86,7 @@ class DeclaredAgent(Generic[P, R]):
             leaked=self._leaked,
             retry=self._retry,
             inputs=self._inputs,
+            clock=self._clock,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -32,7 +32,7 @@ from typing import Final, cast
 from dragoman.agents.functions.declared_types import InputTypes
 from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.retry import ONCE, Retry
-from dragoman.agents.functions.steps import TurnSteps, TurnSuspended
+from dragoman.agents.functions.steps import TurnSteps, TurnSuspended, now_ms
 from dragoman.agents.functions.threads import LeakedThreads, ThreadRunner
 from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type
@@ -60,6 +60,7 @@ async def take_turn(
     stop_timeout: float = AGENT_STOP_TIMEOUT,
     retry: Retry = ONCE,
     inputs: InputTypes = MappingProxyType({}),
+    clock: Callable[[], int] = now_ms,
 ) -> TurnResult:
     """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through.
 
@@ -68,7 +69,7 @@ async def take_turn(
     SystemExit and KeyboardInterrupt are failures of the agent, too: signals never raise here.
     """
     output = TurnOutput(turn_context, new_id)
-    steps = TurnSteps(turn_context)
+    steps = TurnSteps(turn_context, clock)
     turn = Turn(output, agent, steps, inputs)
     trace.CURRENT_DELEGATION.set(turn.delegation)
     trace.CURRENT_TURN.set((turn_context.task_id, agent))

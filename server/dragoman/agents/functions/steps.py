@@ -53,13 +53,18 @@ class TurnSuspended(BaseException):
         self.step = step
 
 
+def now_ms() -> int:
+    """Milliseconds since the epoch, by this machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
 class TurnSteps:
     """The steps of one turn. Create it in the asyncio task of the turn."""
 
     def __init__(
         self,
         context: TurnContext,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         """`clock`: milliseconds since the epoch."""
         self.context = context

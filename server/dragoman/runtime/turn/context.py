@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -66,6 +66,8 @@ class TurnServices:
     timings: Timings = DEFAULT_TIMINGS
     shows_error_texts: bool = True
     """Whether callers see what any exception of an agent says."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic seconds, for the limits of turns."""
 
 
 class AgentFacade:
@@ -114,7 +116,7 @@ class AgentFacade:
         self.turn_ended: asyncio.Future[bool] = loop.create_future()
         """Done when the turn has ended on disk: True if `record` and `projection` are the final task."""
         self.stop = StopToken()
-        self.deadlines = TurnDeadlines(agent.spec, self._on_limit_exceeded)
+        self.deadlines = TurnDeadlines(agent.spec, self._on_limit_exceeded, services.clock)
         self.projection = TaskProjection(first)
         self.principal = record.principal
         self.attempt = record.attempt
@@ -200,7 +202,7 @@ class AgentFacade:
 
     def put(self, change: Change, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
         self._check_lease()
-        self.deadlines.last_activity = time.monotonic()
+        self.deadlines.last_activity = self.deadlines.clock()
         if self._transitions is not None:
             self._transitions.check(change)
         if self.attempt > 1:
@@ -223,7 +225,7 @@ class AgentFacade:
 
     def store(self, state_update: StateUpdate) -> Awaitable[None]:
         self._check_lease()
-        self.deadlines.last_activity = time.monotonic()
+        self.deadlines.last_activity = self.deadlines.clock()
         return self._batch.store(state_update)
 
     async def flush(self) -> None:

@@ -17,7 +17,11 @@ from dragoman.runtime.turn.finish import IDLE_TOO_LONG, OVER_BUDGET, TIMED_OUT, 
 class TurnDeadlines:
     """Timers of one turn at a time. Calls `on_exceeded` when a limit is passed."""
 
-    def __init__(self, spec: AgentSpec, on_exceeded: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: AgentSpec, on_exceeded: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock`: monotonic seconds, from any thread."""
+        self.clock = clock
         self._spec = spec
         self._on_exceeded = on_exceeded
         self._context = contextvars.copy_context()  # a canceled timer keeps its context: not one that leads to a turn
@@ -30,7 +34,7 @@ class TurnDeadlines:
 
     def start(self) -> None:
         """Starts the timers of a turn."""
-        self.started_at = self.last_activity = time.monotonic()
+        self.started_at = self.last_activity = self.clock()
         if limit := self._spec.time_limit:
             self.after(limit, lambda: self._exceed(TIMED_OUT, limit))
         if self._spec.idle_limit:
@@ -43,7 +47,7 @@ class TurnDeadlines:
     @property
     def elapsed(self) -> float:
         """Seconds since the turn began."""
-        return time.monotonic() - self.started_at
+        return self.clock() - self.started_at
 
     @property
     def elapsed_us(self) -> int:
@@ -53,7 +57,7 @@ class TurnDeadlines:
     @property
     def idle_seconds(self) -> float | None:
         """Seconds since the agent's last output; None before the first."""
-        return time.monotonic() - self.last_activity if self.last_activity > self.started_at else None
+        return self.clock() - self.last_activity if self.last_activity > self.started_at else None
 
     def stop(self) -> None:
         """Cancels all timers, until the next `start`."""
