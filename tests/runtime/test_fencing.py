@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state, texts
+from tests.runtime.test_sessions import trusted
 
 from dragoman import Turn, retry
 from dragoman.core.task import states
@@ -42,7 +43,7 @@ async def speaks(turn: Turn) -> str:
 
 def reaper_of(here: Harness) -> Reaper:
     scheduler, agents = here.runtime.scheduler, here.runtime.operations.access.agents
-    return Reaper(here.store, here.bus, scheduler.services.event_log, scheduler.session, agents, lambda: True)
+    return Reaper(here.store, here.bus, scheduler.services.event_log, scheduler.session, agents, trusted)
 
 
 @pytest.mark.parametrize("again", [False, True])

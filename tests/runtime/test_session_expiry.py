@@ -69,7 +69,7 @@ async def test_after_an_outage_sessions_renewed_in_time_are_not_reaped(tmp_path:
     times = Times()
     async with two(tmp_path, times) as (one, other, beats, others):
         task = await one.start()
-        reaping = reaper(other, trusts_expiry=others.renew)
+        reaping = reaper(other, trusts_expiry=others.renew_in_thread)
         for store in (one.store, other.store):
             store.unavailable.add("renew_session")
         await goes_on(times, beats, others, seconds=30)
@@ -91,11 +91,11 @@ async def test_a_process_paused_for_longer_than_its_lease_is_reaped_and_does_not
     async with two(tmp_path, times) as (one, other, beats, others):
         task, there = await one.start(), await other.start()
         assert await goes_on(times, others, seconds=12) == [True]
-        assert await reaper(other, trusts_expiry=others.renew).reap() == 1
+        assert await reaper(other, trusts_expiry=others.renew_in_thread).reap() == 1
         assert status_text(await other.get(task.id)).startswith("INTERRUPTED: ")
         # If both were paused, the first to continue would find the other's session expired.
         times.pass_(12)
-        assert await reaper(one, trusts_expiry=beats.renew).reap() == 0
+        assert await reaper(one, trusts_expiry=beats.renew_in_thread).reap() == 0
         assert state(await one.get(there.id)) in ("SUBMITTED", "WORKING")
 
 
@@ -109,10 +109,10 @@ async def test_a_clock_that_jumps_or_stops_expires_no_session(tmp_path: Path, wh
             times.store.now += 3_600_000
         else:
             times.own += 3_600
-        assert await reaper(other, trusts_expiry=others.renew).reap() == 0
+        assert await reaper(other, trusts_expiry=others.renew_in_thread).reap() == 0
         assert await goes_on(times, beats, others, seconds=8) == [False, False]
         assert await goes_on(times, beats, others, seconds=4) == [True, True]
-        assert await reaper(other, trusts_expiry=others.renew).reap() == 0
+        assert await reaper(other, trusts_expiry=others.renew_in_thread).reap() == 0
         assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
 
 
@@ -127,9 +127,9 @@ async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still
             assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "it polled at its start"
             news = keeps(new, times)
             assert await goes_on(times, beats, others, news, seconds=10) == [False, False, True]
-            assert await reaper(new, trusts_expiry=news.renew).reap() == 0
+            assert await reaper(new, trusts_expiry=news.renew_in_thread).reap() == 0
             assert await goes_on(times, news, seconds=12) == [True]
-            assert await reaper(new, trusts_expiry=news.renew).reap() == 1
+            assert await reaper(new, trusts_expiry=news.renew_in_thread).reap() == 1
 
 
 async def test_a_session_that_was_not_renewed_for_two_intervals_is_a_problem_of_the_store(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,12 @@ async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> Asy
         yield one, other
 
 
-def reaper(here: Harness, session: int = 0, trusts_expiry: Callable[[], bool] = lambda: True) -> sessions.Reaper:
+async def trusted() -> bool:
+    """Every expired session belongs to a dead process."""
+    return True
+
+
+def reaper(here: Harness, session: int = 0, trusts_expiry: Callable[[], Awaitable[bool]] = trusted) -> sessions.Reaper:
     dispatch = here.runtime.scheduler
     log = dispatch.services.event_log
     specs = dict(here.runtime.operations.access.agents)

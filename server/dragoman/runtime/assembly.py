@@ -141,6 +141,9 @@ class RuntimeConfig:
     """None: there is no audit log."""
     timings: Timings = field(default_factory=lambda: DEFAULT_TIMINGS)
     clocks: Clocks = field(default_factory=lambda: SYSTEM_CLOCKS)
+    heartbeat: type[Heartbeat] = Heartbeat
+    watchdog: type[Watchdog] = Watchdog
+    """The parts with a thread of their own. A simulation has parts without."""
     run_turns: RunTurns = TurnRunner.run
     """Runs each turn, unless a tracer does."""
     new_key: Callable[[], bytes] = new_task_key
@@ -168,7 +171,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     session = await store.open_session(config.lease, exclusive=config.exclusive)
     clock_watch = ClockWatch(clock=clocks.monotonic, wall=clocks.wall)
     has_jumped = partial(clock_watch.compare, "the clock of the store")
-    heartbeat = Heartbeat(
+    heartbeat = config.heartbeat(
         store,
         session,
         lease=config.lease,
@@ -177,7 +180,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         run_lease=run_lease,
         has_jumped=has_jumped,
     )
-    store_clock = StoreClock(store, clock_watch, session, config.lease, heartbeat.renew)
+    store_clock = StoreClock(store, clock_watch, session, config.lease, heartbeat.renew_in_thread)
     feeds = TaskFeeds(store, bus, timings.version_poll_interval)
     push_scheduler = (
         PushScheduler(
@@ -186,7 +189,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
             _delivery_deps(ports, feeds, ports.push_options, timings),
             ports.push_options.ready,
             lease=run_lease,
-            trusts_expiry=heartbeat.renew,
+            trusts_expiry=heartbeat.renew_in_thread,
             poll_interval=timings.push_poll_interval,
             stop_timeout=timings.push_stop_timeout,
         )
@@ -203,7 +206,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         event_log,
         session,
         specs,
-        heartbeat.renew,
+        heartbeat.renew_in_thread,
         remote=partial(_remote_agent, agents),
         clock=clocks.monotonic,
     )
@@ -273,7 +276,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     polling_versions = start_task(Background.FEEDS, feeds.poll_forever)
     reaping = start_task(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
     heartbeat.start()
-    watchdog = Watchdog(asyncio.get_running_loop())
+    watchdog = config.watchdog(asyncio.get_running_loop())
     compacting = start_task(
         Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, store_clock.is_trusted)
     )
@@ -327,7 +330,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         polling_versions.cancel()
         reaping.cancel()
         watchdog.stop()
-        await asyncio.to_thread(heartbeat.stop)
+        await heartbeat.close()
         compacting.cancel()
         # They must not use a closed store.
         await asyncio.wait((polling_versions, retaining, ending_abandoned, recovering, reaping, compacting, *polls))

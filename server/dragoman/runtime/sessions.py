@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -100,6 +100,14 @@ class Heartbeat:
         with self._renew_lock:  # waits for a renewal of another thread
             pass
 
+    async def close(self) -> None:
+        """Ends the thread, and waits for it."""
+        await asyncio.to_thread(self.stop)
+
+    async def renew_in_thread(self) -> bool:
+        """As `renew`, without blocking the loop."""
+        return await asyncio.to_thread(self.renew)
+
     def renew(self) -> bool:
         """Renews the session. Blocks.
 
@@ -108,32 +116,49 @@ class Heartbeat:
         with self._renew_lock:
             if self._stop.is_set():
                 return False
-            began = self._run_lease.now() if self._run_lease is not None else 0.0
+            began = self.begin_renewal()
             try:
-                remaining = self._store.renew_session(self._session, self._lease) / 1000
+                remaining = self._store.renew_session(self._session, self._lease)
             except Exception as error:
-                log_fault(log, "the session could not be renewed; other processes may take over its tasks", error)
-                self._renewed_since = None
-                return False
-            if self._run_lease is not None:
-                self._run_lease.extend(began, self._lease)
-            now = self._clock()
-            if remaining < 0:
-                log.warning(
-                    "the session had expired for %.1f s; other processes may have taken over its tasks", -remaining
-                )
-            # Measured by both clocks: this process or the store may have been paused, or a clock may have jumped.
-            late = min(remaining, self._lease - (now - self._renewed)) < self._lease / 2
-            # After a failed renewal nobody knows which one set the expiry. After a jump live sessions renew first.
-            is_measured = self._renewed_since is not None
-            jumped = is_measured and self._has_jumped(self._lease - remaining, now - self._renewed)
-            if late or jumped or self._renewed_since is None:
-                self._renewed_since = now
-            self._renewed = now
-            return now - self._renewed_since >= self._lease
+                return self.note_failure(error)
+            return self.note_renewal(began, remaining)
+
+    @property
+    def delay(self) -> float:
+        """Seconds until the next renewal."""
+        return self._interval if self._renewed_since is not None else RETRY_INTERVAL
+
+    # The parts of a renewal, for one that does not block -------------------------------------------------------------
+
+    def begin_renewal(self) -> float:
+        """The time from which the lease counts, if the renewal that begins now succeeds."""
+        return self._run_lease.now() if self._run_lease is not None else 0.0
+
+    def note_failure(self, error: Exception) -> bool:
+        """Notes that the store has not renewed the session, or not answered. Returns False, as `renew` does then."""
+        log_fault(log, "the session could not be renewed; other processes may take over its tasks", error)
+        self._renewed_since = None
+        return False
+
+    def note_renewal(self, began: float, remaining_ms: int) -> bool:
+        """Notes the store's answer to a renewal that `began`. Returns what `renew` returns."""
+        if self._run_lease is not None:
+            self._run_lease.extend(began, self._lease)
+        now, remaining = self._clock(), remaining_ms / 1000
+        if remaining < 0:
+            log.warning("the session had expired for %.1f s; other processes may have taken over its tasks", -remaining)
+        # Measured by both clocks: this process or the store may have been paused, or a clock may have jumped.
+        late = min(remaining, self._lease - (now - self._renewed)) < self._lease / 2
+        # After a failed renewal nobody knows which one set the expiry. After a jump live sessions renew first.
+        is_measured = self._renewed_since is not None
+        jumped = is_measured and self._has_jumped(self._lease - remaining, now - self._renewed)
+        if late or jumped or self._renewed_since is None:
+            self._renewed_since = now
+        self._renewed = now
+        return now - self._renewed_since >= self._lease
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval if self._renewed_since is not None else RETRY_INTERVAL):
+        while not self._stop.wait(self.delay):
             self.renew()
 
 
@@ -147,13 +172,12 @@ class Reaper:
         event_log: EventLog,
         session: int,
         agents: Mapping[str, AgentSpec],
-        trusts_expiry: Callable[[], bool],
+        trusts_expiry: Callable[[], Awaitable[bool]],
         *,
         remote: Callable[[str], RemoteAgent | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`trusts_expiry`: whether expired sessions belong to dead processes. It is called in a thread. `remote`: the
-        remote agent of an id."""
+        """`trusts_expiry`: whether expired sessions belong to dead processes. `remote`: the remote agent of an id."""
         self._remote = remote
         self._clock = clock
         self._seen: dict[TaskRef, float] = {}
@@ -217,7 +241,7 @@ class Reaper:
     async def _orphans(self) -> list[TaskRecord]:
         records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE)
         # After the query: the store may have been unavailable meanwhile.
-        if records and not await asyncio.to_thread(self._trusts_expiry):
+        if records and not await self._trusts_expiry():
             records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE, expired=False)
         return records
 

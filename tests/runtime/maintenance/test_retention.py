@@ -252,7 +252,7 @@ async def watched(store: Store, elapsed: Elapsed) -> StoreClock:
     heartbeat = Heartbeat(
         store, session, lease=10.0, clock=elapsed, has_jumped=partial(watch.compare, "the clock of the store")
     )
-    return StoreClock(store, watch, session, 10.0, heartbeat.renew)
+    return StoreClock(store, watch, session, 10.0, heartbeat.renew_in_thread)
 
 
 STEPS = [3600, -3600, 400 * 86_400, -400 * 86_400]

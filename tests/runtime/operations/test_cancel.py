@@ -15,7 +15,7 @@ from tests.conftest import set_timings
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state
 from tests.runtime.remote_agent import Far, served
-from tests.runtime.test_sessions import Shifted, reaper, two
+from tests.runtime.test_sessions import Shifted, reaper, trusted, two
 
 from dragoman import Turn, retry
 from dragoman.bus.local import LocalBus
@@ -202,7 +202,7 @@ async def test_a_canceled_turn_of_a_dead_server_ends_when_its_worker_cannot_run_
         clock.ahead = 700_000
     bus = LocalBus()
     reaper = sessions.Reaper(
-        store, bus, EventLog(store, bus), mine, {"far": far.spec}, lambda: True, remote=lambda _: far,
+        store, bus, EventLog(store, bus), mine, {"far": far.spec}, trusted, remote=lambda _: far,
         clock=lambda: now[0],
     )  # fmt: skip
     try:
@@ -219,9 +219,7 @@ async def test_a_canceled_turn_upstream_of_a_dead_server_is_asked_again(tmp_path
     far.is_worker_backed = False
     bus = LocalBus()
     mine = await store.open_session(600, exclusive=True)
-    reaper = sessions.Reaper(
-        store, bus, EventLog(store, bus), mine, {"far": far.spec}, lambda: True, remote=lambda _: far
-    )
+    reaper = sessions.Reaper(store, bus, EventLog(store, bus), mine, {"far": far.spec}, trusted, remote=lambda _: far)
     try:
         assert await reaper.reap() == 1
         after = (await store.read(record.ref)).record

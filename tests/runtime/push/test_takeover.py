@@ -88,7 +88,10 @@ class Process:
             host_limiter=HostLimiter(MAX_CALLS, MAX_CALLS_PER_HOST),
             claim_hold=0.01,
         )
-        self.scheduler = PushScheduler(store, session, deps, lease=self.lease, trusts_expiry=lambda: self.trusts_expiry)
+        self.scheduler = PushScheduler(store, session, deps, lease=self.lease, trusts_expiry=self._trusts_expiry)
+
+    async def _trusts_expiry(self) -> bool:
+        return self.trusts_expiry
 
     async def renew(self) -> None:
         began = self.lease.now()

@@ -108,9 +108,9 @@ class StoreClock:
     """Tells whether the time of the store can be trusted, in this process and compared with earlier ones."""
 
     def __init__(
-        self, store: Store, watch: ClockWatch, session: int, lease: float, renew: Callable[[], object]
+        self, store: Store, watch: ClockWatch, session: int, lease: float, renew: Callable[[], Awaitable[object]]
     ) -> None:
-        """`renew` renews the session, which measures the store's clock. It blocks. `lease`: seconds."""
+        """`renew` renews the session, which measures the store's clock. `lease`: seconds."""
         self._store = store
         self._watch = watch
         self._session = session
@@ -120,7 +120,7 @@ class StoreClock:
 
     async def is_trusted(self) -> bool:
         """Measures the clocks. If they are trusted, stores the time for the next process. Raises the store's errors."""
-        await asyncio.to_thread(self._renew)
+        await self._renew()
         expiry = (await self._store.sessions()).get(self._session)
         if expiry is None:  # it could not be renewed
             return False

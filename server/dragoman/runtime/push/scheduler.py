@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -69,15 +69,15 @@ class PushScheduler:
         ready: asyncio.Event | None = None,
         *,
         lease: Lease | None = None,
-        trusts_expiry: Callable[[], bool] = lambda: True,
+        trusts_expiry: Callable[[], Awaitable[bool]],
         poll_interval: float = DEFAULT_TIMINGS.push_poll_interval,
         stop_timeout: float = DEFAULT_TIMINGS.push_stop_timeout,
     ) -> None:
         """Delivers nothing before `ready` is set, if given.
 
         `lease`: of this process; None if no other process uses the store. `trusts_expiry`: whether expired sessions
-        belong to dead processes. It is called in a thread. `poll_interval`: seconds between polls for due pushes.
-        `stop_timeout`: seconds that requests in flight get when the server stops.
+        belong to dead processes. `poll_interval`: seconds between polls for due pushes. `stop_timeout`: seconds that
+        requests in flight get when the server stops.
         """
         self._stop_timeout = stop_timeout
         self._lease = lease
@@ -207,7 +207,7 @@ class PushScheduler:
         pushes, next_host = await find(after_host=self._next_host)
         expired = any(push.session not in (0, self._session) for push in pushes)
         # After the query: the store may have been unavailable meanwhile.
-        if expired and not await asyncio.to_thread(self._trusts_expiry):
+        if expired and not await self._trusts_expiry():
             expired = False
             pushes, next_host = await find(after_host=self._next_host, expired=False)
         self._next_host = next_host
