@@ -1,0 +1,277 @@
+"""Simulated time: event loops of several machines in one thread, on one clock that jumps to the next timer.
+
+A `World` has the clock, the random numbers and one queue of callbacks. Each machine has a `HostLoop`, which asyncio
+uses as its event loop: tasks, futures, timeouts and locks are asyncio's own. Nothing sleeps and no thread runs, so
+a history depends on its seed alone. A callback takes one microsecond, so that no two happen at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+import sys
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, cast
+
+CALLBACK_SECONDS: Final = 1e-6
+"""Simulated seconds that each callback takes."""
+
+MAX_CALLBACKS: Final = 400_000
+"""Callbacks after which a history does not end."""
+
+EPOCH_SECONDS: Final = 1_700_000_000.0
+"""The time at which every history begins."""
+
+
+class Livelock(Exception):
+    """A history does not end."""
+
+
+class SimulatedHandle:
+    """A callback that waits in the queue, or for its time. Stands for asyncio.Handle and asyncio.TimerHandle."""
+
+    __slots__ = ("args", "callback", "context", "host", "is_canceled", "time")
+
+    def __init__(
+        self,
+        host: HostLoop,
+        time: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        self.host = host
+        self.time = time
+        self.callback = callback
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+        self.is_canceled = False
+
+    def cancel(self) -> None:
+        self.is_canceled = True
+
+    def cancelled(self) -> bool:
+        return self.is_canceled
+
+    def when(self) -> float:
+        """The time by the loop's clock."""
+        return self.host.local_time(self.time)
+
+
+class World:
+    """The clock and the callbacks of all hosts. `random`: of the seed; whoever draws from it does so in one order."""
+
+    def __init__(self, seed: object) -> None:
+        self.random = random.Random(f"world {seed}")
+        self.now = 0.0
+        """Seconds since the history began."""
+        self.callbacks = 0
+        self.network = HostLoop(self, "network")
+        """Runs what happens outside of any server."""
+        self.ready: deque[SimulatedHandle] = deque()
+        self.timers: list[tuple[float, int, SimulatedHandle]] = []
+        self._timer_count = 0
+        self.hosts: list[HostLoop] = [self.network]
+        self.faults: list[str] = []
+        """Exceptions that nobody handled."""
+
+    def host(self, name: str, *, skew: float = 0.0, rate: float = 1.0) -> HostLoop:
+        """A new machine. `skew`: seconds by which its wall clock is ahead. `rate`: of its clocks."""
+        host = HostLoop(self, name, skew, rate)
+        self.hosts.append(host)
+        return host
+
+    def add_timer(self, handle: SimulatedHandle) -> None:
+        """Queues a callback for its time."""
+        self._timer_count += 1
+        heapq.heappush(self.timers, (handle.time, self._timer_count, handle))
+
+    def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
+        """Calls `callback` after so many seconds, outside of any server."""
+        self.add_timer(SimulatedHandle(self.network, self.now + seconds, callback, args, None))
+
+    def run(self, main: Coroutine[Any, Any, None]) -> None:
+        """Runs `main` on the network's host until it returns. Raises what it raises, and Livelock."""
+        hooks = sys.get_asyncgen_hooks()
+        # A generator of a killed server vanishes without its `finally`.
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=_forget)
+        running = events._get_running_loop()
+        try:
+            task = self.network.create_task(main)
+            self._run_until(task)
+            events._set_running_loop(None)
+            task.result()
+        finally:
+            self._vanish()
+            events._set_running_loop(running)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _run_until(self, task: asyncio.Task[None]) -> None:
+        ready, timers, current = self.ready, self.timers, None
+        while not task.done():
+            if not ready:
+                if not timers:
+                    raise Livelock("nothing is left to happen, and the history has not ended")
+                self.now = max(self.now, timers[0][0])
+            while timers and timers[0][0] <= self.now:
+                handle = heapq.heappop(timers)[2]
+                if not handle.is_canceled:
+                    ready.append(handle)
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle.is_canceled:
+                    continue
+                host = handle.host
+                if host.held is not None:
+                    host.held.append(handle)
+                    continue
+                if host is not current:
+                    events._set_running_loop(_as_loop(host))
+                    current = host
+                self.now += CALLBACK_SECONDS
+                self.callbacks += 1
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except Exception as error:
+                    host.call_exception_handler({"message": "a callback failed", "exception": error})
+            if self.callbacks > MAX_CALLBACKS:
+                raise Livelock(f"{self.callbacks} callbacks, and the history has not ended")
+
+    def _vanish(self) -> None:
+        """Ends everything that still runs, without letting it do anything more."""
+        self.ready.clear()
+        self.timers.clear()
+        for host in self.hosts:
+            host.vanish()
+
+
+def _forget(_: object) -> None:
+    """Does nothing with an asynchronous generator that nobody refers to any more."""
+
+
+class HostLoop:
+    """The event loop of one machine: what asyncio needs of one."""
+
+    def __init__(self, world: World, name: str, skew: float = 0.0, rate: float = 1.0) -> None:
+        self.world = world
+        self.name = name
+        self.skew = skew
+        self.rate = rate
+        self.held: list[SimulatedHandle] | None = None
+        """What waits while the machine is paused, or was to run on a killed one; None while it runs."""
+        self.killed = False
+        self._gone = False
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    # Faults ---------------------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Runs nothing until `resume`. Clocks go on."""
+        if self.held is None:
+            self.held = []
+
+    def resume(self) -> None:
+        """Runs what has become due meanwhile."""
+        if self.held is not None and not self.killed:
+            self.world.ready.extend(self.held)
+            self.held = None
+
+    def kill(self) -> None:
+        """Runs nothing any more: not even what cleans up."""
+        self.killed = True
+        self.held = []
+
+    def vanish(self) -> None:
+        """Ends the coroutines that have not ended. See `World.run`."""
+        self.kill()
+        self._gone = True
+        events._set_running_loop(_as_loop(self))
+        for task in self._tasks:
+            if not task.done():
+                _close(task)
+        events._set_running_loop(None)
+        self._tasks.clear()
+
+    # Clocks ---------------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.world.now * self.rate
+
+    def local_time(self, time: float) -> float:
+        """The time of this host's clock at a time of the world."""
+        return time * self.rate
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch, by this machine's clock."""
+        return int((EPOCH_SECONDS + self.skew + self.world.now * self.rate) * 1000)
+
+    # asyncio --------------------------------------------------------------------------------------------------------
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> SimulatedHandle:
+        handle = SimulatedHandle(self, 0.0, callback, args, context)
+        self.world.ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> SimulatedHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> SimulatedHandle:
+        handle = SimulatedHandle(self, when / self.rate, callback, args, context)
+        self.world.add_timer(handle)
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=_as_loop(self))
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=_as_loop(self), name=name or "task", context=context)
+        self._tasks.append(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        raise RuntimeError(f"{func} would run in a thread, and a simulation has none")
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._gone:
+            error = context.get("exception")
+            self.world.faults.append(f"{self.name}: {context['message']}: {error!r}")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+
+def _as_loop(host: HostLoop) -> asyncio.AbstractEventLoop:
+    """asyncio calls few of the methods of a loop: only those are here."""
+    return cast("asyncio.AbstractEventLoop", host)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    coroutine = task.get_coro()
+    try:
+        coroutine.close()
+    except BaseException:  # it goes on in a `finally`: nothing of it has an effect any more
+        return

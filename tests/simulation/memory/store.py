@@ -1,0 +1,285 @@
+"""The store in memory: implements `dragoman.ports.Store` on a `MemoryDatabase`.
+
+Every call is a function of the database that `call` runs. Here that is at once; a simulated server's store delays it,
+loses it or its answer (tests/simulation/connection.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from tests.simulation.memory import queries
+from tests.simulation.memory.database import MemoryDatabase
+from tests.simulation.memory.erasure import MemoryErasureStatements
+from tests.simulation.memory.pushes import MemoryPushes
+from tests.simulation.memory.tables import (
+    MemoryApiKeys,
+    MemoryAuditLog,
+    MemoryKeyValues,
+    MemoryTables,
+    MemoryUpstreams,
+    MemoryWorkerRegistry,
+    Run,
+)
+
+from dragoman.core.counters import CommitCounters, StoreStats
+from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsageQuery, HourlyUsageRow
+from dragoman.core.errors import InvalidParams
+from dragoman.core.limits.quotas import NO_USAGE, Usage
+from dragoman.core.names import Owner
+from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
+from dragoman.core.task.steps import StepRecord
+from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.erasure import Eraser
+
+T = TypeVar("T")
+
+
+class NoBlobs:
+    """Implements `dragoman.ports.Blobs` for a store that keeps large parts in its rows."""
+
+    def set_base_url(self, base: Callable[[], str]) -> None:
+        return
+
+    def find(self, digest: str, query: Mapping[str, str]) -> Path | None:
+        return None
+
+
+class MemoryStore:
+    """Implements `dragoman.ports.Store`. Several may share one database and its tables, as servers do."""
+
+    def __init__(self, database: MemoryDatabase, tables: MemoryTables | None = None) -> None:
+        self.database = database
+        self.tables = tables or MemoryTables()
+        self.closed = False
+        self.blobs = NoBlobs()
+        self.commit_counters = CommitCounters()
+        self.epoch = database.epoch
+        read, write = partial(self.call, is_write=False), partial(self.call, is_write=True)
+        self.pushes = MemoryPushes(database, read, write)
+        self.cancel_requests = MemoryCancels(database, read, write)
+        self.key_values = MemoryKeyValues(database, read, write)
+        self.api_keys = MemoryApiKeys(self.tables, read, write)
+        self.audit = MemoryAuditLog(self.tables, read, write)
+        self.worker_registry = MemoryWorkerRegistry(self.tables, read, write)
+        self.upstreams = MemoryUpstreams(self.tables, read, write)
+        self._eraser = Eraser(MemoryErasureStatements(database, self.tables, read, write))
+
+    def call(self, work: Callable[[], T], *, is_write: bool) -> asyncio.Future[T]:
+        """Runs a function of the database, in the order of the calls."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        loop.call_soon(settle, future, work)
+        return future
+
+    def secret(self, purpose: str) -> bytes:
+        return hmac.digest(b"a store in memory", purpose.encode(), "sha256")
+
+    def append(self, change: Append) -> asyncio.Future[Appended]:
+        if self.closed:
+            raise RuntimeError("the store is closed")
+        self.commit_counters.changes.add(1)
+        self.commit_counters.seconds.add(0.0)
+        return self.call(partial(self.database.append, change), is_write=True)
+
+    def _read(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self.call(work, is_write=False)
+
+    # Tasks ------------------------------------------------------------------------------------------------------------
+
+    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
+        rows = await self._read(lambda: self.database.find(owner, agent, task_id, joined=joined))
+        return rows.record if rows is not None else None
+
+    async def get(
+        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
+    ) -> TaskSnapshot | None:
+        def get() -> TaskSnapshot | None:
+            rows = self.database.find(owner, agent, task_id, joined=joined)
+            return TaskSnapshot(rows.record, rows.task(history)) if rows is not None else None
+
+        return await self._read(get)
+
+    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
+        return await self._read(lambda: self.database.conversations.get((owner.scope, context)))
+
+    async def locate(self, task_id: str) -> list[TaskRecord]:
+        return await self._read(lambda: queries.locate(self.database, task_id))
+
+    async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
+        return await self._read(lambda: self.database.read(task, history, artifacts))
+
+    async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
+        return await self._read(lambda: self.database.events(task, after, limit))
+
+    async def oldest_sequence(self, task: TaskRef) -> int:
+        known = self.database.tasks
+        return await self._read(lambda: known[task].log[0][0].sequence if task in known else 0)
+
+    async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
+        return await self._read(lambda: self.database.messages(task, after))
+
+    async def envelope(self, task: TaskRef, number: int) -> bytes:
+        def envelope() -> bytes:
+            rows = self.database.tasks.get(task)
+            return rows.messages[number - 1].envelope if rows and 0 < number <= len(rows.messages) else b""
+
+        return await self._read(envelope)
+
+    async def page(self, query: TaskQuery) -> TaskPage:
+        return await self._read(lambda: queries.page(self.database, query))
+
+    async def search(self, query: TaskSearch) -> FoundTasks:
+        return await self._read(lambda: queries.search(self.database, query))
+
+    async def count_states(self, query: TaskSearch) -> list[StateCount]:
+        return await self._read(lambda: queries.count_states(self.database, query))
+
+    async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
+        return await self._read(lambda: queries.open_tasks(self.database, query))
+
+    async def scopes(self, limit: int) -> list[str]:
+        return await self._read(lambda: sorted({ref.owner.scope for ref in self.database.tasks})[:limit])
+
+    async def agents_of(self, principal: str) -> list[AgentTasks]:
+        return await self._read(lambda: queries.agents_of(self.database, principal))
+
+    async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
+        known = self.database.tasks
+        return await self._read(lambda: {ref.key: known[ref].record.last_sequence for ref in tasks if ref in known})
+
+    async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
+        return await self._read(lambda: queries.ready_tasks(self.database, agents, limit, after))
+
+    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
+        return await self._read(lambda: self.database.contexts.get((owner, context, agent), ContextState()))
+
+    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
+        return await self._read(lambda: queries.steps(self.database, task, results))
+
+    async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
+        return await self._read(lambda: queries.sleeping_tasks(self.database, until, limit))
+
+    # Sessions ---------------------------------------------------------------------------------------------------------
+
+    async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
+        return await self.call(lambda: queries.open_session(self.database, lease, exclusive), is_write=True)
+
+    def renew_session(self, session: int, lease: float) -> int:
+        return queries.renew_session(self.database, session, lease)
+
+    async def sessions(self) -> dict[int, int]:
+        def live() -> dict[int, int]:
+            now = self.database.clock()
+            return {session: expiry for session, expiry in self.database.sessions.items() if expiry > now}
+
+        return await self._read(live)
+
+    async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
+        return await self._read(lambda: queries.orphaned_tasks(self.database, session, limit, expired))
+
+    # Maintenance ------------------------------------------------------------------------------------------------------
+
+    async def compact(self) -> CompactionResult:
+        events, usage_rows = await self._read(lambda: queries.compact(self.database))
+        return CompactionResult(events=events, usage_rows=usage_rows)
+
+    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
+        return self._eraser.select(selection)
+
+    async def measure(self, selection: TaskSelection) -> ErasureCounts:
+        return await self._eraser.measure(selection)
+
+    async def erase(
+        self,
+        selection: TaskSelection,
+        *,
+        reason: str = PURGE_REASON,
+        limit: int | None = None,
+        on_erased: Callable[[list[TaskRecord]], None] | None = None,
+    ) -> ErasureReceipt:
+        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=on_erased)
+
+    async def resume_erasures(self) -> list[ErasureReceipt]:
+        return await self._eraser.resume()
+
+    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
+        return await self._eraser.receipts(limit)
+
+    async def inactive_states(self) -> list[tuple[str, int]]:
+        return await self._eraser.inactive_states()
+
+    async def usage(self, task: TaskRef) -> Usage:
+        known = self.database.tasks
+        return await self._read(lambda: known[task].total_usage if task in known else NO_USAGE)
+
+    async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
+        return await self._read(lambda: queries.delegated_tasks(self.database, task, limit))
+
+    async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
+        return await self._read(lambda: queries.daily_usage(self.database, query))
+
+    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+        return await self._read(lambda: queries.hourly_usage(self.database, query))
+
+    async def stats(self) -> StoreStats:
+        return await self._read(lambda: queries.stats(self.database))
+
+    def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
+        """Always raises InvalidParams: there are no files."""
+        raise InvalidParams.field("destination", "cannot be used: this store is in memory only")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class MemoryCancels:
+    """Implements `dragoman.ports.CancelRequests`."""
+
+    def __init__(self, database: MemoryDatabase, read: Run, write: Run) -> None:
+        self._database = database
+        self._read = read
+        self._write = write
+
+    async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
+        def store() -> None:
+            rows = self._database.tasks.get(task)
+            if rows is not None and (rows.record.session or rows.record.ready):
+                self._database.cancels[task] = (rows.record.last_received, metadata)
+
+        await self._write(store)
+
+    async def of_session(self, session: int) -> Mapping[TaskRef, bytes]:
+        found: Mapping[TaskRef, bytes] = await self._read(
+            lambda: {
+                record.ref: metadata
+                for record, metadata in self._database.pending_cancels()
+                if record.session == session
+            }
+        )
+        return found
+
+    async def pending(self, tasks: Collection[TaskRef]) -> Mapping[TaskRef, bytes]:
+        found: Mapping[TaskRef, bytes] = await self._read(
+            lambda: {record.ref: data for record, data in self._database.pending_cancels() if record.ref in tasks}
+        )
+        return found
+
+
+def settle(future: asyncio.Future[T], work: Callable[[], T]) -> None:
+    """Completes a future, unless it is done, with what a function of the database returns or raises."""
+    try:
+        result = work()
+    except Exception as error:
+        if not future.done():
+            future.set_exception(error)
+        return
+    if not future.done():
+        future.set_result(result)
