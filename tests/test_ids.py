@@ -54,3 +54,12 @@ def test_a_forked_process_gets_other_ids_than_its_parent() -> None:
     assert os.read(read, RANDOM_BYTES_PER_ID) not in {id_generator.random_bytes() for _ in range(IDS_PER_REFILL)}
     os.close(read)
     os.close(write)
+
+
+def test_a_simulation_takes_ids_from_a_source_that_repeats_them() -> None:
+    ids = IdGenerator(lambda size: bytes(range(256)) * (size // 256))
+    first = ids.random_bytes()
+    before = ids.use(lambda size: b"\x01" * size)
+    assert (first, ids.random_bytes()) == (bytes(range(16)), b"\x01" * 16)
+    ids.use(before)
+    assert ids.random_bytes() == first

@@ -25,6 +25,12 @@ class IdGenerator:
         self._pool: deque[bytes] = deque()
         os.register_at_fork(after_in_child=self._pool.clear)
 
+    def use(self, source: Callable[[int], bytes]) -> Callable[[int], bytes]:
+        """Takes the next ids from another source, such as one that repeats them. Returns the source before."""
+        before, self._source = self._source, source
+        self._pool.clear()
+        return before
+
     def random_bytes(self) -> bytes:
         """RANDOM_BYTES_PER_ID random bytes."""
         while True:

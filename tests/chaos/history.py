@@ -134,6 +134,8 @@ class Fault(Entry):
     how: str
     seconds: float = 0.0
     part: str = "server"
+    task: str = ""
+    """Set where it struck a write of one task only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,23 @@ class Left(Entry):
     task: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign(Entry):
+    """Another principal named this task in an operation; `reason` of its rejection, empty if it was served."""
+
+    task: str
+    operation: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reused(Entry):
+    """A key was sent with another message; `reason` of its rejection, empty if it was served."""
+
+    key: str
+    reason: str = ""
+
+
 KINDS: Final = {
     kind.__name__: kind
     for kind in (
@@ -178,6 +197,8 @@ KINDS: Final = {
         Sampled,
         Left,
         Delivered,
+        Foreign,
+        Reused,
     )
 }
 

@@ -51,7 +51,7 @@ def judge_ends(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -> 
                 if not any(_explains_loss(fault, task) for fault in faults):
                     yield f"task {task.id}: INTERRUPTED, and nothing was struck that ran it"
             case "NOT_WRITTEN":
-                if not any(_is_long_outage(fault, task) for fault in faults):
+                if not any(_is_long_outage(fault, task) or fault.task == task.id for fault in faults):
                     yield f"task {task.id}: NOT_WRITTEN, and the database was not away"
             case "DRAINED":
                 if not any(_outlasted(fault, task) for fault in faults):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 import random
 import sys
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from heapq import heappop, heappush
 from typing import Any, Final, cast
 
 CALLBACK_SECONDS: Final = 1e-6
@@ -25,6 +26,10 @@ MAX_CALLBACKS: Final = 400_000
 
 EPOCH_SECONDS: Final = 1_700_000_000.0
 """The time at which every history begins."""
+
+
+_EMPTY: Final = contextvars.Context()
+"""The context of what happens outside of any server."""
 
 
 class Livelock(Exception):
@@ -42,13 +47,13 @@ class SimulatedHandle:
         time: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        context: contextvars.Context | None,
+        context: contextvars.Context,
     ) -> None:
         self.host = host
         self.time = time
         self.callback = callback
         self.args = args
-        self.context = contextvars.copy_context() if context is None else context
+        self.context = context
         self.is_canceled = False
 
     def cancel(self) -> None:
@@ -67,14 +72,16 @@ class World:
 
     def __init__(self, seed: object) -> None:
         self.random = random.Random(f"world {seed}")
+        self.chance = self.random.random
+        """A number from 0 to 1."""
         self.now = 0.0
         """Seconds since the history began."""
         self.callbacks = 0
+        self.ready: deque[SimulatedHandle] = deque()
         self.network = HostLoop(self, "network")
         """Runs what happens outside of any server."""
-        self.ready: deque[SimulatedHandle] = deque()
         self.timers: list[tuple[float, int, SimulatedHandle]] = []
-        self._timer_count = 0
+        self.timer_count = 0
         self.hosts: list[HostLoop] = [self.network]
         self.faults: list[str] = []
         """Exceptions that nobody handled."""
@@ -85,17 +92,14 @@ class World:
         self.hosts.append(host)
         return host
 
-    def add_timer(self, handle: SimulatedHandle) -> None:
-        """Queues a callback for its time."""
-        self._timer_count += 1
-        heapq.heappush(self.timers, (handle.time, self._timer_count, handle))
-
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         """Calls `callback` after so many seconds, outside of any server."""
-        self.add_timer(SimulatedHandle(self.network, self.now + seconds, callback, args, None))
+        time = self.now + seconds
+        self.timer_count += 1
+        heappush(self.timers, (time, self.timer_count, SimulatedHandle(self.network, time, callback, args, _EMPTY)))
 
-    def run(self, main: Coroutine[Any, Any, None]) -> None:
-        """Runs `main` on the network's host until it returns. Raises what it raises, and Livelock."""
+    def run(self, main: Coroutine[Any, Any, None], on_end: Callable[[], None] = lambda: None) -> None:
+        """Runs `main` on the network's host until it returns, then `on_end`. Raises what it raises, and Livelock."""
         hooks = sys.get_asyncgen_hooks()
         # A generator of a killed server vanishes without its `finally`.
         sys.set_asyncgen_hooks(firstiter=None, finalizer=_forget)
@@ -106,6 +110,7 @@ class World:
             events._set_running_loop(None)
             task.result()
         finally:
+            on_end()
             self._vanish()
             events._set_running_loop(running)
             sys.set_asyncgen_hooks(*hooks)
@@ -118,7 +123,7 @@ class World:
                     raise Livelock("nothing is left to happen, and the history has not ended")
                 self.now = max(self.now, timers[0][0])
             while timers and timers[0][0] <= self.now:
-                handle = heapq.heappop(timers)[2]
+                handle = heappop(timers)[2]
                 if not handle.is_canceled:
                     ready.append(handle)
             for _ in range(len(ready)):
@@ -164,8 +169,9 @@ class HostLoop:
         self.held: list[SimulatedHandle] | None = None
         """What waits while the machine is paused, or was to run on a killed one; None while it runs."""
         self.killed = False
-        self._gone = False
         self._tasks: list[asyncio.Task[Any]] = []
+        self._ready = world.ready
+        self.create_future: Callable[[], asyncio.Future[Any]] = partial(asyncio.Future, loop=_as_loop(self))
 
     # Faults ---------------------------------------------------------------------------------------------------------
 
@@ -188,7 +194,6 @@ class HostLoop:
     def vanish(self) -> None:
         """Ends the coroutines that have not ended. See `World.run`."""
         self.kill()
-        self._gone = True
         events._set_running_loop(_as_loop(self))
         for task in self._tasks:
             if not task.done():
@@ -214,8 +219,8 @@ class HostLoop:
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> SimulatedHandle:
-        handle = SimulatedHandle(self, 0.0, callback, args, context)
-        self.world.ready.append(handle)
+        handle = SimulatedHandle(self, 0.0, callback, args, contextvars.copy_context() if context is None else context)
+        self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon
@@ -228,12 +233,11 @@ class HostLoop:
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> SimulatedHandle:
-        handle = SimulatedHandle(self, when / self.rate, callback, args, context)
-        self.world.add_timer(handle)
+        world, time = self.world, when / self.rate
+        handle = SimulatedHandle(self, time, callback, args, contextvars.copy_context() if context is None else context)
+        world.timer_count += 1
+        heappush(world.timers, (time, world.timer_count, handle))
         return handle
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=_as_loop(self))
 
     def create_task(
         self,
@@ -250,7 +254,7 @@ class HostLoop:
         raise RuntimeError(f"{func} would run in a thread, and a simulation has none")
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._gone:
+        if not self.killed:  # what a killed server leaves has no effect
             error = context.get("exception")
             self.world.faults.append(f"{self.name}: {context['message']}: {error!r}")
 

@@ -1,0 +1,59 @@
+"""Faults of a simulation: strikes servers, the network between them, and the store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.chaos.history import Fault
+from tests.simulation.plan import PlannedFault
+
+if TYPE_CHECKING:
+    from tests.simulation.run import History
+
+
+async def strike(history: History, fault: PlannedFault, begins: float) -> None:
+    """Performs one fault, to its end."""
+    world, stage = history.world, history.stage
+    await asyncio.sleep(max(0.0, begins + fault.at - world.now))
+    server = history.servers[fault.target % len(history.servers)]
+    host, seconds = server.host, fault.seconds
+    if host is None or server.runtime is None or host.held is not None or server.draining:
+        return  # it is struck already
+    disk, network = history.disk, history.network
+
+    def note(how: str, part: str = "server") -> None:
+        stage.record.add(Fault(at=stage.now, how=how, seconds=seconds, part=part))
+
+    match fault.kind:
+        case "kill":
+            note("kill")
+            server.kill()
+            await asyncio.sleep(seconds)
+            server.recover()
+        case "pause":
+            note("pause")
+            host.pause()
+            await asyncio.sleep(seconds)
+            host.resume()
+        case "restart":
+            note("drain")
+            server.stop()
+            await asyncio.sleep(seconds)
+            server.recover()
+        case "separate":
+            network.separated.add(host.name)
+            await asyncio.sleep(seconds)
+            network.separated.discard(host.name)
+        case "unreachable":
+            note("pause", "postgres")
+            disk.unreachable.add(host.name)
+            await asyncio.sleep(seconds)
+            disk.unreachable.discard(host.name)
+        case "away":
+            note("pause", "postgres")
+            disk.away = True
+            await asyncio.sleep(seconds)
+            disk.away = False
+        case "storm":
+            stage.storm()

@@ -1,0 +1,73 @@
+"""Judges a simulated history with the checkers of the chaos run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.chaos.actions import Action
+from tests.chaos.history import Entry, Opened, Seen, shape
+from tests.chaos_checker.cancel_checker import judge_cancels
+from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
+from tests.chaos_checker.isolation_checker import judge_isolation, judge_reuse
+from tests.chaos_checker.step_checker import judge_steps
+from tests.simulation.agents import RETRIES, Journal
+from tests.simulation.memory.database import MemoryDatabase, TaskRows
+from tests.simulation.receivers import event_digest
+
+from dragoman.core.task import states
+from dragoman.core.task.log import ROLE_USER
+from dragoman.core.task.projection import fold, unframe_message
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping[str, StoredTask]) -> list[str]:
+    """One line per broken guarantee."""
+    return [
+        *judge(entries, kept),
+        *judge_cancels(entries, actions),
+        *judge_steps(actions),
+        *judge_isolation(entries),
+        *judge_reuse(entries),
+    ]
+
+
+def stored_tasks(
+    database: MemoryDatabase, journal: Journal, entries: Sequence[Entry], epoch: float
+) -> dict[str, StoredTask]:
+    """Every visible task with its log. `epoch`: the time of the store's clock when the history began."""
+    followed = {entry.follower: entry.task for entry in entries if isinstance(entry, Opened)}
+    with_snapshots = {followed[entry.follower] for entry in entries if isinstance(entry, Seen) and entry.shape}
+    return {
+        rows.record.id: _stored(rows, journal, epoch, folds=rows.record.id in with_snapshots)
+        for rows in database.tasks.values()
+        if rows.record.visible
+    }
+
+
+def _stored(rows: TaskRows, journal: Journal, epoch: float, *, folds: bool) -> StoredTask:
+    record, events, task = rows.record, list[StoredEvent](), pb.Task()
+    for batch in rows.log:
+        for event in batch:
+            form = ""
+            if folds:
+                fold(task, pb.StreamResponse.FromString(event.data))
+                form = shape(task)
+            events.append(StoredEvent(event.sequence, event_digest(event.data), event.state, form))
+    messages = [pb.Message.FromString(unframe_message(row.data)) for row in rows.messages if row.role == ROLE_USER]
+    reason = ""
+    if record.state == states.FAILED and record.status_message:
+        status = pb.Message.FromString(unframe_message(rows.messages[record.status_message - 1].data))
+        reason = str(status.metadata["reason"]) if "reason" in status.metadata else ""
+    return StoredTask(
+        record.id,
+        record.state,
+        record.last_sequence,
+        events,
+        [message.message_id for message in messages],
+        messages[0].parts[0].text,
+        1 + RETRIES if record.agent == "again" else 1,
+        journal.begun[record.id],
+        record.agent,
+        reason,
+        (rows.created / 1000 - epoch, record.updated / 1000 - epoch),
+    )
