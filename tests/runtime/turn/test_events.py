@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.runtime.harness import collect, kinds, open_harness
 
 from dragoman import Turn
+from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import Appended, ArtifactChange, StatusChange
 from dragoman.core.task.plan import plan
@@ -263,6 +264,19 @@ async def test_a_flush_waits_for_a_change_without_an_event() -> None:
     assert (sent.texts, flushing.done(), stored.done()) == ([[]], False, False)
     await sent.turn()
     assert (flushing.done(), stored.done()) == (True, True)
+
+
+async def test_a_change_put_while_a_commit_fails_gets_its_error() -> None:
+    """The result of a step is such a change: its agent would wait for it for ever, and hold its place."""
+    commit: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    batch = EventBatch(lambda changes, state_update: commit)
+    batch.put(status(states.WORKING))
+    await asyncio.sleep(0)  # it is sent
+    stored = batch.store(StateUpdate(task_state=b"{}"))
+    await asyncio.sleep(0)
+    commit.set_exception(Unavailable("the store does not respond"))
+    with pytest.raises(Unavailable, match="does not respond"):
+        await asyncio.wait_for(stored, 5)
 
 
 async def test_a_thread_blocked_by_a_full_batch_continues_after_the_commit() -> None:

@@ -279,6 +279,9 @@ class EventBatch:
                 self._has_room.notify_all()
         if stored:
             _end(stored, error)
+        if self._error is not None and self._stored:  # changes put meanwhile, which are never sent
+            stored, self._stored = self._stored, []
+            _end(stored, self._error)
         self._wake()
         self._send_pending()
 
