@@ -8,13 +8,16 @@ import re
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.runtime.harness import collect, kinds, open_harness, state, status_text, texts
+from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Retry, Turn
+from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
 from dragoman.runtime.turn.events import MAX_PENDING_EVENTS, OVERFLOW_FACTOR, Change
@@ -26,6 +29,26 @@ from dragoman.testing.fixtures import AGENT, created, new_ref
 
 async def echo(turn: Turn) -> str:
     return turn.text
+
+
+async def square() -> int:
+    return 4
+
+
+async def test_working_is_not_shown_by_a_turn_that_could_not_store_a_step(tmp_path: Path) -> None:
+    store = UnavailableStore(tmp_path / "tasks.db")
+
+    async def steps(turn: Turn) -> str:
+        store.unavailable.add("append")
+        with suppress(Unavailable):
+            await turn.step("square", square)
+        store.unavailable.clear()
+        (runner,) = here.runtime.scheduler.runs
+        runner.show_working()  # as its timer does
+        return turn.text
+
+    async with open_harness(tmp_path, steps, store=store) as here:
+        assert status_text(await here.send()).startswith("NOT_WRITTEN")
 
 
 # Slots and start-up ------------------------------------------------------------------------------------------------

@@ -134,6 +134,11 @@ class EventBatch:
         """Whether some event is not committed yet."""
         return self._events > 0
 
+    @property
+    def failed(self) -> bool:
+        """Whether it takes nothing more: an append failed, or the turn is over."""
+        return self._error is not None
+
     def put(self, change: Change, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
         """Adds an event. The result may be awaited for room, or ignored; another thread than the loop's blocks.
 

@@ -373,7 +373,7 @@ class TurnRunner(AgentFacade):
         if (
             self.record.state == states.SUBMITTED
             and self.phase in (Phase.PREPARING, Phase.RUNNING)
-            and not self._batch.busy
+            and not (self._batch.busy or self._batch.failed)
         ):
             self._batch.put(StatusChange(states.WORKING))
 
