@@ -48,7 +48,7 @@ from dragoman.runtime.log import TaskSnapshots, gap_event, read_task
 from dragoman.runtime.observe.tracing import task_trace_context
 from dragoman.runtime.push.breaker import HostBreaker
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.supervision import Background, start_task
+from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.push")
 
@@ -128,10 +128,8 @@ class PushDelivery:
                     await self._record(DeliveryOutcome.SKIPPED, hand_over=True)
             except TaskNotFound:  # erased, and its configurations with it
                 return
-            except Exception:
-                log.exception(
-                    "a push delivery failed unexpectedly; it will be retried", extra={"task": self.push.task_id}
-                )
+            except Exception as error:
+                log_fault(log, "a push delivery failed; it will be retried", error, task=self.push.task_id)
                 attempt = DeliveryAttempt(
                     sequence=self._last_delivered + 1, error="internal error of the sending server"
                 )
