@@ -40,7 +40,8 @@ async def strike(history: History, fault: PlannedFault, begins: float) -> None:
             note("drain")
             server.stop()
             await asyncio.sleep(seconds)
-            server.recover()
+            if server.recover():  # the operator waits no longer
+                note("kill")
         case "separate":
             network.separated.add(host.name)
             await asyncio.sleep(seconds)

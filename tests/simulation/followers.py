@@ -37,8 +37,8 @@ def follow(stage: Stage, agent: str, task: str, seed: float, start: Start | None
     """Starts to follow a task; `start` is the send that creates it."""
     follower = Follower(stage, agent, task, seed, start)
     watching = asyncio.get_running_loop().create_task(follower.watch())
-    stage.following.add(watching)
-    watching.add_done_callback(stage.following.discard)
+    stage.following[watching] = lambda: follower.task
+    watching.add_done_callback(lambda done: stage.following.pop(done))
 
 
 class Follower:
@@ -47,7 +47,7 @@ class Follower:
     def __init__(self, stage: Stage, agent: str, task: str, seed: float, start: Start | None) -> None:
         self._stage = stage
         self._agent = agent
-        self._task = task
+        self.task = task
         self._start = start
         self._rng = random.Random(seed)
         self._number = stage.number()
@@ -59,7 +59,7 @@ class Follower:
         """Connects again and again until the task has ended."""
         starts = 0
         while True:
-            if self._start is not None and not self._task:
+            if self._start is not None and not self.task:
                 starts += 1
                 if starts > (MAX_STARTS if self._start.key else 1):
                     return
@@ -71,10 +71,10 @@ class Follower:
         """Reads one connection. True once there is nothing more to follow."""
         stage = self._stage
         server = await stage.server()
-        is_send = self._start is not None and not self._task
-        if self._task:
+        is_send = self._start is not None and not self.task
+        if self.task:
             after = self._at if self._cursor else None
-            stage.record.add(Opened(at=stage.now, follower=self._number, task=self._task, binding="", after=after))
+            stage.record.add(Opened(at=stage.now, follower=self._number, task=self.task, binding="", after=after))
         stream = ServerStream(stage, server, self._sending if is_send else self._subscribing)
         try:
             async with aclosing(stream.events()) as events:
@@ -87,7 +87,7 @@ class Follower:
         except UnsupportedOperation:
             return not self._cursor and await self._look()
         except A2AError as error:
-            if self._task:
+            if self.task:
                 self._close(f"refused: {reason_of(error)}")
             return True
         if self._state in states.TERMINAL:
@@ -104,18 +104,18 @@ class Follower:
 
     def _subscribing(self, runtime: Runtime) -> EventStream:
         call = call_of(runtime, self._agent, cursor=self._cursor)
-        return runtime.operations.subscribe.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=self._task))
+        return runtime.operations.subscribe.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=self.task))
 
     def _see(self, event: Event) -> None:
         stage, form, state = self._stage, "", event.state
         if event.data[0] == 0x0A:  # field 1 of StreamResponse: a Task
             task = pb.StreamResponse.FromString(event.data).task
             form, state = shape(task), task.status.state
-            if not self._task:
-                self._task = task.id
-                stage.record.add(Opened(at=stage.now, follower=self._number, task=self._task, binding=""))
+            if not self.task:
+                self.task = task.id
+                stage.record.add(Opened(at=stage.now, follower=self._number, task=self.task, binding=""))
                 assert self._start is not None
-                stage.record.add(Acknowledged(at=stage.now, op=self._start.op, task=self._task, state=state))
+                stage.record.add(Acknowledged(at=stage.now, op=self._start.op, task=self.task, state=state))
         self._cursor, self._at, self._state = event.cursor, event.sequence, state or self._state
         stage.record.add(
             Seen(
@@ -130,7 +130,7 @@ class Follower:
 
     async def _look(self) -> bool:
         """Reads the state for a follower without a cursor whose task has ended."""
-        stage, request = self._stage, pb.GetTaskRequest(id=self._task)
+        stage, request = self._stage, pb.GetTaskRequest(id=self.task)
         try:
             data = await stage.call(
                 await stage.server(),
@@ -139,10 +139,10 @@ class Follower:
         except (Lost, Unavailable):
             return False
         except A2AError as error:
-            stage.record.add(Got(at=stage.now, task=self._task, reason=reason_of(error)))
+            stage.record.add(Got(at=stage.now, task=self.task, reason=reason_of(error)))
             return False
         state = pb.Task.FromString(data).status.state
-        stage.record.add(Got(at=stage.now, task=self._task, state=state))
+        stage.record.add(Got(at=stage.now, task=self.task, state=state))
         if state in states.TERMINAL:
             self._close("gone")
         return state in states.TERMINAL

@@ -138,7 +138,7 @@ def plan_of(seed: object) -> Plan:
             failures=rng.choice((0.0, 0.0, 0.002, 0.02)),
             cuts=rng.choice((0.0, 0.05, 0.3)),
             lost_answers=rng.choice((0.0, 0.0, 0.1)),
-            skew=rng.choice((0.0, 0.0, 2.0, 30.0)),
+            skew=rng.choice((0.0, 0.0, 1.0, 5.0)),
             drift=rng.choice((0.0, 0.0, 0.01)),
         )
         count = rng.choice((0, 0, 1, 1, 2, 3))

@@ -43,6 +43,7 @@ from dragoman.core.names import task_id_of
 from dragoman.core.push.delivery import PushState
 from dragoman.core.task import states
 from dragoman.ids import IDS
+from dragoman.supervision import is_expected
 
 CALLERS_SECONDS: Final = 90.0
 """Simulated seconds after which callers have to be done."""
@@ -148,7 +149,8 @@ class History:
         self.disk.unreachable.clear()
         self.network.separated.clear()
         for server in self.servers:
-            server.recover()
+            if server.recover():
+                self.record.add(Fault(at=self.stage.now, how="kill"))
         self.recovered = self.world.now
 
     def close(self) -> None:
@@ -179,13 +181,17 @@ class History:
 
     async def _followers_end(self) -> None:
         """Waits for the followers of tasks that have ended."""
-        for _ in range(40):
-            if not self.stage.following:
+        deadline = self.world.now + QUIET_SECONDS
+        while self.world.now < deadline:
+            states_by_id = {rows.record.id: rows.record.state for rows in self.disk.database.tasks.values()}
+            due = [
+                follower
+                for follower, task in self.stage.following.items()
+                if states_by_id.get(task(), states.COMPLETED) in states.TERMINAL
+            ]
+            if not due:
                 return
-            open_tasks = any(rows.record.state not in states.TERMINAL for rows in self.disk.database.tasks.values())
-            await asyncio.wait(tuple(self.stage.following), timeout=POLL_SECONDS * (4 if open_tasks else 1))
-            if open_tasks:
-                return
+            await asyncio.wait(due, timeout=POLL_SECONDS)
 
     async def _sample(self) -> None:
         database, stage = self.disk.database, self.stage
@@ -241,8 +247,9 @@ class _ErrorHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None and "failing, as asked" not in text:
-            self._world.faults.append(f"logged: {text}: {record.exc_info[1]!r}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not is_expected(error) and "failing, as asked" not in text:
+            self._world.faults.append(f"logged: {text}: {error!r}")
 
 
 @contextmanager

@@ -200,15 +200,20 @@ class SimulatedServer:
         self.draining = True
         self.host.call_soon(self._stop.set)
 
-    def recover(self) -> None:
-        """Starts it again if it has ended or was killed, or is about to end; resumes it if it is paused."""
+    def recover(self) -> bool:
+        """Starts it again if it has ended or was killed, or is about to end; resumes it if it is paused.
+
+        Returns whether it had to be killed for that.
+        """
         assert self.host is not None
-        if self.draining and not self.host.killed and self.runtime is not None:
-            self.kill()  # the operator waits no longer
+        is_late = self.draining and not self.host.killed and not self.ended
+        if is_late:
+            self.kill()
         if self.host.killed or self.ended:
             self.start()
         else:
             self.host.resume()
+        return is_late
 
     def _lose(self) -> None:
         self.runtime = None

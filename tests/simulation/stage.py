@@ -69,7 +69,8 @@ class Stage:
         self.record = record
         self.over = False
         """Whether all faults are over: callers are served well from now on."""
-        self.following: set[asyncio.Task[None]] = set()
+        self.following: dict[asyncio.Task[None], Callable[[], str]] = {}
+        """The followers, each with its task's id, empty as long as it is not known."""
         self.streams: dict[ServerStream, None] = {}
         """The open streams."""
         self.left: list[tuple[str, str]] = []
@@ -108,7 +109,10 @@ class Stage:
                 answer.set_exception(Lost())
 
         def reply(deliver: Callable[[], None]) -> None:
-            if world.random.random() >= (0.0 if self.over else self.plan.profile.lost_answers):
+            lost = not self.over and world.random.random() < self.plan.profile.lost_answers
+            if lost:  # the connection breaks
+                world.after(world.random.random(), lose)
+            else:
                 world.after(self.delay(), deliver)
 
         async def serve(runtime: Runtime) -> None:
