@@ -85,7 +85,14 @@ async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: i
         agent,
         _reason(task),
         (times[0], times[-1]),
+        output_of(folded),
     )
+
+
+def output_of(task: pb.Task) -> str:
+    """Returns the text of the artifact to which agents stream."""
+    texts = ["".join(part.text for part in one.parts) for one in task.artifacts if one.artifact_id == "output"]
+    return "".join(texts)
 
 
 def _reason(task: pb.Task) -> str:

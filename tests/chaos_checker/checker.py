@@ -54,6 +54,8 @@ class StoredTask:
     """The reason if the server ended the task; otherwise empty."""
     times: tuple[float, float] = (0.0, 0.0)
     """Times of its creation and of its last change of state, in seconds since the run began."""
+    output: str | None = None
+    """The text of its artifact `output`; None if that is not known."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,19 @@ def judge(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> list[str]
     """Returns one line per violation."""
     return [
         problem
-        for check in (logs, acknowledged, streams, terminal, claims, interrupted, keys, turns, judge_pushes, judge_ends)
+        for check in (
+            logs,
+            acknowledged,
+            streams,
+            terminal,
+            claims,
+            interrupted,
+            keys,
+            turns,
+            outputs,
+            judge_pushes,
+            judge_ends,
+        )
         for problem in check(history, kept)
     ]
 
@@ -267,6 +281,18 @@ def turns(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
         most = max(1, len(task.messages)) * task.attempts
         if task.begun > most:
             yield f"task {task.id}: its agent was called {task.begun} times for {len(task.messages)} messages"
+        if task.state == states.COMPLETED and 0 < task.begun < len(task.messages):
+            yield f"task {task.id}: completed, its agent has received {task.begun} of {len(task.messages)} messages"
+
+
+def outputs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    """Checks that the output of a completed stream is there once, whatever dead attempts have left."""
+    for task in kept.values():
+        command, *rest = task.text.split()
+        if command == "stream" and rest and task.output is not None and task.state == states.COMPLETED:
+            expected = "".join(f"{number} " for number in range(int(rest[0])))
+            if task.output != expected:
+                yield f"task {task.id}: its output is {task.output!r}, and was to be {expected!r}"
 
 
 def _name(state: int) -> str:

@@ -28,7 +28,7 @@ from tests.chaos.history import (
     shape,
 )
 from tests.chaos.transports import placed
-from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
+from tests.chaos_checker.checker import StoredEvent, StoredTask, judge, outputs, turns
 
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -162,6 +162,19 @@ def test_a_broken_history_is_reported(history: Sequence[Entry], problem: str) ->
 )
 def test_a_broken_log_is_reported(task: StoredTask, problem: str) -> None:
     assert problem in "\n".join(judge(GOOD, {task.id: task, "a": ASKS}))
+
+
+def test_a_completed_task_whose_agent_never_received_a_message_is_reported() -> None:
+    task = StoredTask("t", states.COMPLETED, 0, (), ["m1", "m2"], "echo #1", begun=1)
+    assert list(turns((), {"t": task})) == ["task t: completed, its agent has received 1 of 2 messages"]
+    assert list(turns((), {"t": replace(task, state=states.FAILED)})) == []
+
+
+def test_the_output_of_a_repeated_stream_is_there_once() -> None:
+    task = StoredTask("t", states.COMPLETED, 0, (), ["m1"], "stream 3 20 #1", output="0 1 2 ")
+    assert list(outputs((), {"t": task})) == []
+    (problem,) = outputs((), {"t": replace(task, output="0 0 1 2 ")})
+    assert problem == "task t: its output is '0 0 1 2 ', and was to be '0 1 2 '"
 
 
 def test_a_second_task_of_a_key_is_reported_even_without_a_response() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -119,10 +120,8 @@ async def _ignore_cancels(seconds: float, act: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while loop.time() < until:
-        try:
+        with suppress(asyncio.CancelledError):
             await _sleep(until - loop.time(), act)
-        except asyncio.CancelledError:
-            act("ignores a cancel")
 
 
 async def _steps(turn: Turn, count: int, act: Callable[[str], None], *, naps: bool) -> str:

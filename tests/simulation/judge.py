@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from tests.chaos.actions import Action
 from tests.chaos.history import Entry, Opened, Seen, shape
+from tests.chaos.readback import output_of
 from tests.chaos_checker.cancel_checker import judge_cancels
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
 from tests.chaos_checker.isolation_checker import judge_isolation, judge_reuse
 from tests.chaos_checker.step_checker import judge_steps
+from tests.chaos_checker.turn_checker import judge_overlaps
 from tests.simulation.agents import RETRIES, Journal
 from tests.simulation.memory.database import MemoryDatabase, TaskRows
 from tests.simulation.receivers import event_digest
@@ -26,6 +28,7 @@ def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping
         *judge(entries, kept),
         *judge_cancels(entries, actions),
         *judge_steps(actions),
+        *judge_overlaps(actions),
         *judge_isolation(entries),
         *judge_reuse(entries),
     ]
@@ -70,4 +73,5 @@ def _stored(rows: TaskRows, journal: Journal, epoch: float, *, folds: bool) -> S
         record.agent,
         reason,
         (rows.created / 1000 - epoch, record.updated / 1000 - epoch),
+        output_of(pb.Task.FromString(rows.task(0))),
     )

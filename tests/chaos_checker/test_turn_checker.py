@@ -1,0 +1,30 @@
+"""The turn checker: only what an agent does after another server began its turn is a violation."""
+
+from __future__ import annotations
+
+from tests.chaos.actions import BEGIN, Action
+from tests.chaos_checker.turn_checker import END, judge_overlaps
+
+FIRST = Action(1.0, "t", 1, BEGIN, "server.1")
+SECOND = Action(5.0, "t", 2, BEGIN, "server.2")
+
+
+def test_a_turn_that_another_server_continues_passes() -> None:
+    actions = [FIRST, Action(2.0, "t", 1, "tick", "server.1"), SECOND, Action(6.0, "t", 2, "tick", "server.2")]
+    assert list(judge_overlaps(actions)) == []
+
+
+def test_what_an_agent_does_while_it_stops_may_come_later() -> None:
+    assert list(judge_overlaps([FIRST, SECOND, Action(6.0, "t", 1, END, "server.1")])) == []
+
+
+def test_two_servers_that_run_one_turn_are_found() -> None:
+    (problem,) = judge_overlaps([FIRST, SECOND, *[Action(6.0, "t", 1, "tick", "server.1")] * 2])
+    assert problem == ("task t: tick of attempt 1 at 6.000 in server.1, and attempt 2 had begun at 5.000 in server.2")
+
+
+def test_tasks_do_not_concern_each_other() -> None:
+    assert (
+        list(judge_overlaps([FIRST, Action(5.0, "u", 1, BEGIN, "server.2"), Action(6.0, "t", 1, "x", "server.1")]))
+        == []
+    )
