@@ -28,14 +28,14 @@ class InvalidToolCall(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ChosenTool:
     """A call of a tool."""
 
     tool: str
     arguments: Mapping[str, Any]
 
 
-def choose_tool(message: pb.Message, tools: Sequence[types.Tool]) -> ToolCall:
+def choose_tool(message: pb.Message, tools: Sequence[types.Tool]) -> ChosenTool:
     """The call that a message makes. Raises InvalidToolCall."""
     by_name = {tool.name: tool for tool in tools}
     text = "\n".join(part.text for part in message.parts if part.HasField("text")).strip()
@@ -47,18 +47,18 @@ def choose_tool(message: pb.Message, tools: Sequence[types.Tool]) -> ToolCall:
     skill = struct_to_json(message.metadata).get(SKILL_KEY) if message.HasField("metadata") else None
     if isinstance(skill, str) and skill:
         tool = _tool_of(skill, by_name, tools)
-        return ToolCall(tool.name, _arguments(tool, data, text, tools))
+        return ChosenTool(tool.name, _arguments(tool, data, text, tools))
     if calls := [one for one in data if _names_tool(one)]:
         if len(data) > 1 or text:
             raise _invalid("A message calls one tool; it has several parts.", tools)
         tool = _tool_of(calls[0]["tool"], by_name, tools)
-        return ToolCall(tool.name, calls[0].get("arguments") or {})
+        return ChosenTool(tool.name, calls[0].get("arguments") or {})
     name, _, rest = text.partition(" ") if " " in text.split("\n", 1)[0] else text.partition("\n")
     if name in by_name:
         tool = by_name[name]
-        return ToolCall(name, _arguments(tool, data, rest.strip(), tools))
+        return ChosenTool(name, _arguments(tool, data, rest.strip(), tools))
     if len(tools) == 1 and (data or text):
-        return ToolCall(tools[0].name, _arguments(tools[0], data, text, tools))
+        return ChosenTool(tools[0].name, _arguments(tools[0], data, text, tools))
     names_other = name and not data and not text.startswith("{")
     raise _invalid(f'"{name[:80]}" is not a tool.' if names_other else "The message names no tool.", tools)
 
