@@ -1,14 +1,20 @@
-"""The table of docs/reference/clients.md, from the `op` lines that foreign clients print."""
+"""The tables of docs/reference/clients.md, from the `op` lines that foreign clients print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 OPERATIONS = (
     "send", "non-blocking send", "stream", "get", "list", "cancel", "subscribe", "follow-up", "push configs", "push",
     "card", "errors", "refusals",
 )  # fmt: skip
+
+MCP_OPERATIONS = (
+    "list", "call", "progress", "handle", "input", "tools", "cancel", "errors", "restart", "listen",
+)  # fmt: skip
+MCP = "MCP "
+"""How transports of MCP clients begin; the rest is the version."""
 
 HEAD = """\
 # Tested clients
@@ -23,6 +29,19 @@ agent that requires an extension: requests for an undeclared capability get the 
 classes of fasta2a have methods for sending, streaming and getting only, and Google's client has none for a list of
 tasks; other requests were built with the package's types and sent through the client's connection. [The checks and
 findings](../../tests/foreign/README.md)
+"""
+
+MCP_HEAD = """\
+## MCP clients
+
+Each of these calls a function, a worker, an executor and an upstream agent, and a server that is killed (`kill -9`) and
+started again. *handle*: a call returns a task ([tasks
+extension](https://github.com/modelcontextprotocol/ext-tasks)), which is read, answered and canceled by its handle;
+versions before 2026-07-28 have none. *input*: a question of an agent becomes a form (elicitation), which is answered or
+declined. *tools*: clients without either use `get_task`, `answer_task` and `cancel_task`. *cancel*: the client gives a
+call up, or cancels a task. *restart*: after the server's death, handles and questions are still good, and a stream of
+2025-11-25 goes on where it broke. The clients know tasks by an extension in the checks (mcp), by
+`@modelcontextprotocol/ext-tasks` 0.2.2 and by `fastmcp-tasks` 4.1.4.
 """
 
 
@@ -41,20 +60,28 @@ def read(line: str) -> Record | None:
     if word != "op":
         return None
     client, transport, operation, result = fields
-    if operation not in OPERATIONS or result not in ("ok", "failed"):
+    known = MCP_OPERATIONS if transport.startswith(MCP) else OPERATIONS
+    if operation not in known or result not in ("ok", "failed"):
         raise ValueError(f"no record of an operation: {line!r}")
     return Record(client, transport, operation, result == "ok")
 
 
 def markdown(records: Iterable[Record]) -> str:
     """Returns the document, with rows in order of first appearance."""
+    of_a2a, of_mcp = [], []
+    for record in records:
+        (of_mcp if record.transport.startswith(MCP) else of_a2a).append(record)
+    return f"{HEAD}\n{_table(of_a2a, 'transport', OPERATIONS)}\n{MCP_HEAD}\n{_table(of_mcp, 'version', MCP_OPERATIONS)}"
+
+
+def _table(records: Iterable[Record], column: str, operations: Sequence[str]) -> str:
     rows: dict[tuple[str, str], dict[str, bool]] = {}
     for client, transport, operation, ok in records:
-        cells = rows.setdefault((client, transport), {})
+        cells = rows.setdefault((client, transport.removeprefix(MCP)), {})
         cells[operation] = cells.get(operation, True) and ok
-    lines = [("client", "transport", *OPERATIONS), ("---",) * (len(OPERATIONS) + 2)]
-    lines += [(*row, *(_cell(cells, operation) for operation in OPERATIONS)) for row, cells in rows.items()]
-    return HEAD + "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    lines = [("client", column, *operations), ("---",) * (len(operations) + 2)]
+    lines += [(*row, *(_cell(cells, operation) for operation in operations)) for row, cells in rows.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _cell(cells: dict[str, bool], operation: str) -> str:
