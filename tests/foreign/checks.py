@@ -16,9 +16,10 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 
 def arguments() -> argparse.Namespace:
@@ -35,7 +36,7 @@ class Checks:
 
     def __init__(self, package: str = "") -> None:
         """`package` is the client in the table, with the version installed; without one there are no rows."""
-        self._client = f"{package} {version(package)}" if package else ""
+        self._client = f"{package} {_version(package)}" if package else ""
         self._checks: list[tuple[Callable[..., Any], tuple[str, ...]]] = []
 
     def __call__(self, check: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,10 +51,16 @@ class Checks:
 
         return collect
 
-    async def run(self, title: str, *given: Any) -> bool:
+    def extend(self, *others: Checks) -> Checks:
+        """Adds the checks of others, and returns itself."""
+        for other in others:
+            self._checks += other._checks
+        return self
+
+    async def run(self, title: str, *given: Any, row: str = "") -> bool:
         """Runs every check with `given`, prints a line for each, and returns whether all passed.
 
-        `title` is the transport in the table.
+        `row` is the transport in the table, by default the title.
         """
         good = True
         for check, operations in self._checks:
@@ -61,10 +68,16 @@ class Checks:
             failed = await _failure(check, given)
             good &= not failed
             print(f"FAIL  {sentence}: {failed}" if failed else f"ok  {sentence}")
-            for operation in operations:
-                if self._client:
-                    print("op", self._client, title, operation, "failed" if failed else "ok", sep="\t", flush=True)
+            for operation in operations if self._client else ():
+                print("op", self._client, row or title, operation, "failed" if failed else "ok", sep="\t", flush=True)
         return good
+
+
+def _version(package: str) -> str:
+    """The version of an installed package; one with a scope is a package of Node in this folder."""
+    if not package.startswith("@"):
+        return version(package)
+    return json.loads(Path("node_modules", package, "package.json").read_text("utf-8"))["version"]
 
 
 async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
@@ -75,23 +88,65 @@ async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
             if inspect.isawaitable(found):
                 await found
     except Exception as error:
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).splitlines())
         return f"{type(error).__name__}: {text} (line {where.lineno}: {where.line})"
     return ""
 
 
+class Server:
+    """A separate server with a store of its own, which a check can kill and start again."""
+
+    def __init__(self, project: str, folder: str, *options: str) -> None:
+        self._command = [f"{project}/.venv/bin/python", "-m", "dragoman", "serve", "--log-format", "json", *options]
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.addresses = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+        """Where it serves: `http`, a URL, and `grpc`. The same after another start."""
+
+    def start(self) -> None:
+        """Starts it, and returns when it serves."""
+        listening = [word for name, at in self.addresses.items() for word in (f"--{name}", at.removeprefix("http://"))]
+        process = subprocess.Popen(
+            [*self._command, *listening], cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self._process = process
+        found = _addresses(process)
+        self.addresses = {name: found[name] for name in self.addresses}
+
+    def kill(self) -> None:
+        """Kills it at once (SIGKILL), and returns when it is gone."""
+        self._end(subprocess.Popen.kill)
+
+    def stop(self) -> None:
+        self._end(subprocess.Popen.terminate)
+
+    def _end(self, end: Callable[[subprocess.Popen[bytes]], None]) -> None:
+        if self._process is not None:
+            with self._process:
+                end(self._process)
+            self._process = None
+
+
+@contextmanager
+def started(project: str, *options: str) -> Iterator[Server]:
+    """Starts a separate server, and stops it at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(project, folder, *options)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+
+
 @contextmanager
 def serving(project: str, *options: str) -> Iterator[dict[str, str]]:
     """Starts a separate server with other options. Yields its addresses."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [f"{project}/.venv/bin/python", "-m", "dragoman", "serve", "--log-format", "json", *options]
-        command += ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-            try:
-                yield _addresses(process)
-            finally:
-                process.terminate()
+    with started(project, *options) as server:
+        yield server.addresses
 
 
 def _addresses(process: subprocess.Popen[bytes]) -> dict[str, str]:
@@ -100,9 +155,15 @@ def _addresses(process: subprocess.Popen[bytes]) -> dict[str, str]:
     for line in process.stderr:
         if b'"serving"' in line:
             # Further output is read too, otherwise a full pipe would block the server.
-            threading.Thread(target=process.stderr.read, daemon=True).start()
+            threading.Thread(target=_read_on, args=(process.stderr,), daemon=True).start()
             return json.loads(line)
     sys.exit("the server did not start")
+
+
+def _read_on(pipe: IO[bytes]) -> None:
+    with suppress(ValueError):  # closed at the end of the server
+        while pipe.read(65536):
+            pass
 
 
 def command(project: str, *words: str) -> str:
