@@ -3,8 +3,9 @@
 With `--replicated`: against three servers on one PostgreSQL, behind a TCP round-robin (replicated.py).
 
 Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
-`check.py` or `check.mjs` is called with `--http URL --grpc HOST:PORT --project FOLDER`. It prints `ok  SENTENCE` or
-`FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 if all checks passed.
+`check.py` or `check.mjs` is called with `--http URL --grpc HOST:PORT --project FOLDER`, in the folder of its
+environment. It prints `ok  SENTENCE` or `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then
+`end`, and exits with 0 if all checks passed. A `check.py` of a Node client runs in the project's environment.
 Optional scripts: `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), `immediate.py`
 against one with `--blocking-default return`, and `executor_check.py` against a server that runs the `executor.py`
 beside it in the client's environment. Environments are kept in `.foreign/` under the hash of their requirements.
@@ -24,13 +25,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.foreign import table
+from tests.foreign.kinds import Serve, every_kind
 from tests.foreign.replicated import replicas
 
 from tools.environments import CACHE, ROOT, Environment, NotCreated
@@ -46,8 +48,8 @@ CLIENT_LIMIT = 600
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
 
-Serve = Callable[..., AbstractContextManager[dict[str, str]]]
-"""Starts a server with the arguments, by default the playground; yields its addresses."""
+EXECUTOR = "a2a_sdk_1_3_0"
+"""The client in whose environment the executor runs that MCP clients call."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,16 @@ class Client:
     def scripts(self) -> list[str]:
         """Its scripts: `check`; `bare` for a server without capabilities, `signed` for signatures of cards,
         `immediate` for sends that do not wait, and `executor_check` for an executor of its SDK, where they exist."""
-        ending = "mjs" if self.is_node else "py"
         names = ("check", "bare", "signed", "immediate", "executor_check")
-        return [f"{name}.{ending}" for name in names if (self.folder / f"{name}.{ending}").exists()]
+        files = [f"{name}.{ending}" for name in names for ending in ("py", "mjs")]
+        return [file for file in files if (self.folder / file).exists()]
+
+    @property
+    def speaks_mcp(self) -> bool:
+        return "mcp" in self.name
 
     def options(self, script: str) -> list[str]:
-        """Arguments of the server for a script."""
+        """Arguments of the server for a script of a client of A2A."""
         if script.startswith("bare"):
             return list(BARE)
         if script.startswith("signed"):
@@ -116,6 +122,12 @@ def clients(names: list[str]) -> list[Client]:
     if unknown:
         sys.exit(f"no client {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in found)}")
     return [client for client in found if not names or client.name in names]
+
+
+def others(chosen: list[Client]) -> list[Client]:
+    """Clients whose environments the chosen ones need beside their own."""
+    executor = Client(HERE / EXECUTOR)
+    return [executor] if executor not in chosen and any(client.speaks_mcp for client in chosen) else []
 
 
 def make(client: Client) -> None:
@@ -159,10 +171,13 @@ def check(client: Client, server_addresses: dict[str, str], script: str) -> Outc
     folder = client.environment.folder
     if client.is_node:
         # Node resolves modules from the folder with node_modules.
-        shutil.copy(HERE / "checks.mjs", folder)
-        command = ["node", str(shutil.copy(client.folder / script, folder))]
+        for file in (*HERE.glob("*.mjs"), *client.folder.glob("*.mjs")):
+            shutil.copy(file, folder)
+    if script.endswith(".mjs"):
+        command = ["node", str(folder / script)]
     else:
-        command = [str(client.environment.python), str(client.folder / script)]
+        python = sys.executable if client.is_node else client.environment.python
+        command = [str(python), str(client.folder / script)]
     command += ["--http", server_addresses["http"], "--grpc", server_addresses["grpc"], "--project", str(ROOT)]
     started_at = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -203,12 +218,19 @@ def standing(*, replicated: bool) -> Iterator[Serve]:
         yield serve
 
 
+def serving(client: Client, script: str, serve: Serve, *, replicated: bool) -> AbstractContextManager[dict[str, str]]:
+    """The server for a script of a client."""
+    if not client.speaks_mcp:
+        return serve(*client.options(script))
+    return every_kind(serve, None if replicated else Client(HERE / EXECUTOR).environment.python)
+
+
 def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool) -> Iterator[Outcome]:
     """Runs all scripts of a client and prints each result. Skips executors with `replicated`: they need one process."""
     for script in client.scripts:
         if replicated and script.startswith("executor_check"):
             continue
-        with serve(*client.options(script)) as server_addresses:
+        with serving(client, script, serve, replicated=replicated) as server_addresses:
             outcome = check(client, server_addresses, script)
         name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
         line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
@@ -237,7 +259,8 @@ def main() -> int:
     chosen = clients(arguments.clients)
     print(f"foreign: {len(chosen)} clients, environments in {CACHE.relative_to(ROOT)}/", flush=True)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(make, chosen))
+        needed = chosen if arguments.replicated else [*chosen, *others(chosen)]
+        list(pool.map(make, needed))
     # Two at a time: each mostly waits. Replicas serve one client at a time.
     with (
         standing(replicated=arguments.replicated) as serve,
