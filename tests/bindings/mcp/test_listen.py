@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
@@ -97,3 +98,35 @@ async def test_streams_are_counted_against_the_limit_of_the_caller() -> None:
         async with caller.stream("subscriptions/listen", {"notifications": {"taskIds": handles}}) as events:
             messages = [json.loads(event.data) async for event in events]
     assert messages[-1]["error"]["data"]["reason"] == "RATE_LIMITED"
+
+
+async def test_a_server_that_stops_ends_its_streams_in_order() -> None:
+    begun = asyncio.Event()
+
+    @agent(id="gated", default=True)
+    async def gated(turn: Turn) -> None:
+        """Waits for ever."""
+        turn.status("waiting")
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with aiohttp.ClientSession() as session, AsyncExitStack() as stack:
+        app = await stack.enter_async_context(serving(gated))
+        caller = McpCaller(session, f"{app.http.url}/mcp")
+        wanted = {"notifications": {"toolsListChanged": True}}
+        call = {"name": "gated", "arguments": {"message": "x"}}
+        async with (
+            caller.stream("subscriptions/listen", wanted) as notifications,
+            caller.stream("tools/call", call, {"progressToken": 1}) as progress,
+        ):
+            await next_message(notifications)
+            await begun.wait()
+            closing = asyncio.create_task(stack.aclose())
+            listened = [json.loads(event.data) async for event in notifications][-1]
+            called = [json.loads(event.data) async for event in progress][-1]
+            await closing
+    assert listened["result"] == {
+        "resultType": "complete",
+        "_meta": {"io.modelcontextprotocol/subscriptionId": listened["id"]},
+    }
+    assert "is not finished yet" in called["result"]["content"][0]["text"]

@@ -213,11 +213,13 @@ async def respond_stream(
     stream_registry: StreamRegistry,
     keepalive: float,
     headers: Mapping[str, str] = MappingProxyType({}),
+    encode_stop: Callable[[], bytes] = bytes,
 ) -> web.StreamResponse:
     """Streams batches of events until they end, the client disconnects, or the server stops.
 
-    `encode_event` returns the bytes of an event, `encode_error` the JSON body of an error after the first event.
-    `keepalive`: seconds. Errors before the first event are raised to the caller.
+    `encode_event` returns the bytes of an event, `encode_error` the JSON body of an error after the first event,
+    `encode_stop` the bytes of the last event when the server stops, by default none. `keepalive`: seconds. Errors
+    before the first event are raised to the caller.
     """
     async with aclosing(events):
         first = await anext(events, None)
@@ -245,6 +247,8 @@ async def respond_stream(
                     raise
                 if isinstance(end_reason, Unauthenticated):  # tells the client that reconnecting would fail
                     await writer.write_elements((framing.encode_error(encode_error(end_reason)),))
+                elif last := encode_stop():
+                    await writer.write_elements((last,))
             finally:
                 keepalive_task.cancel()
             await writer.close()

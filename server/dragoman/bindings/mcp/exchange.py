@@ -6,7 +6,7 @@ Streamable HTTP of 2026-07-28, and of the revisions with a handshake. A call tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -155,7 +155,7 @@ class McpExchange(HttpExchange):
             admission.open_stream(self.identity)
             try:
                 with self.pipeline.streams.open(self.identity):
-                    return await self._send_stream(listener.frames())
+                    return await self._send_stream(listener.frames(), listener.last_frame)
             finally:
                 admission.close_stream(self.identity)
         if decoded.canceled_request is not None:
@@ -211,14 +211,17 @@ class McpExchange(HttpExchange):
             await asyncio.wait((first,), timeout=self.pipeline.options.keepalive)
             if first.done() and first.exception() is None and call.result is not None:
                 return self._json(200, call.result)
-            return await self._send_stream(_after(first, frames))
+            return await self._send_stream(_after(first, frames), call.last_frame)
         finally:
             if not first.done():
                 first.cancel()
                 await asyncio.wait((first,))
             await frames.aclose()
 
-    async def _send_stream(self, frames: AsyncGenerator[Sequence[bytes], None]) -> web.StreamResponse:
+    async def _send_stream(
+        self, frames: AsyncGenerator[Sequence[bytes], None], last_frame: Callable[[], bytes]
+    ) -> web.StreamResponse:
+        """Streams frames, and ends with `last_frame` if the server stops meanwhile."""
         assert isinstance(self.request, web.BaseRequest)
         return await bodies.respond_stream(
             self.request,
@@ -228,6 +231,7 @@ class McpExchange(HttpExchange):
             encode_error=self._failure,
             stream_registry=self.pipeline.streams,
             keepalive=self.pipeline.options.keepalive,
+            encode_stop=last_frame,
         )
 
     def _call_key(self, rpc_id: object) -> tuple[str, str, str]:
@@ -281,7 +285,7 @@ class McpResumption(McpExchange):
     async def _send_call(self, call: WaitingCall, events: EventStream) -> web.StreamResponse:
         call.task_id = self._point.task_id
         async with aclosing(call.frames(events)) as frames:
-            return await self._send_stream(frames)
+            return await self._send_stream(frames, call.last_frame)
 
 
 async def _after(

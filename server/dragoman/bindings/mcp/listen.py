@@ -7,12 +7,15 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
+import orjson
+
 from dragoman.bindings.mcp.answers import read_view
 from dragoman.bindings.mcp.services import McpServices
 from dragoman.bindings.mcp.tool_call import notification
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, InvalidParams
 from dragoman.runtime.access import Call
+from dragoman.wire import jsonrpc
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.http import sse
 from dragoman.wire.mcp import results, tools
@@ -76,6 +79,11 @@ class Listener:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+
+    def last_frame(self) -> bytes:
+        """The last event when the server stops: the response to the request, as an end in order has one."""
+        result = {"resultType": "complete", "_meta": {SUBSCRIPTION_META: self._rpc_id}}
+        return sse.frame(jsonrpc.encode_result(self._rpc_id, orjson.dumps(result)))
 
     async def _call_for(self, handle: str) -> Call | None:
         """The call that follows a task; None for one that the caller does not see."""

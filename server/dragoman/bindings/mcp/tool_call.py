@@ -165,6 +165,14 @@ class WaitingCall:
             if self.result is None and self._on_disconnect is not None:
                 self._on_disconnect(self)
 
+    def last_frame(self) -> bytes:
+        """The last event when the server stops: a result that names the task. Older revisions resume the stream."""
+        if not self._client.is_stateless or not self.task_id:
+            return b""
+        handle = handle_of(self.tenant, self.task_id)
+        result = results.unfinished_result(handle, has_output_schema=self._has_output_schema)
+        return sse.frame(jsonrpc.encode_result(self._rpc_id, orjson.dumps(complete(result, self._client))))
+
     @property
     def _has_output_schema(self) -> bool:
         return self._tool is not None and self._tool.schemas.output is not None

@@ -121,11 +121,15 @@ def task_result(view: TaskView, *, has_output_schema: bool = False) -> dict[str,
                 next_step += f"; the answer has to match {orjson.dumps(form.schema).decode()}"
             text = f"The task waits for an answer: {text}\n{next_step}."
         case _:
-            text = (
-                f"The task {view.handle} is not finished yet. "
-                f'Call {GET_TASK_TOOL} {{"task": "{view.handle}"}} later for its result.'
-            )
+            result = unfinished_result(view.handle, has_output_schema=has_output_schema)
+            return {**result, "_meta": view.meta}
     return text_result(text, is_error=has_output_schema, meta=view.meta)
+
+
+def unfinished_result(handle: str, *, has_output_schema: bool = False) -> dict[str, Any]:
+    """The result of a call whose task goes on."""
+    text = f'The task {handle} is not finished yet. Call {GET_TASK_TOOL} {{"task": "{handle}"}} later for its result.'
+    return text_result(text, is_error=has_output_schema, meta={TASK_META: handle})
 
 
 def large_result(handle: str, *, has_output_schema: bool = False) -> dict[str, Any]:
