@@ -21,6 +21,24 @@ def test_the_defaults_serve_the_playground_on_loopback() -> None:
     assert settings.message_bytes == 16 * 1024 * 1024
 
 
+def test_mcp_servers_come_from_options_variables_and_tables_and_replace_the_playground(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings({"mcp": ["http://a/mcp", "b=npx -y c,d"]})
+    assert [(server.url, server.command, server.id) for server in settings.mcp] == [
+        ("http://a/mcp", (), ""),
+        ("", ("npx", "-y", "c,d"), "b"),
+    ]
+    assert settings.own_app == ""
+    assert load_settings({"mcp": ["http://a/mcp"], "app": "a.py"}).own_app == "a.py"
+    monkeypatch.setenv("DRAGOMAN_MCP", "http://a/mcp\nb=npx -y c,d")
+    assert load_settings({}).mcp == settings.mcp
+    monkeypatch.delenv("DRAGOMAN_MCP")
+    file = tmp_path / "dragoman.toml"
+    file.write_text('mcp = ["http://a/mcp", { command = ["npx", "-y", "c,d"], id = "b" }]')
+    assert load_settings({"config": file}).mcp == settings.mcp
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         load_settings({}).slots = 4
@@ -58,6 +76,8 @@ def test_settings_cannot_be_changed() -> None:
         ),
         ({"outbound_allow": "169.254.169.254"}, '--outbound-allow (command line): "169.254.169.254": link-local '),
         ({"outbound_ports": "https"}, '--outbound-ports (command line): "https" is not a port; a port is 1 to 65535'),
+        ({"mcp": ["ws://x"]}, '--mcp (command line): "ws://x" is not [ID=]URL or [ID=]COMMAND; the URL of an MCP'),
+        ({"mcp": ["a 'b"]}, "--mcp (command line): command: cannot be split into words: no closing quotation"),
         ({"config": "absent.toml"}, "--config: file absent.toml does not exist"),
     ],
 )

@@ -76,7 +76,7 @@ async def test_a_process_that_ends_is_reported_and_another_is_started(
     with pytest.raises(MCPError, match="Connection closed"):
         await (await connection.client()).session.call_tool("die")
     await eventually(lambda: connected.lost)
-    assert connected.lost == [f"{sys.executable}: started"]
+    assert connected.lost == [f"{sys.executable}: the process ended; last line of its output: started"]
     assert not connection.is_open
     assert (await (await connection.client()).session.call_tool("echo", {"text": "x"})).content
     await connection.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +16,7 @@ from tests.postgres import free_port
 
 from dragoman.client import Client, message
 from dragoman.core.task import states
-from dragoman.settings.settings import Settings
+from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import StartError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -224,6 +225,21 @@ async def test_two_servers_are_two_agents_and_need_two_ids(tmp_path: Path, opene
             assert app.root == "test-tools"
         with pytest.raises(StartError, match=r'--mcp: http://.*: the id "test-tools" belongs to another agent here'):
             await open_app(Settings(mcp=[unnamed, unnamed], store="memory:")).__aenter__()
+
+
+async def test_the_missing_sdk_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dragoman.agents.mcp.registry", None)
+    with pytest.raises(StartError, match=r"--mcp: MCP servers need one more package: pip install 'dragoman\[mcp\]'"):
+        await open_app(Settings(mcp=["echo"], store="memory:")).__aenter__()
+
+
+async def test_a_token_file_that_cannot_be_used_is_named(tmp_path: Path, opened: Open) -> None:
+    table = {"url": "http://127.0.0.1:8/mcp", "token_file": str(tmp_path / "token")}
+    with pytest.raises(SettingsError, match=r"--mcp: token_file: .*token cannot be read: No such file"):
+        await open_app(Settings(mcp=[table], store="memory:")).__aenter__()
+    (tmp_path / "token").write_text("a\nb")
+    with pytest.raises(SettingsError, match=r"--mcp: token_file: headers\.Authorization: must be printable ASCII"):
+        await open_app(Settings(mcp=[table], store="memory:")).__aenter__()
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ class McpConnection:
             link.ended.set()
             link.opened.set()
             if was_open and not link.closes:
-                reason = stderr.last_line or "the connection ended"
+                reason = self._lost_reason(stderr)
                 log.warning("lost the connection to %s: %s", self.server.location, reason)
                 self._on_lost(f"{self.server.location}: {reason}")
 
@@ -177,14 +177,18 @@ class McpConnection:
         if isinstance(error, MCPError):
             found = call_error(error)
             if isinstance(found, ServerUnavailable) and self.server.command:
-                line = f"; last line of its output: {stderr.last_line}" if stderr.last_line else ""
-                return _unavailable(f"{location}: the process ended{line}")
+                return _unavailable(f"{location}: {self._lost_reason(stderr)}")
             return found or ProtocolError(f"{location}: {error.message} ({error.code})")
         if isinstance(error, OSError):
             return _unavailable(f"{location}: cannot be started: {error.strerror or error}")
         if isinstance(error, ValidationError):
             return ProtocolError(f"{location}: its answer is not valid MCP ({error.error_count()} errors)")
         return ProtocolError(f"{location}: {type(error).__name__}: {error}")
+
+    def _lost_reason(self, stderr: StderrLog) -> str:
+        if not self.server.command:
+            return "the connection ended"
+        return "the process ended" + (f"; last line of its output: {stderr.last_line}" if stderr.last_line else "")
 
     # What the server sends by itself ----------------------------------------------------------------------------
 
