@@ -60,12 +60,14 @@ class ScriptedServer:
     ) -> None:
         """failures: in a row, after which it is unavailable. stateless: whether it speaks 2026-07-28."""
         self.results = {name: list(entries) for name, entries in results.items()}
-        self.tools = tools
+        self.tools: Sequence[types.Tool] = tools
         self.calls = OpenCalls()
         self.requests: list[tuple[str, Any]] = []
         self.failures: list[str] = []
         self.dropped = 0
         self.listed = 0
+        self.new_tools: list[types.Tool] = []
+        """Tools that it does not announce."""
         self._max_failures = failures
         session = SimpleNamespace(
             call_tool=self._call_tool, send_request=self._send, discover_result="x" if stateless else None
@@ -84,8 +86,13 @@ class ScriptedServer:
     def drop_connection(self) -> None:
         self.dropped += 1
 
-    async def read_tools(self) -> None:
+    @property
+    def announces_changes(self) -> bool:
+        return not self.new_tools
+
+    async def read_tools(self, client: Client) -> None:
         self.listed += 1
+        self.tools = [*self.tools, *self.new_tools]
 
     def record_success(self) -> None:
         self.failures.clear()

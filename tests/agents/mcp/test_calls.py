@@ -10,7 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from tests.agents.mcp.scripted_server import BROKEN, CONNECT_FAILURE, NOT_SENT, SESSION_LOST, ScriptedServer
 
-from dragoman.agents.mcp.calls import ServerCalls, TaskLost
+from dragoman.agents.mcp.calls import ServerCalls
 from dragoman.agents.mcp.transport import FORBIDDEN_CODE
 from dragoman.calling.errors import CallForbidden
 from dragoman.ports import WorkerLost
@@ -47,13 +47,12 @@ async def test_a_call_is_repeated_with_growing_pauses() -> None:
     caller = Caller(server, BROKEN, NOT_SENT, SESSION_LOST, "done")
     assert await caller.repeat() == "done"
     assert caller.waits == sorted(caller.waits)
-    assert (len(caller.waits), server.dropped, server.failures, caller.calls.is_sent) == (3, 1, [], True)
+    assert (len(caller.waits), server.dropped, server.failures, caller.calls.is_sent) == (3, 1, [], False)
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (MCPError(types.INVALID_PARAMS, "Task not found"), TaskLost),
         (MCPError(types.METHOD_NOT_FOUND, "unknown"), MCPError),
         (MCPError(FORBIDDEN_CODE, "no"), CallForbidden),
     ],
@@ -69,6 +68,11 @@ async def test_a_server_that_stays_unavailable_ends_the_turn() -> None:
         await caller.calls.client()
     assert (raised.value.may_have_started, caller.marked, len(caller.waits)) == (False, 1, 2)
     caller = Caller(ScriptedServer({}), *[BROKEN] * 3)
+    with pytest.raises(WorkerLost) as raised:
+        await caller.repeat()
+    assert (raised.value.may_have_started, caller.marked) == (False, 1)
+    caller = Caller(ScriptedServer({}), *[BROKEN] * 3)
+    caller.calls.is_sent = True
     with pytest.raises(WorkerLost) as raised:
         await caller.repeat()
     assert (raised.value.may_have_started, caller.marked) == (True, 0)

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from google.protobuf.json_format import MessageToDict
 from tests.agents.mcp.conftest import Open, Tools, ask, data_part, status_text, stdio_spec, texts, tools_over
+from tests.agents.mcp.tool_server import http_server, tool_server
 from tests.eventually import eventually
 from tests.postgres import free_port
 
@@ -171,6 +172,15 @@ async def test_a_changed_list_of_tools_changes_the_card(tools: Tools, opened: Op
         assert texts(await ask(client, "grow")) == "added"
         await eventually(lambda: "grown" in [skill.id for skill in app.agents["tools"].skills])
         assert texts(await ask(client, "grown")) == "grown"
+
+
+async def test_tasks_wait_for_a_server_that_is_down(opened: Open) -> None:
+    port = free_port()
+    async with opened(f"tools=http://127.0.0.1:{port}/mcp") as app, Client(str(app.grpc)) as client:
+        task = (await client.send(message("echo after all"), configuration=NOW)).task.id
+        assert (await client.get(task)).status.state == states.SUBMITTED
+        async with http_server(tool_server(), port):
+            assert texts(await wait_for(client, task, states.COMPLETED)) == "after all"
 
 
 async def test_a_process_that_dies_is_started_again(tmp_path: Path, opened: Open) -> None:

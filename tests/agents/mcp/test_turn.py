@@ -19,6 +19,7 @@ from tests.agents.mcp.scripted_server import (
     task_result,
     task_state,
     text_result,
+    tool,
 )
 from tests.agents.turn_context import RecordingTurnContext
 
@@ -249,8 +250,8 @@ async def test_a_question_during_a_call_is_answered_by_the_next_turn() -> None:
     assert len(server.called("call")) == 1
 
 
-@pytest.mark.parametrize("tool", ["write", "read"])
-async def test_an_open_call_that_was_lost_is_repeated_if_it_may_be(tool: str) -> None:
+@pytest.mark.parametrize("name", ["write", "read"])
+async def test_an_open_call_that_was_lost_is_repeated_if_it_may_be(name: str) -> None:
     server = ScriptedServer({}, stateless=False)
 
     async def call(on_progress: Any) -> Any:
@@ -259,9 +260,9 @@ async def test_an_open_call_that_was_lost_is_repeated_if_it_may_be(tool: str) ->
         return text_result(str(answer.content))
 
     server.results["call"] = [call]
-    state = CallState(tool=tool, arguments={"text": "x"}, open_call="lost", requests={"": ASK_JSON})
+    state = CallState(tool=name, arguments={"text": "x"}, open_call="lost", requests={"": ASK_JSON})
     found, text = await run(server, context("Ann", state=state))
-    if tool == "write":
+    if name == "write":
         assert (found, "its call was lost while it waited for the answer" in text) == (states.FAILED, True)
     else:
         assert (found, text) == (states.COMPLETED, "")  # the same question is answered with the same answer
@@ -334,6 +335,14 @@ async def test_a_message_without_a_call_fails_the_task() -> None:
     server = ScriptedServer({})
     state, text = await run(server, context("hello"))
     assert (state, text[:55]) == (states.FAILED, 'MCP_INVALID_CALL: "hello" is not a tool. Tools: write, ')
+
+
+async def test_a_tool_that_was_not_announced_is_found_by_reading_the_list_once_more() -> None:
+    server = ScriptedServer({"call": [text_result("done")]})
+    server.new_tools = [tool("new")]
+    assert await run(server, context("new x")) == (states.COMPLETED, "")
+    assert (await run(server, context("newer x")))[0] == states.FAILED
+    assert server.listed == 2
 
 
 async def test_a_canceled_turn_cancels_its_call() -> None:

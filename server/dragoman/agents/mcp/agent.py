@@ -70,6 +70,7 @@ class McpAgent:
         self._clock = clock
         self._sleep = sleep
         self._on_availability_change = on_availability_change
+        self._on_tools_changed = on_tools_changed
         self._running: dict[str, McpTurn] = {}
 
     # RemoteAgent, for the runtime -------------------------------------------------------------------------------
@@ -155,11 +156,17 @@ class McpAgent:
         """Lets the next call open another connection."""
         self.connection.drop()
 
-    async def read_tools(self) -> None:
-        """Reads the list of tools once more, for the SDK and for choices of tools. Raises ClientError, MCPError."""
-        tools = await discovery.read_tools(await self.client())
-        if self.discovered is not None:
+    @property
+    def announces_changes(self) -> bool:
+        """Whether the server says when its list of tools changes."""
+        return self.discovered is not None and self.discovered.announces_changes
+
+    async def read_tools(self, client: Client) -> None:
+        """Reads the list of tools once more, for the SDK and for choices of tools. Raises MCPError, ProtocolError."""
+        tools = await discovery.read_tools(client)
+        if self.discovered is not None and self.discovered.tools != tools:
             self.discovered = replace(self.discovered, tools=tools)
+            self._on_tools_changed()
 
     def record_success(self) -> None:
         """Records an answer."""

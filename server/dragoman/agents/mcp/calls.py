@@ -22,10 +22,6 @@ MCP_RETRY_BACKOFF: Final = Backoff(0.2, 5.0)
 T = TypeVar("T")
 
 
-class TaskLost(Exception):
-    """The server does not know its task any more. The text is the server's."""
-
-
 class ToolServer(Protocol):
     """What a turn needs of its agent."""
 
@@ -46,8 +42,13 @@ class ToolServer(Protocol):
         """Lets the next call open another connection."""
         ...
 
-    async def read_tools(self) -> None:
-        """Reads the list of tools once more. Raises ClientError, MCPError."""
+    @property
+    def announces_changes(self) -> bool:
+        """Whether the server says when its list of tools changes."""
+        ...
+
+    async def read_tools(self, client: Client) -> None:
+        """Reads the list of tools once more. Raises MCPError, ProtocolError."""
         ...
 
     def record_success(self) -> None: ...
@@ -91,9 +92,8 @@ class ServerCalls:
         await self._sleep(MCP_RETRY_BACKOFF.delay(attempt))
 
     async def repeat(self, call: Callable[[Client], Awaitable[T]]) -> T:
-        """Repeats a call about the server's task until it is answered. Raises WorkerLost, TaskLost, MCPError."""
+        """Repeats a call that runs no tool until it is answered. Raises WorkerLost, MCPError."""
         attempt = 0
-        self.is_sent = True
         while True:
             attempt += 1
             client = await self.client()
@@ -103,8 +103,6 @@ class ServerCalls:
                 failure = call_error(error)
                 if failure is None:
                     self._server.record_success()
-                    if error.code == types.INVALID_PARAMS:
-                        raise TaskLost(error.message) from None
                     raise
                 if not isinstance(failure, ServerUnavailable):
                     raise failure from None

@@ -9,6 +9,7 @@ from typing import Any, Final
 import mcp_types as types
 from mcp.client.client import Client
 
+from dragoman.agents.mcp.tasks_extension import TASKS_EXTENSION
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.cards.agent_spec import AgentSpec, Extension, Skill
 from dragoman.core.mcp_sources import McpSpec, mcp_agent_id
@@ -34,6 +35,8 @@ class DiscoveredServer:
     protocol_version: str
     has_tasks: bool
     """Whether it supports the tasks extension."""
+    announces_changes: bool
+    """Whether it says when its list of tools changes."""
 
 
 async def read_tools(client: Client) -> tuple[types.Tool, ...]:
@@ -63,8 +66,13 @@ async def discover(server: McpSpec, client: Client) -> DiscoveredServer:
         spec = spec_of(server, client.server_info, client.instructions, tools)
     except ValueError as error:
         raise ProtocolError(str(error)) from None
-    extensions = capabilities.extensions or {}
-    return DiscoveredServer(spec, tools, client.protocol_version, "io.modelcontextprotocol/tasks" in extensions)
+    return DiscoveredServer(
+        spec,
+        tools,
+        client.protocol_version,
+        TASKS_EXTENSION in (capabilities.extensions or {}),
+        capabilities.tools is not None and bool(capabilities.tools.list_changed),
+    )
 
 
 def spec_of(

@@ -19,12 +19,12 @@ from pydantic import ValidationError
 
 from dragoman.agents.mcp import questions, tasks_extension
 from dragoman.agents.mcp.call_state import CallState, read_call_state
-from dragoman.agents.mcp.calls import ServerCalls, TaskLost, ToolServer
+from dragoman.agents.mcp.calls import ServerCalls, ToolServer
 from dragoman.agents.mcp.connection import call_error
 from dragoman.agents.mcp.open_calls import OpenCall, ServerQuestion
 from dragoman.agents.mcp.questions import InvalidAnswer, UnsupportedInput
 from dragoman.agents.mcp.tasks_extension import CreateTaskResult
-from dragoman.agents.mcp.tool_choice import InvalidToolCall, choose_tool, is_repeatable
+from dragoman.agents.mcp.tool_choice import ChosenTool, InvalidToolCall, choose_tool, is_repeatable
 from dragoman.agents.mcp.transport import SESSION_LOST_CODE
 from dragoman.agents.mcp.turn_output import McpTurnOutput
 from dragoman.agents.values import NewId
@@ -87,14 +87,15 @@ class McpTurn:
             return output.failed("MCP_INVALID_CALL", str(error))
         except UnsupportedInput as error:
             return output.failed("MCP_UNSUPPORTED", str(error))
-        except TaskLost as error:
-            return output.failed("MCP_LOST", f"the MCP server no longer knows its task {self.handle}: {error}")
         except OutcomeUnknown as error:
             return output.failed("MCP_UNKNOWN", str(error))
         except CallForbidden as error:
             return output.failed("MCP_FORBIDDEN", error.message)
         except MCPError as error:
             log.info("a call was refused: %s", error.message, extra={"task": self.context.task_id})
+            if self.handle and error.code == types.INVALID_PARAMS:  # SEP-2663, Protocol Errors
+                text = f"the MCP server no longer knows its task {self.handle}: {error.message}"
+                return output.failed("MCP_LOST", text)
             return output.failed("MCP_ERROR", f"{error.message} ({error.code})")
         except (InvalidAgentResponse, ProtocolError) as error:
             return output.invalid(error.message)
@@ -118,13 +119,23 @@ class McpTurn:
         if state.open_call:
             return await self._continue_open_call()
         if not state.requests:
-            call = choose_tool(context.message, self._server.tools)
+            call = await self._choose_tool()
             self.output.state = CallState(tool=call.tool, arguments=call.arguments, unsent=state.unsent)
         if may_be_sent and not self._is_repeatable():
             raise OutcomeUnknown(self._unknown_text("this server stopped while it ran"))
         if state.unsent:  # else an attempt after a crash would take the tool for not called
             await self.output.store(replace(self.output.state, unsent=False))
         return await self._call()
+
+    async def _choose_tool(self) -> ChosenTool:
+        """The call that the message makes. Raises InvalidToolCall."""
+        try:
+            return choose_tool(self.context.message, self._server.tools)
+        except InvalidToolCall:
+            if self._server.announces_changes:
+                raise
+        await self.calls.repeat(self._server.read_tools)  # it may be new
+        return choose_tool(self.context.message, self._server.tools)
 
     def _read_answer(self) -> TurnResult | None:
         """Adds the message's answer to the state. Returns the next question, or None when all are answered."""
@@ -162,7 +173,7 @@ class McpTurn:
                     self._server.record_success()
                     if error.code == types.HEADER_MISMATCH and not is_fresh:
                         is_fresh = True
-                        await self._server.read_tools()
+                        await self.calls.repeat(self._server.read_tools)
                         continue
                     if (asked := self._required_urls(error)) is not None:
                         return asked
