@@ -16,9 +16,10 @@ from dragoman.agents.functions.startup import StartupFailed, StartupHook, starte
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.core.access.identity import AccessPolicy
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
-from dragoman.ports import Agent, RegistryChange
+from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStatus
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.security.tls.certificate_files import FileStamps
@@ -34,6 +35,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteServers:
+    """Implements `dragoman.ports.UpstreamRegistry`: also lists the MCP servers, which only settings add and remove."""
+
+    upstreams: LocalUpstreamRegistry
+    mcp_servers: McpRegistry
+
+    async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
+        return await self.upstreams.add(upstream)
+
+    async def remove(self, agent: str) -> int:
+        return await self.upstreams.remove(agent)
+
+    def status(self) -> Sequence[UpstreamStatus]:
+        return sorted([*self.upstreams.status(), *self.mcp_servers.status()], key=lambda status: status.agent)
+
+
+@dataclass(frozen=True, slots=True)
 class ServerAgents:
     """All agents of a server, and the components that bring them."""
 
@@ -46,6 +64,11 @@ class ServerAgents:
     upstreams: LocalUpstreamRegistry
     mcp_servers: McpRegistry | None
     """None without MCP servers."""
+
+    @property
+    def remote_servers(self) -> UpstreamRegistry:
+        """What operators see of upstream agents and MCP servers."""
+        return self.upstreams if self.mcp_servers is None else RemoteServers(self.upstreams, self.mcp_servers)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
         """Follows upstreams, MCP servers, and what other processes on the store change, until the stack closes."""

@@ -118,7 +118,7 @@ async def serve_api(
         ApiKeyService(infra.store.api_keys, clock=now_ms, on_change=security.forget),
         api.signing_keys,
         api.agents.worker_hub,
-        api.agents.upstreams,
+        api.agents.remote_servers,
         settings.trace_url,
     )
     grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)

@@ -15,11 +15,13 @@ from tests.agents.mcp.tool_server import http_server, tool_server
 from tests.eventually import eventually
 from tests.postgres import free_port
 
-from dragoman.client import Client, message
+from dragoman.client import Client, ClientError, message
+from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import StartError
+from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NOW = pb.SendMessageConfiguration(return_immediately=True)
@@ -225,6 +227,19 @@ async def test_the_card_and_json_rpc_show_schemas_and_results(tmp_path: Path, op
         assert answer["result"]["task"]["artifacts"][0]["parts"][1] == {"data": {"result": 7}}
         async with web.post(f"{app.http.url}/tools/message:send", json=call) as response:
             assert (await response.json())["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_operators_see_the_state_of_mcp_servers_and_cannot_remove_them(tmp_path: Path, opened: Open) -> None:
+    async with (
+        tools_over("http modern", tmp_path) as tools,
+        opened(tools.spec, f"a=http://127.0.0.1:{free_port()}/mcp") as app,
+        Operator(str(app.grpc)) as operator,
+    ):
+        away, found = (await operator.list_upstreams(up.ListUpstreamsRequest())).upstreams
+        assert (away.agent, away.settings, "refused the connection" in away.last_error) == ("a", True, True)
+        assert (found.agent, list(found.interfaces)) == ("tools", ["MCP 2026-07-28 over HTTP"])
+        with pytest.raises(ClientError, match='"tools" is not an upstream agent'):
+            await operator.remove_upstream(up.RemoveUpstreamRequest(agent="tools"))
 
 
 async def test_two_servers_are_two_agents_and_need_two_ids(tmp_path: Path, opened: Open) -> None:

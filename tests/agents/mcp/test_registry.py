@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -58,6 +59,10 @@ async def test_servers_are_agents_in_the_order_of_the_settings(tmp_path: Path, o
         servers = registry(outbound)
         await servers.start([stdio_spec("old", tmp_path / "other", "other"), McpSpec(url=tools.spec.url)], ["echo"])
         assert [agent.spec.id for agent in servers.agents] == ["other", "test-tools"]
+        assert [(status.url, status.interfaces, status.max_turns) for status in servers.status()] == [
+            (sys.executable, ["MCP 2025-11-25 over stdio"], 100),
+            (tools.spec.url, ["MCP 2026-07-28 over HTTP"], 100),
+        ]
         await servers.close()
 
 
@@ -70,6 +75,8 @@ async def test_an_unavailable_server_is_served_if_its_id_is_known(outbound: Outb
     await servers.start([McpSpec(url=url, id="tools")], [])
     (agent,) = servers.agents
     assert (agent.capacity, "refused the connection" in agent.problem) == (0, True)
+    (status,) = servers.status()
+    assert (status.interfaces, status.seconds_absent > 0, status.problem) == ([], True, agent.problem)
     servers.start_refresh()
     async with http_server(tool_server(), port):
         await eventually(lambda: agent.capacity == 1)  # a probe

@@ -21,7 +21,7 @@ from dragoman.core.agent_sources import check_headers
 from dragoman.core.durations import Backoff
 from dragoman.core.mcp_sources import MCP_FORMAT, McpSpec
 from dragoman.ids import IDS
-from dragoman.ports import OutboundStreams, RemoteAgentRegistry
+from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.mcp")
@@ -102,6 +102,26 @@ class McpRegistry:
                     f'{location}: the id "{agent.spec.id}" belongs to another agent here; choose one with {MCP_FORMAT}'
                 )
             ids.append(agent.spec.id)
+
+    def status(self) -> Sequence[UpstreamStatus]:
+        """The status of each server, in the order of the settings."""
+        return [self._status_of(agent) for agent in self.agents]
+
+    def _status_of(self, agent: McpAgent) -> UpstreamStatus:
+        server, discovered = agent.server, agent.discovered
+        transport = "stdio" if server.command else "HTTP"
+        return UpstreamStatus(
+            agent=agent.spec.id,
+            url=server.location,
+            from_settings=True,
+            has_credentials=bool(server.headers or server.env),
+            seconds_absent=agent.seconds_absent,
+            problem=agent.breaker.last_error,
+            interfaces=[f"MCP {discovered.protocol_version} over {transport}"] if discovered is not None else [],
+            skipped_interfaces=(),
+            running_turns=agent.running,
+            max_turns=server.turns,
+        )
 
     def start_refresh(self) -> None:
         """Starts to follow the tools of all servers."""
