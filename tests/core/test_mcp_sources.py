@@ -102,7 +102,7 @@ def test_an_id_is_derived_from_the_name(name: str, id: str) -> None:
     assert mcp_agent_id(McpSpec(url="http://x"), name) == id
 
 
-def test_an_own_id_is_used_and_a_name_without_letters_gives_none() -> None:
+def test_an_own_id_is_used_and_a_number_gives_none() -> None:
     assert mcp_agent_id(McpSpec(url="http://x", id="own"), "Name") == "own"
     with pytest.raises(ValueError, match="gives no valid agent id"):
         mcp_agent_id(McpSpec(url="http://x"), "1")

@@ -133,6 +133,6 @@ def status_text(task: pb.Task) -> str:
 
 def data_part(value: object) -> pb.Part:
     """A data part."""
-    from dragoman.agents.values import data_part as made
+    from dragoman.agents.values import data_part as built
 
-    return made(value)
+    return built(value)

@@ -29,7 +29,7 @@ async def outbound() -> AsyncIterator[OutboundStreams]:
         yield client
 
 
-def made(server: McpSpec, outbound: OutboundStreams, changes: list[bool] | None = None) -> McpAgent:
+def agent_of(server: McpSpec, outbound: OutboundStreams, changes: list[bool] | None = None) -> McpAgent:
     """An agent whose breaker opens at the first failure."""
     breaker = CircuitBreaker(asyncio.get_running_loop().time, max_failures=1, min_interval=0.0)
 
@@ -42,7 +42,7 @@ def made(server: McpSpec, outbound: OutboundStreams, changes: list[bool] | None 
 
 
 async def test_an_agent_is_unavailable_until_its_tools_were_read(tools: Tools, outbound: OutboundStreams) -> None:
-    agent = made(tools.spec, outbound)
+    agent = agent_of(tools.spec, outbound)
     assert isinstance(agent, RemoteAgent)
     assert (agent.capacity, agent.is_worker_backed, agent.leaked_threads) == (0, False, 0)
     assert agent.apply(await agent.discover())
@@ -55,7 +55,7 @@ async def test_an_agent_is_unavailable_until_its_tools_were_read(tools: Tools, o
 
 async def test_failures_open_the_breaker_and_a_probe_closes_it(outbound: OutboundStreams) -> None:
     changes: list[bool] = []
-    agent = made(McpSpec(command=("no-such-program",), id="x"), outbound, changes)
+    agent = agent_of(McpSpec(command=("no-such-program",), id="x"), outbound, changes)
     with pytest.raises(ServerUnavailable):
         await agent.discover()
     agent.record_failure("gone")
@@ -69,7 +69,7 @@ async def test_a_cancel_of_a_client_waits_for_the_end_of_the_servers_task(
     tmp_path: Path, outbound: OutboundStreams
 ) -> None:
     async with tools_over("http modern", tmp_path) as tools:
-        agent = made(tools.spec, outbound)
+        agent = agent_of(tools.spec, outbound)
         agent.apply(await agent.discover())
         context = StoringContext("long")
         running = asyncio.create_task(agent.take_turn(context))
@@ -86,7 +86,7 @@ async def test_a_cancel_of_a_client_waits_for_the_end_of_the_servers_task(
 
 async def test_a_drain_leaves_the_servers_task_running(tmp_path: Path, outbound: OutboundStreams) -> None:
     async with tools_over("http modern", tmp_path) as tools:
-        agent = made(tools.spec, outbound)
+        agent = agent_of(tools.spec, outbound)
         agent.apply(await agent.discover())
         context = StoringContext("long")
         running = asyncio.create_task(agent.take_turn(context))
@@ -100,9 +100,9 @@ async def test_a_drain_leaves_the_servers_task_running(tmp_path: Path, outbound:
 
 
 async def test_a_drain_before_the_call_is_remembered(outbound: OutboundStreams) -> None:
-    agent = made(McpSpec(command=("sh", "-c", "sleep 60"), id="x"), outbound)
+    agent = agent_of(McpSpec(command=("sh", "-c", "sleep 60"), id="x"), outbound)
     async with tools_over("http modern", Path()) as tools:
-        other = made(tools.spec, outbound)
+        other = agent_of(tools.spec, outbound)
         agent.discovered = await other.discover()
         await other.close()
     context = StoringContext("echo x")
@@ -120,19 +120,19 @@ async def test_a_turn_whose_claim_is_lost_ends_without_a_result(
     error: Exception, tmp_path: Path, outbound: OutboundStreams
 ) -> None:
     async with tools_over("http modern", tmp_path) as tools:
-        agent = made(tools.spec, outbound)
+        agent = agent_of(tools.spec, outbound)
         agent.apply(await agent.discover())
 
-        class Lost(StoringContext):
+        class LosingContext(StoringContext):
             def store(self, state_update: StateUpdate) -> Any:
                 raise error
 
-        assert (await agent.take_turn(Lost("long"))).status.state == states.CANCELED
+        assert (await agent.take_turn(LosingContext("long"))).status.state == states.CANCELED
         await agent.close()
 
 
 async def test_a_waiting_task_that_is_canceled_cancels_its_call(old_tools: Tools, outbound: OutboundStreams) -> None:
-    agent = made(old_tools.spec, outbound)
+    agent = agent_of(old_tools.spec, outbound)
     agent.apply(await agent.discover())
     result = await agent.take_turn(StoringContext("greet_once"))
     assert result.state_update.task_state is not None
@@ -144,7 +144,7 @@ async def test_a_waiting_task_that_is_canceled_cancels_its_call(old_tools: Tools
 
 
 async def test_a_child_process_ends_with_its_agent(tmp_path: Path, outbound: OutboundStreams) -> None:
-    agent = made(stdio_spec("modern", tmp_path / "log"), outbound)
+    agent = agent_of(stdio_spec("modern", tmp_path / "log"), outbound)
     agent.apply(await agent.discover())
     running = asyncio.create_task(agent.take_turn(StoringContext("wait")))
     await eventually(lambda: (tmp_path / "log").exists())

@@ -137,11 +137,11 @@ async def test_a_question_with_a_state_survives_a_kill(
 ) -> None:
     front.append(Front(tmp_path, f"tools={modern_tools.url}"))
     async with Client(front[0].start()) as client:
-        asked = await ask(client, "order")
-        assert asked.status.state == states.INPUT_REQUIRED
+        question = await ask(client, "order")
+        assert question.status.state == states.INPUT_REQUIRED
     front[0].kill()
     async with Client(front[0].start()) as client:
-        assert texts(await ask(client, "small", asked.id)) == "ordered 1 of size small"
+        assert texts(await ask(client, "small", question.id)) == "ordered 1 of size small"
     assert modern_tools.calls == ["order"]
 
 

@@ -88,45 +88,48 @@ async def test_a_client_cancels_a_call(tools: Tools, opened: Open) -> None:
 
 async def test_a_question_is_answered_with_text_data_and_decline(tools: Tools, opened: Open) -> None:
     async with opened(tools.spec) as app, Client(str(app.grpc)) as client:
-        asked = await ask(client, "order")
-        assert asked.status.state == states.INPUT_REQUIRED
-        question, form = asked.status.message.parts
-        assert (question.text, MessageToDict(form.data)["schema"]["required"]) == ("Which size?", ["size"])
-        done = await ask(client, data_part({"size": "small", "count": 3}), asked.id)
+        question = await ask(client, "order")
+        assert question.status.state == states.INPUT_REQUIRED
+        text, form = question.status.message.parts
+        assert (text.text, MessageToDict(form.data)["schema"]["required"]) == ("Which size?", ["size"])
+        done = await ask(client, data_part({"size": "small", "count": 3}), question.id)
         assert (done.status.state, texts(done)) == (states.COMPLETED, "ordered 3 of size small")
-        asked = await ask(client, "order")
-        assert texts(await ask(client, "small", asked.id)) == "ordered 1 of size small"
-        asked = await ask(client, "order")
-        assert texts(await ask(client, "decline", asked.id)) == "not ordered: DeclinedElicitation"
-        asked = await ask(client, "order")
-        again = await ask(client, data_part({"count": "many"}), asked.id)
+        question = await ask(client, "order")
+        assert texts(await ask(client, "small", question.id)) == "ordered 1 of size small"
+        question = await ask(client, "order")
+        assert texts(await ask(client, "decline", question.id)) == "not ordered: DeclinedElicitation"
+        question = await ask(client, "order")
+        again = await ask(client, data_part({"count": "many"}), question.id)
         assert again.status.state == states.INPUT_REQUIRED
         assert status_text(again).startswith("The answer does not fit: ")
-        assert texts(await ask(client, "large", asked.id)) == "ordered 1 of size large"
+        assert texts(await ask(client, "large", question.id)) == "ordered 1 of size large"
 
 
 async def test_a_question_during_a_call_waits_between_two_turns(old_tools: Tools, opened: Open) -> None:
     async with opened(old_tools.spec) as app, Client(str(app.grpc)) as client:
-        asked = await ask(client, "greet_once")
-        assert (asked.status.state, status_text(asked)) == (states.INPUT_REQUIRED, "Who are you?")
+        question = await ask(client, "greet_once")
+        assert (question.status.state, status_text(question)) == (states.INPUT_REQUIRED, "Who are you?")
         assert texts(await ask(client, "echo meanwhile")) == "meanwhile"
-        assert texts(await ask(client, "Ann", asked.id)) == "hello Ann"
-        asked = await ask(client, "visit")
-        assert (asked.status.state, asked.status.message.parts[1].url) == (
+        assert texts(await ask(client, "Ann", question.id)) == "hello Ann"
+        question = await ask(client, "visit")
+        assert (question.status.state, question.status.message.parts[1].url) == (
             states.AUTH_REQUIRED,
             "https://x.example/sign-in",
         )
-        assert texts(await ask(client, "done", asked.id)) == "visited: accept"
-        asked = await ask(client, "locked")
-        assert (asked.status.state, asked.status.message.parts[1].url) == (states.AUTH_REQUIRED, "https://x.example/in")
-        assert texts(await ask(client, "done", asked.id)) == "unlocked"
+        assert texts(await ask(client, "done", question.id)) == "visited: accept"
+        question = await ask(client, "locked")
+        assert (question.status.state, question.status.message.parts[1].url) == (
+            states.AUTH_REQUIRED,
+            "https://x.example/in",
+        )
+        assert texts(await ask(client, "done", question.id)) == "unlocked"
         assert old_tools.calls == ["greet_once", "echo meanwhile"]
 
 
 async def test_canceling_a_waiting_task_cancels_its_open_call(old_tools: Tools, opened: Open) -> None:
     async with opened(old_tools.spec) as app, Client(str(app.grpc)) as client:
-        asked = await ask(client, "greet_once")
-        await client.cancel(asked.id)
+        question = await ask(client, "greet_once")
+        await client.cancel(question.id)
         # The server asks for one answer at a time over stdio: the next question finds its call.
         other = await ask(client, "greet_once")
         assert texts(await ask(client, "Bob", other.id)) == "hello Bob"
@@ -134,8 +137,8 @@ async def test_canceling_a_waiting_task_cancels_its_open_call(old_tools: Tools, 
 
 async def test_questions_of_two_calls_at_once_find_their_tasks_over_http(tmp_path: Path, opened: Open) -> None:
     async with tools_over("http old", tmp_path) as tools, opened(tools.spec) as app, Client(str(app.grpc)) as client:
-        asked = await asyncio.gather(*(ask(client, "greet_once") for _ in range(5)))
-        answers = await asyncio.gather(*(ask(client, f"n{i}", one.id) for i, one in enumerate(asked)))
+        questions = await asyncio.gather(*(ask(client, "greet_once") for _ in range(5)))
+        answers = await asyncio.gather(*(ask(client, f"n{i}", one.id) for i, one in enumerate(questions)))
         assert [texts(answer) for answer in answers] == [f"hello n{i}" for i in range(5)]
 
 
@@ -145,9 +148,9 @@ async def test_a_call_goes_on_as_a_task_of_the_server(modern_tools: Tools, opene
         await wait_for_status(client, task, "it is working")
         modern_tools.go()
         assert texts(await wait_for(client, task, states.COMPLETED)) == "done: nothing asked"
-        asked = await ask(client, "long_question")
-        assert (asked.status.state, status_text(asked)) == (states.INPUT_REQUIRED, "Who?")
-        assert texts(await ask(client, "Ann", asked.id)) == "done: Ann"
+        question = await ask(client, "long_question")
+        assert (question.status.state, status_text(question)) == (states.INPUT_REQUIRED, "Who?")
+        assert texts(await ask(client, "Ann", question.id)) == "done: Ann"
         failed = await ask(client, "long_failure")
         assert (failed.status.state, status_text(failed)) == (states.FAILED, "MCP_ERROR: rate limit (-32603)")
         assert [line for line in modern_tools.calls if line != "poll"] == [
@@ -163,8 +166,8 @@ async def test_a_cancel_reaches_the_task_of_the_server(modern_tools: Tools, open
         await wait_for(client, task, states.CANCELED)
         assert modern_tools.calls.count("cancel") == 1
         modern_tools.go()
-        asked = await ask(client, "long_question")
-        await client.cancel(asked.id)
+        question = await ask(client, "long_question")
+        await client.cancel(question.id)
         await eventually(lambda: modern_tools.calls.count("cancel") == 2)
 
 

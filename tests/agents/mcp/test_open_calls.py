@@ -32,7 +32,7 @@ def asking(calls: OpenCalls, log: list[Any], *, times: int = 1) -> OpenCall:
     return calls.start(call, "call", no_progress)
 
 
-async def asked(call: OpenCall) -> ServerQuestion:
+async def question_of(call: OpenCall) -> ServerQuestion:
     question = await call.step()
     assert isinstance(question, ServerQuestion)
     return question
@@ -42,9 +42,9 @@ async def test_a_call_asks_and_goes_on_with_the_answer() -> None:
     calls = OpenCalls()
     log: list[Any] = []
     call = asking(calls, log, times=2)
-    assert (await asked(call)).params is FORM
+    assert (await question_of(call)).params is FORM
     call.answer(answered("a"))
-    await asked(call)
+    await question_of(call)
     call.answer(answered("b"))
     assert await call.step() is DONE
     assert log == [answered("a"), answered("b")]
@@ -60,7 +60,7 @@ async def test_questions_of_the_same_call_at_once_are_asked_one_after_the_other(
 
     opened = calls.start(call, "call", no_progress)
     for text in "ab":
-        await asked(opened)
+        await question_of(opened)
         opened.answer(answered(text))
     assert await opened.step() is DONE
     assert log == [answered("a"), answered("b")]
@@ -71,7 +71,7 @@ async def test_a_question_finds_its_call_by_the_context_of_its_request() -> None
     log: list[Any] = []
     opened = [asking(calls, log) for _ in range(3)]
     for call in opened:
-        await asked(call)
+        await question_of(call)
     opened[1].answer(answered("b"))
     assert await opened[1].step() is DONE
     assert log == [answered("b")]
@@ -88,7 +88,7 @@ async def test_a_question_without_a_context_belongs_to_the_only_call_that_does_n
 
     first = calls.start(call, "first", no_progress)
     elsewhere = asyncio.create_task(calls.elicit(FORM))
-    await asked(first)
+    await question_of(first)
     second, third = calls.start(call, "second", no_progress), calls.start(call, "third", no_progress)
     refused = await calls.elicit(FORM)
     assert isinstance(refused, types.ErrorData)
@@ -103,7 +103,7 @@ async def test_a_parked_call_is_taken_once_and_has_no_progress() -> None:
     calls = OpenCalls()
     log: list[Any] = []
     call = asking(calls, log)
-    await asked(call)
+    await question_of(call)
     calls.park("id", call)
     assert call.on_progress is None
     assert calls.take("id") is call
@@ -116,7 +116,7 @@ async def test_too_many_parked_calls_and_old_ones_are_canceled() -> None:
     log: list[Any] = []
     first, second = asking(calls, log), asking(calls, log)
     for name, call in (("first", first), ("second", second)):
-        await asked(call)
+        await question_of(call)
         calls.park(name, call)
     await asyncio.wait([first.task, second.task])
     assert first.task.cancelled()
@@ -148,7 +148,7 @@ async def test_the_error_of_a_call_is_raised_and_close_cancels_what_runs() -> No
     with pytest.raises(ValueError, match="no"):
         await calls.start(call, "call", no_progress).step()
     running, parked = asking(calls, log), asking(calls, log)
-    await asked(parked)
+    await question_of(parked)
     calls.park("id", parked)
     await calls.close()
     assert (running.task.cancelled(), parked.task.cancelled()) == (True, True)

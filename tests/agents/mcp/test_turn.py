@@ -60,9 +60,9 @@ def turn(context: RecordingTurnContext, server: ScriptedServer) -> McpTurn:
 
 
 def context(text: str = "write hello", *, attempt: int = 1, state: CallState | None = None) -> StoringContext:
-    made = StoringContext(text, task_state=state.to_json() if state is not None else b"")
-    made.attempt = attempt
-    return made
+    turn_context = StoringContext(text, task_state=state.to_json() if state is not None else b"")
+    turn_context.attempt = attempt
+    return turn_context
 
 
 def outcome(result: TurnResult) -> tuple[int, str]:
@@ -71,15 +71,15 @@ def outcome(result: TurnResult) -> tuple[int, str]:
     return result.status.state, parts[0].text if parts else ""
 
 
-async def run(server: ScriptedServer, made: StoringContext | None = None) -> tuple[int, str]:
-    return outcome(await turn(made or context(), server).run())
+async def run(server: ScriptedServer, turn_context: StoringContext | None = None) -> tuple[int, str]:
+    return outcome(await turn(turn_context or context(), server).run())
 
 
 async def test_a_result_completes_the_task() -> None:
     server = ScriptedServer({"call": [text_result("done")]})
-    made = context()
-    result = await turn(made, server).run()
-    assert made.task(result).artifacts[0].parts[0].text == "done"
+    turn_context = context()
+    result = await turn(turn_context, server).run()
+    assert turn_context.task(result).artifacts[0].parts[0].text == "done"
     assert result.status.state == states.COMPLETED
     ((name, arguments, options),) = server.called("call")
     assert (name, arguments, options["meta"]) == ("write", {"text": "hello"}, None)
@@ -122,11 +122,11 @@ async def test_only_a_repeatable_tool_is_called_again_after_a_lost_connection() 
 
 
 async def test_an_unavailable_server_returns_the_turn_to_the_queue() -> None:
-    made = context()
+    turn_context = context()
     with pytest.raises(WorkerLost) as raised:
-        await run(ScriptedServer({"connect": [CONNECT_FAILURE]}), made)
+        await run(ScriptedServer({"connect": [CONNECT_FAILURE]}), turn_context)
     assert not raised.value.may_have_started
-    assert read_call_state(made.task_states[-1]).unsent
+    assert read_call_state(turn_context.task_states[-1]).unsent
     with pytest.raises(WorkerLost) as raised:
         await run(ScriptedServer({"call": [BROKEN]}), context("read hello"))
     assert raised.value.may_have_started
@@ -138,23 +138,23 @@ async def test_a_turn_of_a_dead_process_repeats_only_calls_that_may_be_repeated(
     assert (state, "because this server stopped while it ran" in text) == (states.FAILED, True)
     assert server.called("call") == []
     assert await run(server, context("read hello", attempt=2)) == (states.COMPLETED, "")
-    made = context(attempt=2, state=CallState(unsent=True))
-    assert await run(server, made) == (states.COMPLETED, "")
-    assert not read_call_state(made.task_states[1]).unsent  # stored before the call
+    turn_context = context(attempt=2, state=CallState(unsent=True))
+    assert await run(server, turn_context) == (states.COMPLETED, "")
+    assert not read_call_state(turn_context.task_states[1]).unsent  # stored before the call
 
 
 async def test_the_servers_task_is_stored_before_it_is_polled() -> None:
-    made = context()
+    turn_context = context()
 
     async def first_poll(_: Any) -> Any:
-        assert read_call_state(made.task_states[-1]).handle == "t-1"
+        assert read_call_state(turn_context.task_states[-1]).handle == "t-1"
         return task_state("working", status_message="at it")
 
     done = task_state("completed", result={"content": [{"type": "text", "text": "done"}]})
     server = ScriptedServer({"call": [task_result()], "tasks/get": [first_poll, done]})
-    result = await turn(made, server).run()
-    assert (made.task(result).artifacts[0].parts[0].text, outcome(result)) == ("done", (states.COMPLETED, ""))
-    assert [pb.Message.FromString(change.message).parts[0].text for change in made.changes] == ["at it"]  # type: ignore[union-attr]
+    result = await turn(turn_context, server).run()
+    assert (turn_context.task(result).artifacts[0].parts[0].text, outcome(result)) == ("done", (states.COMPLETED, ""))
+    assert [pb.Message.FromString(change.message).parts[0].text for change in turn_context.changes] == ["at it"]  # type: ignore[union-attr]
 
 
 async def test_a_turn_of_a_dead_process_follows_the_servers_task() -> None:
@@ -200,11 +200,11 @@ async def test_questions_of_the_servers_task_are_answered_one_by_one() -> None:
     assert result.state_update.task_state is not None
     done = task_state("completed", result={"content": []})
     server.results["tasks/get"] = [asks, done]  # it may show requests once more that are answered
-    made = context("Bob", state=read_call_state(result.state_update.task_state))
-    assert await run(server, made) == (states.COMPLETED, "")
+    turn_context = context("Bob", state=read_call_state(result.state_update.task_state))
+    assert await run(server, turn_context) == (states.COMPLETED, "")
     answers = {"a": ACCEPTED, "b": {"action": "accept", "content": {"name": "Bob"}}}
     assert server.called("tasks/update") == [{"taskId": "t-1", "inputResponses": answers}]
-    stored = read_call_state(made.task_states[-1])
+    stored = read_call_state(turn_context.task_states[-1])
     assert (stored.answered, stored.requests) == (("a", "b"), {})
 
 
@@ -244,9 +244,9 @@ async def test_a_question_during_a_call_is_answered_by_the_next_turn() -> None:
     result = await turn(context(), server).run()
     assert outcome(result) == (states.INPUT_REQUIRED, "Who?")
     assert result.state_update.task_state is not None
-    made = context("Ann", state=read_call_state(result.state_update.task_state))
-    done = await turn(made, server).run()
-    assert made.task(done).artifacts[0].parts[0].text == "{'name': 'Ann'}"
+    turn_context = context("Ann", state=read_call_state(result.state_update.task_state))
+    done = await turn(turn_context, server).run()
+    assert turn_context.task(done).artifacts[0].parts[0].text == "{'name': 'Ann'}"
     assert len(server.called("call")) == 1
 
 
@@ -278,8 +278,8 @@ async def test_an_open_call_whose_connection_breaks_is_repeated_if_it_may_be() -
     server.results["call"] = [call]
     result = await turn(context("read x"), server).run()
     assert result.state_update.task_state is not None
-    made = context("Ann", state=read_call_state(result.state_update.task_state))
-    assert await run(server, made) == (states.COMPLETED, "")
+    turn_context = context("Ann", state=read_call_state(result.state_update.task_state))
+    assert await run(server, turn_context) == (states.COMPLETED, "")
     assert len(server.called("call")) == 2
 
 

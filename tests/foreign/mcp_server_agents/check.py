@@ -137,8 +137,8 @@ async def an_image_and_links_come_as_files_and_urls(agent: Agent) -> None:
 async def progress_comes_as_status_messages(agent: Agent) -> None:
     arguments = {"duration": 2, "steps": 4}
     events = await agent.stream({"data": {"tool": "trigger-long-running-operation", "arguments": arguments}})
-    told = [event.status_update.status.message.parts for event in events if event.HasField("status_update")]
-    assert "1 of 4" in [part.text for some in told for part in some], events
+    messages = [event.status_update.status.message.parts for event in events if event.HasField("status_update")]
+    assert "1 of 4" in [part.text for some in messages for part in some], events
 
 
 @everything

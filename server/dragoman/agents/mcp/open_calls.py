@@ -43,7 +43,7 @@ class OpenCall:
         self.on_progress: ProgressFnT | None = on_progress
         self.question: ServerQuestion | None = None
         """The question that waits for an answer."""
-        self._asked = asyncio.Event()
+        self._question_set = asyncio.Event()
         token = _CURRENT.set(self)
         try:
             self.task = asyncio.create_task(call(self._report_progress), name=name)
@@ -59,7 +59,7 @@ class OpenCall:
         while self.question is not None:
             await asyncio.wait([self.question.answer])
         question = self.question = ServerQuestion(params)
-        self._asked.set()
+        self._question_set.set()
         try:
             return await question.answer
         finally:
@@ -73,12 +73,12 @@ class OpenCall:
                 return self.task.result()
             if self.question is not None and not self.question.answer.done():
                 return self.question
-            self._asked.clear()
-            asked = asyncio.create_task(self._asked.wait())
+            self._question_set.clear()
+            arrival = asyncio.create_task(self._question_set.wait())
             try:
-                await asyncio.wait([self.task, asked], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([self.task, arrival], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                asked.cancel()
+                arrival.cancel()
 
     def answer(self, result: types.ElicitResult) -> None:
         """Answers the question."""

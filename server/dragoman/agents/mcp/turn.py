@@ -175,8 +175,8 @@ class McpTurn:
                         is_fresh = True
                         await self.calls.repeat(self._server.read_tools)
                         continue
-                    if (asked := self._required_urls(error)) is not None:
-                        return asked
+                    if (question := self._required_urls(error)) is not None:
+                        return question
                     raise
                 await self._after_failure(failure, error.code, attempt)
                 continue
@@ -295,9 +295,9 @@ class McpTurn:
                     responses={},
                     unsent=False,
                 )
-                asked = self._ask_next()
-                assert asked is not None
-                return asked
+                question = self._ask_next()
+                assert question is not None
+                return question
         raise ProtocolError(f"the MCP server answered a call with {type(result).__name__}")
 
     def _required_urls(self, error: MCPError) -> TurnResult | None:
@@ -336,9 +336,9 @@ class McpTurn:
                     new = {key: one for key, one in requests.items() if key not in self.output.state.answered}
                     if new:
                         self.output.state = replace(self.output.state, requests=new, responses={})
-                        asked = self._ask_next()
-                        assert asked is not None
-                        return asked
+                        question = self._ask_next()
+                        assert question is not None
+                        return question
             if task.status_message and task.status_message != shown:
                 shown = task.status_message
                 self.output.show_progress(shown)
