@@ -83,7 +83,7 @@ class ScriptedServer:
             raise error
         return self._client
 
-    def drop_connection(self) -> None:
+    def drop_connection(self, client: Client) -> None:
         self.dropped += 1
 
     @property

@@ -86,9 +86,12 @@ async def test_a_dropped_connection_is_opened_again(tmp_path: Path, outbound: Ou
     async with tools_over("http old", tmp_path) as tools:
         connection = Connected(tools.spec, outbound).connection
         first = await connection.client()
-        connection.drop()
+        connection.drop(first)
         assert not connection.is_open
-        assert await connection.client() is not first
+        second = await connection.client()
+        assert second is not first
+        connection.drop(first)  # by another turn
+        assert await connection.client() is second
         await connection.close()
 
 
@@ -101,7 +104,7 @@ async def test_a_restarted_server_has_forgotten_the_session(outbound: OutboundSt
         with pytest.raises(MCPError) as raised:
             await client.list_tools()
         assert raised.value.code == SESSION_LOST_CODE
-        connection.drop()
+        connection.drop(client)
         assert (await (await connection.client()).list_tools()).tools
         await connection.close()
 

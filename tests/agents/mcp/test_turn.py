@@ -268,6 +268,43 @@ async def test_an_open_call_that_was_lost_is_repeated_if_it_may_be(name: str) ->
         assert (found, text) == (states.COMPLETED, "")  # the same question is answered with the same answer
 
 
+async def test_an_open_call_that_ended_without_the_answer_gives_its_result() -> None:
+    server = ScriptedServer({}, stateless=False)
+    ended = asyncio.Event()
+
+    async def call(on_progress: Any) -> Any:
+        asking = asyncio.create_task(server.calls.elicit(FORM))
+        await ended.wait()  # it does not wait for the answer
+        asking.cancel()
+        return text_result("nobody answered")
+
+    server.results["call"] = [call]
+    result = await turn(context(), server).run()
+    assert result.state_update.task_state is not None
+    ended.set()
+    turn_context = context("Ann", state=read_call_state(result.state_update.task_state))
+    done = await turn(turn_context, server).run()
+    assert turn_context.task(done).artifacts[0].parts[0].text == "nobody answered"
+
+
+async def test_a_lost_open_call_is_repeated_by_a_later_attempt_if_the_server_is_away() -> None:
+    server = ScriptedServer({"connect": [CONNECT_FAILURE]}, stateless=False)
+    state = CallState(tool="read", arguments={"text": "x"}, open_call="lost", requests={"": ASK_JSON})
+    turn_context = context("Ann", state=state)
+    with pytest.raises(WorkerLost):
+        await run(server, turn_context)
+
+    async def call(on_progress: Any) -> Any:
+        answer = await other.calls.elicit(FORM)
+        assert isinstance(answer, types.ElicitResult)
+        return text_result(str(answer.content))
+
+    other = ScriptedServer({"call": [call]}, stateless=False)
+    later = context("Ann", attempt=2, state=read_call_state(turn_context.task_states[-1]))
+    done = await turn(later, other).run()
+    assert later.task(done).artifacts[0].parts[0].text == "{'name': 'Ann'}"
+
+
 async def test_an_open_call_whose_connection_breaks_is_repeated_if_it_may_be() -> None:
     server = ScriptedServer({}, stateless=False)
 

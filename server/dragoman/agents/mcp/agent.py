@@ -19,10 +19,11 @@ from dragoman.agents.mcp.call_state import read_call_state
 from dragoman.agents.mcp.connection import McpConnection, call_error
 from dragoman.agents.mcp.discovery import DiscoveredServer
 from dragoman.agents.mcp.open_calls import OpenCalls
+from dragoman.agents.mcp.transport import SESSION_LOST_CODE
 from dragoman.agents.mcp.turn import McpTurn
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
-from dragoman.calling.errors import ClientError, ProtocolError
+from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.task import states
@@ -152,9 +153,9 @@ class McpAgent:
         """The open client; see `McpConnection.client`."""
         return await self.connection.client()
 
-    def drop_connection(self) -> None:
-        """Lets the next call open another connection."""
-        self.connection.drop()
+    def drop_connection(self, client: Client) -> None:
+        """Lets the next call open another connection, unless that has happened since `client` was opened."""
+        self.connection.drop(client)
 
     @property
     def announces_changes(self) -> bool:
@@ -185,14 +186,18 @@ class McpAgent:
     async def discover(self) -> DiscoveredServer:
         """Connects if there is no connection, and reads what the server offers. Raises ClientError."""
         location = self.server.location
+        client = await self.client()
         try:
-            return await discovery.discover(self.server, await self.client())
+            return await discovery.discover(self.server, client)
         except MCPError as error:
             failure = call_error(error)
             if failure is None:
                 raise ProtocolError(f"{location}: {error.message} ({error.code})") from None
-            self.connection.drop()  # a session that the server has forgotten would fail each time
+            if error.code == SESSION_LOST_CODE:
+                self.connection.drop(client)
             raise failure from None
+        except RuntimeError:  # the SDK, whose client was closed meanwhile
+            raise ServerUnavailable.for_reason(f"{location}: the connection ended", may_have_arrived=False) from None
         except ProtocolError as error:
             raise ProtocolError(f"{location}: {error.message.removeprefix(f'{location}: ')}") from None
 

@@ -38,8 +38,8 @@ class ToolServer(Protocol):
         """The open client. Raises ClientError."""
         ...
 
-    def drop_connection(self) -> None:
-        """Lets the next call open another connection."""
+    def drop_connection(self, client: Client) -> None:
+        """Lets the next call open another connection, unless that has happened since `client` was opened."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class ServerCalls:
                 if not isinstance(failure, ServerUnavailable):
                     raise failure from None
                 if error.code == SESSION_LOST_CODE:
-                    self._server.drop_connection()
+                    self._server.drop_connection(client)
                 await self.wait_to_retry(failure, attempt)
             else:
                 self._server.record_success()

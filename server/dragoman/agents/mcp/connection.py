@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -93,9 +94,9 @@ class McpConnection:
         async with self._lock:
             await self._close_link()
 
-    def drop(self) -> None:
-        """Marks the client as lost: the next call opens another."""
-        if self._link is not None:
+    def drop(self, client: Client) -> None:
+        """Marks this client as lost, unless another was opened since: the next call opens another."""
+        if self._link is not None and self._link.client is client:
             self._link.ended.set()
 
     async def _close_link(self) -> None:
@@ -105,7 +106,9 @@ class McpConnection:
 
     async def _open(self) -> _Link:
         link = _Link()
-        link.task = asyncio.create_task(self._run(link), name=f"connection to {self.server.location}")
+        # In a context of its own: it outlives the turn that opens it, whose trace is not its own.
+        name = f"connection to {self.server.location}"
+        link.task = asyncio.create_task(self._run(link), name=name, context=contextvars.Context())
         try:
             async with asyncio.timeout(self._timeout):
                 await link.opened.wait()

@@ -106,8 +106,13 @@ class OpenCalls:
         """Starts a call."""
         opened = OpenCall(call, name, on_progress)
         self._running.add(opened)
-        opened.task.add_done_callback(lambda _: self._running.discard(opened))
+        opened.task.add_done_callback(lambda _: self._on_done(opened))
         return opened
+
+    def _on_done(self, call: OpenCall) -> None:
+        self._running.discard(call)
+        if not call.task.cancelled():
+            call.task.exception()  # marks it as retrieved: the turn may never come that wants it
 
     def park(self, id: str, call: OpenCall) -> None:
         """Keeps a call open until it is taken, for a limited time."""
@@ -118,11 +123,11 @@ class OpenCalls:
         self._waiting[id] = (call, timer)
 
     def take(self, id: str) -> OpenCall | None:
-        """The call that waits for an answer; None if it is not open any more."""
+        """The call that waits for an answer, or has ended without; None if it is not known, or was canceled."""
         call, timer = self._waiting.pop(id, (None, None))
         if timer is not None:
             timer.cancel()
-        return call if call is not None and not call.task.done() else None
+        return call if call is not None and not call.task.cancelled() else None
 
     def discard(self, id: str) -> None:
         """Cancels a call that waits for an answer, if it is still open."""

@@ -118,7 +118,7 @@ class McpTurn:
         may_be_sent = context.attempt > 1 and not state.unsent
         if state.open_call:
             return await self._continue_open_call()
-        if not state.requests:
+        if not state.tool:
             call = await self._choose_tool()
             self.output.state = CallState(tool=call.tool, arguments=call.arguments, unsent=state.unsent)
         if may_be_sent and not self._is_repeatable():
@@ -178,7 +178,7 @@ class McpTurn:
                     if (question := self._required_urls(error)) is not None:
                         return question
                     raise
-                await self._after_failure(failure, error.code, attempt)
+                await self._after_failure(failure, error.code, client, attempt)
                 continue
             self._server.record_success()
             if isinstance(result, TurnResult):
@@ -192,12 +192,12 @@ class McpTurn:
                 continue
             return await self._use(result)
 
-    async def _after_failure(self, failure: Exception, code: int, attempt: int) -> None:
+    async def _after_failure(self, failure: Exception, code: int, client: Client | None, attempt: int) -> None:
         """Waits after a call without an answer. Raises OutcomeUnknown, CallForbidden, WorkerLost."""
         if not isinstance(failure, ServerUnavailable):
             raise failure
-        if code == SESSION_LOST_CODE:
-            self._server.drop_connection()
+        if code == SESSION_LOST_CODE and client is not None:
+            self._server.drop_connection(client)
         if failure.may_have_arrived and not self._is_repeatable():
             self._server.record_failure(failure.summary)
             raise OutcomeUnknown(self._unknown_text("the connection was lost while it ran"))
@@ -209,15 +209,15 @@ class McpTurn:
         state = self.output.state
         trace = CURRENT_TRACE.get()
         meta: Any = {TRACE_HEADER: trace} if trace else None
-        is_stateless = client.session.discover_result is not None
+        is_retry = client.session.discover_result is not None and not state.open_call
 
         def call(on_progress: Any) -> Any:
             return client.session.call_tool(
                 state.tool,
                 dict(state.arguments),
                 progress_callback=on_progress,
-                input_responses=_typed_responses(state.responses) if is_stateless else None,
-                request_state=state.request_state if is_stateless else None,
+                input_responses=_typed_responses(state.responses) if is_retry else None,
+                request_state=state.request_state if is_retry else None,
                 meta=meta,
                 allow_input_required=True,
                 allow_claimed=True,
@@ -255,7 +255,6 @@ class McpTurn:
         params = questions.question_of(state.requests[""])
         answer = types.ElicitResult.model_validate(state.responses[""], by_name=False)
         call = self._server.calls.take(state.open_call)
-        self.output.state = replace(state, open_call="", requests={}, responses={})
         if call is None:
             if not self._is_repeatable():
                 raise OutcomeUnknown(self._unknown_text("its call was lost while it waited for the answer"))
@@ -272,7 +271,7 @@ class McpTurn:
                 self._server.record_success()
                 raise
             self._replay = (params, answer)
-            await self._after_failure(failure, error.code, 1)
+            await self._after_failure(failure, error.code, None, 1)
             return await self._call()
         self._server.record_success()
         return result if isinstance(result, TurnResult) else await self._use(result)
@@ -288,12 +287,11 @@ class McpTurn:
                 await self.output.store(CallState(tool=state.tool, arguments=state.arguments, handle=result.task_id))
                 return await self._follow_task(result.poll_seconds)
             case types.InputRequiredResult():
-                self.output.state = replace(
-                    state,
+                self.output.state = CallState(
+                    tool=state.tool,
+                    arguments=state.arguments,
                     request_state=result.request_state,
                     requests=_json_requests(result.input_requests),
-                    responses={},
-                    unsent=False,
                 )
                 question = self._ask_next()
                 assert question is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import mcp_types as types
@@ -75,7 +76,8 @@ class McpTurnOutput:
         change, self._next_progress, self._timer = self._next_progress, None, None
         if change is not None:
             self._last_progress_at = self._clock()
-            self._context.put(change)
+            with suppress(Exception):  # what the store rejects, it rejects at the end of the turn, too
+                self._context.put(change)
 
     def stop_progress(self) -> None:
         """Drops the progress that was not written yet: the turn is over."""
