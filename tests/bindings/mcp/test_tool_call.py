@@ -221,6 +221,28 @@ async def test_a_call_with_a_key_goes_on_when_its_stream_closes_and_is_followed_
     assert other.result["isError"] is True, "the same key with another content"
 
 
+async def test_a_call_repeated_after_the_last_event_of_its_task_has_the_result() -> None:
+    meta = {"progressToken": 1, "dragoman/idempotencyKey": "order-7"}
+    async with calling() as caller:
+        whole = await caller.call("failing", message="x", meta=meta)
+        cursor = progress_of(whole.messages)[-1]["_meta"]["dragoman/cursor"]
+        rest = await caller.call("failing", message="x", meta={**meta, "dragoman/cursor": cursor})
+    assert progress_of(rest.messages) == []
+    assert rest.result == whole.result
+    assert "out of paper" in rest.text_content
+
+
+async def test_a_call_repeated_while_nothing_happens_names_its_task() -> None:
+    gate = Gate()
+    meta = {"progressToken": 1, "dragoman/idempotencyKey": "order-7"}
+    async with calling(gate.agent, mcp_wait=0.2) as caller:
+        whole = await caller.call("gated", message="x", meta=meta)
+        cursor = progress_of(whole.messages)[-1]["_meta"]["dragoman/cursor"]
+        rest = await caller.call("gated", message="x", meta={**meta, "dragoman/cursor": cursor})
+    assert rest.result == whole.result
+    assert "is not finished yet" in rest.text_content
+
+
 async def test_a_call_of_an_older_revision_is_canceled_by_a_notification() -> None:
     gate = Gate()
     async with calling(gate.agent, version=HANDSHAKE) as caller:

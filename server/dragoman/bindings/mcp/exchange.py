@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -25,7 +26,7 @@ from dragoman.bindings.http.exchange import (
 )
 from dragoman.bindings.http.plain import Response
 from dragoman.bindings.mcp.answers import TaskAnswers
-from dragoman.bindings.mcp.decoder import KNOWN_METHODS, Decoded, McpDecoder
+from dragoman.bindings.mcp.decoder import CALL_TOOL, KNOWN_METHODS, Decoded, McpDecoder
 from dragoman.bindings.mcp.listen import Listener
 from dragoman.bindings.mcp.services import McpServices
 from dragoman.bindings.mcp.tool_call import ElicitationId, ResumePoint, WaitingCall, complete
@@ -53,6 +54,7 @@ from dragoman.wire.mcp.envelope import (
 )
 from dragoman.wire.mcp.errors import http_status, mcp_error
 from dragoman.wire.mcp.tools import InvalidArguments
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _RESULT_ERRORS: Final = (
     InvalidArguments,
@@ -199,9 +201,20 @@ class McpExchange(HttpExchange):
             tool,
             wait=self._services.wait,
             on_disconnect=self._services.cancel_in_background if cancels else None,
+            find_task=self._find_task if call.idempotency_key and self.row is CALL_TOOL else None,
         )
         with self._services.open_call(self._call_key(self.rpc.id), tool_call):
             return await self._send_call(tool_call, events)
+
+    async def _find_task(self) -> pb.SendMessageResponse:
+        """What the first call with this one's key began."""
+        assert self.decoded is not None
+        assert isinstance(self.decoded.request, pb.SendMessageRequest)
+        request = pb.SendMessageRequest()
+        request.CopyFrom(self.decoded.request)
+        request.configuration.return_immediately = True
+        send = self.pipeline.operations.send.send_message
+        return pb.SendMessageResponse.FromString(await send(replace(self.call(), cursor=""), request))
 
     async def _send_call(self, call: WaitingCall, events: EventStream) -> Response | web.StreamResponse:
         """Answers with JSON if the call ends at once, otherwise with a stream."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from dragoman.bindings.mcp.answers import read_view
-from dragoman.core.errors import InvalidParams
+from dragoman.core.errors import InvalidParams, Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.runtime.access import Call
@@ -117,9 +117,10 @@ class WaitingCall:
         *,
         wait: float,
         on_disconnect: Callable[[WaitingCall], None] | None = None,
+        find_task: Callable[[], Awaitable[pb.SendMessageResponse]] | None = None,
     ) -> None:
         """`tool`: None for tools of tasks. `wait`: seconds. `on_disconnect`: called if the client leaves before the
-        end."""
+        end. `find_task`: returns what the call began, when no event has named it."""
         self._operations = operations
         self.call = call
         self._client = client
@@ -129,6 +130,7 @@ class WaitingCall:
         self._tool = tool
         self._wait = wait
         self._on_disconnect = on_disconnect
+        self._find_task = find_task
         self._clock = asyncio.get_running_loop().time
         self._next_progress = 0.0
         self._reply: pb.Message | None = None
@@ -149,6 +151,8 @@ class WaitingCall:
                 async for batch in batches:
                     if frames := self._progress(batch):
                         yield frames
+            if self._reply is None and not self.task_id:
+                await self._take_task()
             if self._reply is None:
                 async with aclosing(self._ask_in_stream()) as questions:
                     async for question in questions:
@@ -187,6 +191,18 @@ class WaitingCall:
                 except (StopAsyncIteration, TimeoutError):
                     return
                 yield batch
+
+    async def _take_task(self) -> None:
+        """Learns the task of a call that got no event: no event may follow the cursor of a repeated one.
+
+        Raises Unavailable if there is no way to.
+        """
+        if self._find_task is None:
+            raise Unavailable
+        sent = await self._find_task()
+        if sent.HasField("message"):
+            self._reply = sent.message
+        self.task_id = sent.task.id
 
     def _progress(self, batch: Sequence[Event]) -> list[bytes]:
         """The frames for a batch of events: at most one notification."""
