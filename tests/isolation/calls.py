@@ -182,14 +182,20 @@ async def over_rest(
                 address = f"{path.format(**{name: quote(text) for name, text in vars(names).items()})}?{more}"
                 address += urlencode({key: text for key, text in query.items() if not isinstance(text, dict)})
                 headers = {**who, **({"A2A-Version": version} if version else {}), **_carried(names, carries)}
-                return await _http(session, rule.http_method, address, value, headers)
+                return await http_text(session, rule.http_method, address, value, headers)
 
             tenant = RESOURCE if "projects" in path else DEFAULT
             return Call(row, f"{rule.http_method} {path} {version} {sorted(which)}", tenant, _order(row), send)
 
         yield [
             *(ask(*each) for each in _rest_calls(without)),
-            Call("blobs", "/blobs", DEFAULT, 0, lambda names: _http(session, "GET", f"/blobs/{names.blob}", None, who)),
+            Call(
+                "blobs",
+                "/blobs",
+                DEFAULT,
+                0,
+                lambda names: http_text(session, "GET", f"/blobs/{names.blob}", None, who),
+            ),
         ]
 
 
@@ -211,11 +217,19 @@ def _rest_calls(without: Without) -> Iterator[tuple[RpcRow, Rule, str, frozenset
                     yield row, rule, rust_path(path), which, "", "", False
 
 
-async def _http(
-    session: aiohttp.ClientSession, method: str, address: str, value: Any, headers: Mapping[str, str]
+async def http_text(
+    session: aiohttp.ClientSession,
+    method: str,
+    address: str,
+    value: Any,
+    headers: Mapping[str, str],
+    *,
+    one_event: bool = False,
 ) -> str:
+    """The status, headers and body of a response. `one_event`: of a stream that does not end, its first event."""
     async with session.request(method, address, json=value, headers=headers) as answer:
-        text = await answer.text()
+        is_stream = one_event and answer.content_type == "text/event-stream"
+        text = (await answer.content.readuntil(b"\n\n")).decode() if is_stream else await answer.text()
         # A time without milliseconds is shorter than one with them.
         changing = (*_CHANGING, "Content-Length") if answer.status == 200 else _CHANGING
         reported = sorted((key, text) for key, text in answer.headers.items() if key not in changing)
@@ -258,7 +272,7 @@ async def over_jsonrpc(
                 params = params_of(row, names, which)
                 body = {"jsonrpc": "2.0", "id": 1, "method": row.name, "params": params}
                 headers = {**who, **({"A2A-Version": version} if version else {}), **_carried(names, carries)}
-                return await _http(session, "POST", path, body, headers)
+                return await http_text(session, "POST", path, body, headers)
 
             label = f"{row.dialect.value} {row.name} {version or 'no version'} {path[:9]} {sorted(which)}"
             return Call(row, label, tenant, _order(row), send)
@@ -309,6 +323,3 @@ async def _frames(socket: aiohttp.ClientWebSocketResponse, body: Any, *, streami
     while streaming and "error" not in json.loads(texts[-1]) and "stream_complete" not in texts[-1]:
         texts.append(await socket.receive_str())
     return " ".join(texts)
-
-
-TRANSPORTS: Final = {"gRPC": over_grpc, "REST": over_rest, "JSON-RPC": over_jsonrpc, "WebSocket": over_websocket}

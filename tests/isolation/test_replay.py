@@ -14,17 +14,22 @@ from pathlib import Path
 import pytest
 from tests.callers import named
 from tests.dialects.dialect_clients import AGENT as RESOURCE
-from tests.isolation.calls import TENANTS, TRANSPORTS, path_of, rust_path
+from tests.isolation.calls import TENANTS, path_of, rust_path
+from tests.isolation.mcp_calls import MCP_CASES, NAMELESS, expanded
 from tests.isolation.names import Names, phantom, settled, words
 from tests.isolation.request_fields import CONSTANT, LEFT_OUT, NAMES, fields, requests, undecided
+from tests.isolation.transports import TRANSPORTS
 from tests.isolation.victim import SECRET, STATES, VICTIM, Victim, kept, serving, settle
 
 from dragoman.bindings import method_table
 from dragoman.bindings.a2a_operations import CANCEL_TASK, GET_TASK, A2AOperation
 from dragoman.bindings.http import rest
+from dragoman.bindings.mcp.decoder import KNOWN_METHODS
+from dragoman.bindings.mcp.tool_call import ResumePoint
 from dragoman.bindings.method_table import JSONRPC_ROWS, RPC_ROWS
 from dragoman.core.names import Owner
 from dragoman.wire.http import httprule
+from dragoman.wire.mcp.tools import TASK_TOOLS
 from dragoman.wiring.app import App
 
 pytestmark = [pytest.mark.usefixtures("time_to_think", "time_to_stop"), pytest.mark.timeout(600)]
@@ -96,8 +101,8 @@ OTHER_CALLERS = {
     ("who", "transport"),
     [
         *(("another", transport) for transport in TRANSPORTS),
-        # Rejected in one place for all operations: two transports are enough.
-        *((who, transport) for who in ("anonymous", "without grants") for transport in ("gRPC", "REST")),
+        # Rejected in one place for all operations: three transports are enough.
+        *((who, transport) for who in ("anonymous", "without grants") for transport in ("gRPC", "REST", "MCP")),
     ],
 )
 async def test_another_principal_cannot_read_change_or_detect_tasks(tmp_path: Path, transport: str, who: str) -> None:
@@ -110,7 +115,8 @@ async def test_another_principal_cannot_read_change_or_detect_tasks(tmp_path: Pa
         assert not failures, "\n".join(failures[:5]) + f"\n{len(failures)} in all"
         assert kept(Path(app.store)) == before
         assert app.running == len(victim.names["", "running"]) + len(victim.names[RESOURCE, "running"])
-        assert row_ids >= {id(row) for row in (RPC_ROWS if transport in ("gRPC", "REST") else JSONRPC_ROWS)}
+        rows = {"gRPC": RPC_ROWS, "REST": RPC_ROWS, "MCP": MCP_CASES}.get(transport, JSONRPC_ROWS)
+        assert row_ids >= {id(row) for row in rows}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -144,7 +150,7 @@ async def test_the_replay_detects_accessible_tasks(tmp_path: Path, transport: st
         failures, _ = await replay(
             app, victim, transport, named(VICTIM), frozenset(), only=frozenset((GET_TASK, CANCEL_TASK))
         )
-        assert len(failures) > 50
+        assert len(failures) > (20 if transport == "MCP" else 50)
         assert any(f"reveals {SECRET}" in failure for failure in failures)
         assert kept(Path(app.store)) != before
 
@@ -169,6 +175,17 @@ def test_every_rule_has_a_path_also_in_the_spelling_of_a2a_rust() -> None:
             assert path.count("{task}") == ("tasks" in path and "/tasks/" in path), path
             if rows[method.name].dialect.value == "1.0":
                 assert rest.canonical_path(rule.http_method, rust_path(path))[1] == path
+
+
+def test_every_method_and_tool_of_mcp_is_called_or_names_nothing() -> None:
+    called = {case.label.partition(" ")[0] for case in MCP_CASES}
+    assert called >= (KNOWN_METHODS - NAMELESS) | TASK_TOOLS.keys()
+    assert not called & NAMELESS
+
+
+def test_names_in_ids_of_mcp_are_shown() -> None:
+    text = f"id: {ResumePoint('echo', 'task-1', 'cursor-1', 1, None, '')}\n"
+    assert expanded(text) == 'id: r1.["echo","task-1","cursor-1",1,null,""]\n'
 
 
 def test_phantom_names_have_the_form_of_real_ones() -> None:

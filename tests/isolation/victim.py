@@ -76,6 +76,7 @@ async def serving(folder: Path, isolation: str) -> AsyncIterator[tuple[App, Stor
         strict_transitions=True,
         requests_per_second=0,
         inline_bytes=ByteSize(0),
+        mcp_wait=0.5,  # the owner's calls of get_task wait for running tasks
     )
     async with open_app(settings, [playground], ByHeader()) as app:
         yield app, app.runtime.store
@@ -191,18 +192,24 @@ async def _config(connections: ServerConnections, tenant: str, task: str) -> str
 
 
 def kept(path: Path, principal: str = VICTIM) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of a principal in the store, by table; some in each table that matters."""
+    found = rows_of(path, principal)
+    assert {"tasks", "log", "messages", "totals", "idempotency"} <= {name for name, rows in found.items() if rows}
+    return found
+
+
+def rows_of(path: Path, principal: str) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of a principal in the store, by table."""
     with sqlite3.connect(path) as connection:
         owners = [row[0] for row in connection.execute("SELECT owner FROM owners WHERE principal = ?", (principal,))]
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        rows_of = {}
+        found = {}
         for table in tables:
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             owning = [column for column in ("owner", "host") if column in columns]
             if owning:
                 marks = ", ".join(map(str, owners))
                 where = " OR ".join(f"{column} IN ({marks})" for column in owning)
-                rows_of[table] = sorted(connection.execute(f"SELECT * FROM {table} WHERE {where}"), key=repr)
+                found[table] = sorted(connection.execute(f"SELECT * FROM {table} WHERE {where}"), key=repr)
     connection.close()
-    assert {"tasks", "log", "messages", "totals", "idempotency"} <= {name for name, rows in rows_of.items() if rows}
-    return rows_of
+    return found
