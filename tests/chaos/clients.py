@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from tests.chaos.followers import Stage, Start
 from tests.chaos.history import Acknowledged, Canceled, Got, Left, Rejected, Sent
-from tests.chaos.transports import BINDINGS
+from tests.chaos.mcp_transport import MCP_BINDINGS
+from tests.chaos.target import Target
+from tests.chaos.transports import BINDINGS, UNARY_BINDINGS
 
 from dragoman.client import ClientError
 from dragoman.core.task import states
@@ -102,7 +104,7 @@ class RandomClient:
         tenant = self._tenant()
         if task := await self.send(self._message("stream 20 20"), tenant, "at once"):
             await self._pause(0.4)
-            await self.send(self._message("echo", task.id), tenant, "at once")
+            await self.send(self._message("echo", task.id), tenant, "at once", bindings=BINDINGS)
 
     async def _doubled(self) -> None:
         """Repeats a send concurrently with one key, until it has a response."""
@@ -110,10 +112,12 @@ class RandomClient:
             return
         tenant, key = self._tenant(), f"key-{self._stage.number()}"
         message = self._message(self._words())
+        bindings = self._rng.choice((BINDINGS, MCP_BINDINGS))  # a call of MCP is not the same request as a send of A2A
         for _ in range(TRIES):
             times = self._rng.randint(2, 4)
             how = self._rng.choice(("at once", "blocking"))
-            answers = await asyncio.gather(*(self.send(message, tenant, how, key) for _ in range(times)))
+            sends = (self.send(message, tenant, how, key, bindings=bindings) for _ in range(times))
+            answers = await asyncio.gather(*sends)
             if any(answers):
                 return
             await self._stage.victim.up.wait()
@@ -124,8 +128,9 @@ class RandomClient:
         if not self._keys:  # a task whose response is lost could not be canceled
             return
         tenant, key, message = self._tenant(), f"key-{self._stage.number()}", self._message("sleep 90000")
+        bindings = self._rng.choice((BINDINGS, MCP_BINDINGS))
         for _ in range(TRIES):
-            if task := await self.send(message, tenant, "at once", key):
+            if task := await self.send(message, tenant, "at once", key, bindings=bindings):
                 break
             await self._stage.victim.up.wait()
         await self._pause(0.5)
@@ -136,13 +141,24 @@ class RandomClient:
     # Requests -------------------------------------------------------------------------------------------------------
 
     async def send(
-        self, message: pb.Message, tenant: str, how: str, key: str = "", *, quietly: bool = False
+        self,
+        message: pb.Message,
+        tenant: str,
+        how: str,
+        key: str = "",
+        *,
+        quietly: bool = False,
+        bindings: Sequence[str] = UNARY_BINDINGS,
     ) -> pb.Task | None:
         """Sends a message and records the response. None without a response or for a rejection (see `quietly`)."""
         transports = self._stage.victim.client_transports
         assert transports is not None
-        binding = self._rng.choice(BINDINGS)
         hook = 0 if key or message.task_id else self._hook()
+        if hook:  # MCP has no webhooks
+            bindings = BINDINGS
+        if how == "at once":  # a call of 2025-11-25 always waits
+            bindings = [binding for binding in bindings if binding != "mcp-2025"]
+        binding = self._rng.choice(bindings)
         op = self._sent(message, binding, how, key, hook)
         request = self._request(message, tenant, at_once=how == "at once", hook=hook)
         try:
@@ -169,7 +185,7 @@ class RandomClient:
         transports = self._stage.victim.client_transports
         assert transports is not None
         try:
-            found = await transports.call(self._rng.choice(BINDINGS), rpc, request, pb.Task)
+            found = await transports.call(self._rng.choice(UNARY_BINDINGS), rpc, request, pb.Task)
         except TimeoutError:
             return False
         except ClientError as error:
@@ -183,21 +199,7 @@ class RandomClient:
         await asyncio.sleep(self._rng.random() * most)
 
     def _words(self) -> str:
-        rng = self._rng
-        return rng.choice(
-            (
-                "echo",
-                f"stream {rng.randint(1, 40)} {rng.randint(0, 60)}",
-                f"stream {rng.randint(1, 40)} {rng.randint(0, 60)}",
-                f"sleep {rng.randint(0, 4000)}",
-                f"block {rng.randint(10, 150)}",
-                "ask",
-                "fail",
-                f"steps {rng.randint(1, 6)}",
-                f"steps {rng.randint(3, 6)}",
-                *self._stage.victim.words,
-            )
-        )
+        return random_words(self._rng, self._stage.victim)
 
     def _tenant(self) -> str:
         return self._rng.choice(self._stage.victim.agents)
@@ -224,7 +226,7 @@ class RandomClient:
         sent = Sent(
             at=self._stage.now,
             op=op,
-            message=message.message_id,
+            message="" if binding in MCP_BINDINGS else message.message_id,
             binding=binding,
             how=how,
             text=message.parts[0].text,
@@ -237,3 +239,21 @@ class RandomClient:
 
     def _record_state(self, op: int, task: pb.Task) -> None:
         self._stage.record.add(Acknowledged(at=self._stage.now, op=op, task=task.id, state=task.status.state))
+
+
+def random_words(rng: random.Random, target: Target) -> str:
+    """Returns a command for an agent."""
+    return rng.choice(
+        (
+            "echo",
+            f"stream {rng.randint(1, 40)} {rng.randint(0, 60)}",
+            f"stream {rng.randint(1, 40)} {rng.randint(0, 60)}",
+            f"sleep {rng.randint(0, 4000)}",
+            f"block {rng.randint(10, 150)}",
+            "ask",
+            "fail",
+            f"steps {rng.randint(1, 6)}",
+            f"steps {rng.randint(3, 6)}",
+            *target.words,
+        )
+    )

@@ -25,7 +25,7 @@ class Entry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent(Entry):
     """A message is sent. `how`: at once, blocking, stream. `task`: set for a follow-up. `hook`: the number of the
-    webhook of the new task, 0 for none."""
+    webhook of the new task, 0 for none. `message`: empty for MCP, where the server makes the id."""
 
     op: int
     message: str
@@ -181,6 +181,49 @@ class Reused(Entry):
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOpened(Entry):
+    """A call of MCP connects. `how`: call, repeat, retry with answers, resume, poll, listen.
+
+    `task`: that of its tool, empty until it is known.
+    """
+
+    call: int
+    task: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed(Entry):
+    """A call received a progress notification. `cursor`: the sequence in its `dragoman/cursor`."""
+
+    call: int
+    task: str
+    sequence: int
+    cursor: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult(Entry):
+    """A call received its result (`final`), `unfinished`, a `question`, or an `error`."""
+
+    call: int
+    task: str
+    kind: str
+    state: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLeft(Entry):
+    """A client gave up a call. `cancels`: by closing the stream of a call without a key, which cancels its task."""
+
+    call: int
+    task: str
+    cancels: bool = False
+
+
 KINDS: Final = {
     kind.__name__: kind
     for kind in (
@@ -199,6 +242,10 @@ KINDS: Final = {
         Delivered,
         Foreign,
         Reused,
+        CallOpened,
+        Progressed,
+        CallResult,
+        CallLeft,
     )
 }
 

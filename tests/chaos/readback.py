@@ -70,7 +70,7 @@ async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: i
     for event in await store.events(head.ref, 0, ALL):
         response = pb.StreamResponse.FromString(event.data)
         fold(folded, response)
-        events.append(StoredEvent(event.sequence, digest(response), event.state, shape(folded)))
+        events.append(StoredEvent(event.sequence, digest(response), event.state, shape(folded), _text_of(response)))
         times.append(folded.status.timestamp.ToNanoseconds() / 1e9 - began)
     messages = [message for message in task.history if message.role == pb.ROLE_USER]
     return StoredTask(
@@ -85,7 +85,9 @@ async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: i
         agent,
         _reason(task),
         (times[0], times[-1]),
-        output_of(folded),
+        output=output_of(folded),
+        texts=[message.parts[0].text for message in messages],
+        result_text=_result_text(folded),
     )
 
 
@@ -93,6 +95,20 @@ def output_of(task: pb.Task) -> str:
     """Returns the text of the artifact to which agents stream."""
     texts = ["".join(part.text for part in one.parts) for one in task.artifacts if one.artifact_id == "output"]
     return "".join(texts)
+
+
+def _text_of(event: pb.StreamResponse) -> str:
+    """The text that an event brings."""
+    parts = event.artifact_update.artifact.parts or event.status_update.status.message.parts
+    return "".join(part.text for part in parts)
+
+
+def _result_text(task: pb.Task) -> str:
+    """The text of a task's result."""
+    parts = [part for artifact in task.artifacts for part in artifact.parts]
+    if task.status.state != states.COMPLETED or not parts:
+        parts = list(task.status.message.parts)
+    return "".join(part.text for part in parts)
 
 
 def _reason(task: pb.Task) -> str:

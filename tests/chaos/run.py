@@ -32,21 +32,27 @@ from tests.chaos.clients import RandomClient
 from tests.chaos.followers import Stage
 from tests.chaos.history import (
     Acknowledged,
+    CallOpened,
+    CallResult,
     Canceled,
     Delivered,
     Fault,
     Left,
     Opened,
+    Progressed,
     Recorder,
     Rejected,
     Sampled,
     Seen,
     Sent,
 )
+from tests.chaos.mcp_clients import McpClient
 from tests.chaos.receivers import Receivers
 from tests.chaos.replicas import missing, replicas
 from tests.chaos.server import running
 from tests.chaos.target import Target
+from tests.chaos.transports import BINDINGS
+from tests.chaos_checker.call_checker import canceled_by_leaving
 from tests.chaos_checker.cancel_checker import judge_cancels, reported_canceled
 from tests.chaos_checker.checker import GRACE, StoredTask, judge
 from tests.chaos_checker.end_checker import drained
@@ -56,6 +62,7 @@ from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CLIENT_COUNT: Final = 10
+MCP_CLIENT_COUNT: Final = 8
 IDLE_SECONDS: Final = 4.0
 """Seconds without an entry after which the run is over."""
 TAIL: Final = 20.0
@@ -66,7 +73,7 @@ FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
 """Read by gRPC at import. Its fork handlers sometimes break the child process before it executes PostgreSQL."""
 RETRY_OPTIONS: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
 """Short retry delays of pushes, for many retries in a run."""
-OPTIONS: Final = ("--blocking-wait", "20", *RETRY_OPTIONS)
+OPTIONS: Final = ("--blocking-wait", "20", "--mcp-wait", "6", *RETRY_OPTIONS)
 
 
 def say(text: str) -> None:
@@ -100,7 +107,7 @@ async def offers_keys(stage: Stage) -> bool:
     """Whether the server supports idempotency keys."""
     client = RandomClient(Stage(stage.victim, Recorder(io.StringIO()), stage.seed), 0, keys=True)
     message = pb.Message(message_id="probe", role=pb.ROLE_USER, parts=[pb.Part(text="echo #probe")])
-    tasks = [await client.send(message, "", "blocking", "probe") for _ in range(2)]
+    tasks = [await client.send(message, "", "blocking", "probe", bindings=BINDINGS) for _ in range(2)]
     return len({task.id for task in tasks if task is not None}) == 1
 
 
@@ -137,7 +144,8 @@ async def answer_the_left(stage: Stage) -> None:
         for last in (False, False, True):  # a connection to a restarted server may fail at first
             key = f"at-last-{number}"
             sends = (
-                client.send(message, one, "blocking", key, quietly=one != agents[-1] or not last) for one in agents
+                client.send(message, one, "blocking", key, quietly=one != agents[-1] or not last, bindings=BINDINGS)
+                for one in agents
             )
             if await _any(sends):  # the other agents do not have the task
                 break
@@ -158,7 +166,8 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
     problems = [] if keys else ["the server knows no idempotency keys"]
     background = [asyncio.create_task(cut_connections(stage)), asyncio.create_task(looks(stage))]
     clients = [
-        asyncio.create_task(RandomClient(stage, number, keys=keys).serve()) for number in range(1, CLIENT_COUNT + 1)
+        *(asyncio.create_task(RandomClient(stage, number, keys=keys).serve()) for number in range(1, CLIENT_COUNT + 1)),
+        *(asyncio.create_task(McpClient(stage, number).serve()) for number in range(1, MCP_CLIENT_COUNT + 1)),
     ]
     try:
         await stage.victim.inject_faults(
@@ -178,6 +187,7 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
         await answer_the_left(stage)
         if such := await quiet(stage, GRACE):
             problems.append(f"{GRACE:g} s after they were answered, tasks still run or wait: {', '.join(such)}")
+        await asyncio.wait(clients, timeout=GRACE)  # calls of MCP go on until they have their results
     finally:
         rest = (*background, *clients, *(() if stage.over.is_set() else stage.following))
         for task in rest:
@@ -226,6 +236,12 @@ def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask], actions
         "told canceled": len(reported_canceled(entries)),
         "actions of agents": len(actions),
         "finished steps": finished_steps(actions),
+        "MCP connections": history.of_kind(entries, CallOpened),
+        "MCP resumptions": sum(isinstance(entry, CallOpened) and entry.how == "resume" for entry in entries),
+        "MCP results": sum(isinstance(entry, CallResult) and entry.kind == "final" for entry in entries),
+        "MCP questions": sum(isinstance(entry, CallResult) and entry.kind == "question" for entry in entries),
+        "progress notifications": history.of_kind(entries, Progressed),
+        "canceled by leaving": canceled_by_leaving(entries, kept),
         "left interrupted": history.of_kind(entries, Left),
         "webhook requests": history.of_kind(entries, Delivered),
         "rejected webhook requests": sum(

@@ -1,4 +1,4 @@
-"""Minimal clients of the four bindings of A2A 1.0, with cursors and idempotency keys.
+"""Minimal clients of the four bindings of A2A 1.0 and of MCP, with cursors and idempotency keys.
 
 Both are sent as HTTP headers and gRPC metadata; events have their position in their metadata if the client activates
 the extension. A server without support ignores them, and its events have no sequence.
@@ -17,6 +17,7 @@ import aiohttp
 import grpc
 import orjson
 from tests.chaos.history import RESUME
+from tests.chaos.mcp_transport import MCP_BINDINGS, McpTransport
 
 from dragoman.client import ClientError
 from dragoman.wire.dialects import json_proto
@@ -25,6 +26,8 @@ from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BINDINGS: Final = ("grpc", "rest", "jsonrpc", "ws")
+UNARY_BINDINGS: Final = (*BINDINGS, *MCP_BINDINGS)
+"""MCP shows no events of A2A, so its streams are followed by clients of their own (mcp_clients.py)."""
 CALL_TIMEOUT: Final = 30.0
 """Seconds for a response, including a pause of the server."""
 
@@ -58,6 +61,7 @@ class Transports:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
         )
         self._channel = grpc.aio.insecure_channel(target)
+        self.mcp = McpTransport(self._session, http)
 
     async def close(self) -> None:
         await self._session.close()
@@ -87,6 +91,10 @@ class Transports:
         self, binding: str, rpc: str, request: Request, answer: Any, key: str = "", after: str = ""
     ) -> AsyncGenerator[Any, None]:
         try:
+            if binding in MCP_BINDINGS:
+                task = await self.mcp.call(binding, rpc, request, key)
+                yield pb.SendMessageResponse(task=task) if answer is pb.SendMessageResponse else task
+                return
             if binding == "grpc":
                 async for value in self._grpc(rpc, request, answer, key, after):
                     yield value

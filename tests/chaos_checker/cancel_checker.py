@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tests.chaos.actions import BEGIN, Action
-from tests.chaos.history import Acknowledged, Canceled, Entry, Got, Opened, Seen
+from tests.chaos.history import Acknowledged, CallResult, Canceled, Entry, Got, Opened, Seen
 
 from dragoman.core.task import states
 
@@ -42,7 +42,7 @@ def reported_canceled(history: Sequence[Entry]) -> dict[str, tuple[float, str]]:
     follows = {entry.follower: entry.task for entry in history if isinstance(entry, Opened)}
     found: dict[str, tuple[float, str]] = {}
     for entry in history:
-        if isinstance(entry, Canceled | Got | Acknowledged):
+        if isinstance(entry, Canceled | Got | Acknowledged | CallResult):
             task = entry.task
         elif isinstance(entry, Seen):
             task = follows[entry.follower]

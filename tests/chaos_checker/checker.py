@@ -11,7 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.chaos.history import Acknowledged, Canceled, Closed, Entry, Got, Left, Opened, Rejected, Sampled, Seen, Sent
+from tests.chaos.history import (
+    Acknowledged,
+    CallResult,
+    Canceled,
+    Closed,
+    Entry,
+    Got,
+    Left,
+    Opened,
+    Rejected,
+    Sampled,
+    Seen,
+    Sent,
+)
+from tests.chaos_checker.call_checker import judge_calls
 from tests.chaos_checker.end_checker import judge_ends
 from tests.chaos_checker.push_checker import judge_pushes
 
@@ -32,6 +46,8 @@ class StoredEvent:
     digest: str
     state: int
     shape: str = ""
+    text: str = ""
+    """Of its status message, or of the part of an artifact that it adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +72,10 @@ class StoredTask:
     """Times of its creation and of its last change of state, in seconds since the run began."""
     output: str | None = None
     """The text of its artifact `output`; None if that is not known."""
+    texts: Sequence[str] = ()
+    """The texts of the user's messages."""
+    result_text: str = ""
+    """The text of its artifacts; of its status message, if it has none or has failed."""
 
 
 @dataclass(slots=True)
@@ -82,6 +102,8 @@ def judge(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> list[str]
             outputs,
             judge_pushes,
             judge_ends,
+            *(logs, acknowledged, streams, terminal, claims, interrupted, keys, turns),
+            *(judge_pushes, judge_ends, judge_calls),
         )
         for problem in check(history, kept)
     ]
@@ -109,6 +131,9 @@ def acknowledged(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> It
             task = kept.get(entry.task)
             if task is None:
                 yield f"task {entry.task}: acknowledged (op {entry.op}) and lost"
+            elif not sent[entry.op].message:  # MCP: the server makes the id of the message
+                if sent[entry.op].text not in task.texts:
+                    yield f'task {entry.task}: "{sent[entry.op].text}" acknowledged (op {entry.op}) and lost'
             elif not sent[entry.op].key and sent[entry.op].message not in task.messages:
                 yield f"task {entry.task}: message {sent[entry.op].message} acknowledged (op {entry.op}) and lost"
         elif isinstance(entry, Got) and entry.reason == "TASK_NOT_FOUND":
@@ -208,7 +233,7 @@ def terminal(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterat
     for entry in history:
         if isinstance(entry, Seen):
             task, state = kept.get(follows[entry.follower]), entry.state
-        elif isinstance(entry, Acknowledged | Canceled | Got):
+        elif isinstance(entry, Acknowledged | Canceled | Got | CallResult):
             task, state = kept.get(entry.task), entry.state
         else:
             continue

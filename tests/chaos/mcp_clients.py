@@ -1,0 +1,505 @@
+"""Random clients of MCP: calls that wait, in both eras of the protocol, and calls with task handles.
+
+Each call goes on over many connections, to any server, until it has its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+import aiohttp
+from tests.bindings.mcp.mcp_client import FORMS, STATELESS, TASKS, McpCaller
+from tests.chaos.clients import random_words
+from tests.chaos.followers import CUT, Stage
+from tests.chaos.history import (
+    Acknowledged,
+    CallLeft,
+    CallOpened,
+    CallResult,
+    Canceled,
+    Got,
+    Left,
+    Progressed,
+    Rejected,
+    Sent,
+)
+from tests.chaos.mcp_transport import (
+    CURSOR,
+    HANDSHAKE,
+    KEY,
+    POLL_INTERVAL,
+    ROOT_AGENT,
+    TASK,
+    McpOutcome,
+    McpTransport,
+    accepting,
+    created_handle,
+    result_of,
+    task_outcome,
+    tool_outcome,
+    tool_params,
+)
+from tests.chaos.transports import CALL_TIMEOUT
+
+from dragoman.bindings.mcp.tool_call import ElicitationId
+from dragoman.client import ClientError
+from dragoman.core.task import states
+from dragoman.wire.mcp.tools import handle_of
+
+LEAVES: Final = 0.15
+"""Probability that a client leaves a question unanswered."""
+PAUSE: Final = 0.1
+"""Seconds before a broken connection is replaced."""
+
+
+class McpClient:
+    """One client. Its number seeds its random choices."""
+
+    def __init__(self, stage: Stage, number: int) -> None:
+        self._stage = stage
+        self._rng = random.Random(f"{stage.seed}/MCP client {number}")
+
+    async def serve(self) -> None:
+        """Makes calls until the run is over."""
+        acts: dict[Callable[[], Awaitable[None]], int] = {
+            self._stateless: 4,
+            self._handshake: 4,
+            self._task_handle: 4,
+            self._abandoned: 2,
+        }
+        while not self._stage.over.is_set():
+            await self._stage.victim.up.wait()
+            (act,) = self._rng.choices(list(acts), list(acts.values()))
+            await act()
+
+    async def _stateless(self) -> None:
+        await StatelessCall(self._stage, self._rng, random_words(self._rng, self._stage.victim)).run()
+
+    async def _handshake(self) -> None:
+        await HandshakeCall(self._stage, self._rng, random_words(self._rng, self._stage.victim)).run()
+
+    async def _task_handle(self) -> None:
+        await HandleCall(self._stage, self._rng, random_words(self._rng, self._stage.victim)).run()
+
+    async def _abandoned(self) -> None:
+        words = self._rng.choice(("sleep 12000", "stream 200 60"))
+        await AbandonedCall(self._stage, self._rng, words, keyed=False).run()
+
+
+class McpCall:
+    """One call of the tool of an agent, over many connections."""
+
+    VERSION = STATELESS
+    CAPABILITIES: Mapping[str, Any] = FORMS
+    BINDING = "mcp-wait"
+
+    def __init__(self, stage: Stage, rng: random.Random, words: str, *, keyed: bool = True) -> None:
+        self._stage = stage
+        self._rng = rng
+        self._number = stage.number()
+        self._tool = rng.choice(stage.victim.agents) or ROOT_AGENT
+        self._text = f"{words} #{self._number}"
+        self._meta: dict[str, Any] = {"progressToken": f"p{self._number}"}
+        if keyed:
+            self._meta[KEY] = f"mcp-{self._number}"
+        self._op = self._sent(self._text, key=self._meta.get(KEY, ""))
+        self._handle = ""
+        self._answers: dict[str, tuple[int, str]] = {}
+        """The number and text of the answer to each question."""
+        self._caller_headers: dict[str, str] = {}
+
+    @property
+    def _task(self) -> str:
+        return self._handle.rpartition("/")[2]
+
+    @property
+    def _transport(self) -> McpTransport:
+        transports = self._stage.victim.client_transports
+        assert transports is not None
+        return transports.mcp
+
+    def _caller(self) -> McpCaller:
+        """A caller of any server, with the session of this client."""
+        return self._transport.caller(self.VERSION, self.CAPABILITIES, self._caller_headers)
+
+    async def run(self) -> None:
+        """Connects until the call has ended for its client."""
+        ended = False
+        while not ended:
+            ended = await self._connect()
+            await asyncio.sleep(0 if ended else PAUSE)
+
+    async def _connect(self) -> bool:
+        """Whether the call needs no further connection; a storm cuts this one."""
+        await self._stage.victim.up.wait()
+        reader = asyncio.create_task(self._attempt(), name=f"call {self._number}")
+        self._stage.reading.add(reader)
+        try:
+            await asyncio.wait([reader])
+        finally:
+            reader.cancel()
+            self._stage.reading.discard(reader)
+        return not reader.cancelled() and reader.result()
+
+    async def _attempt(self) -> bool:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                return await self._exchange()
+        except (TimeoutError, aiohttp.ClientError, ConnectionError):
+            return False
+        except ClientError as error:
+            if not error.reason or error.reason == "UNAVAILABLE":
+                return False
+            self._stage.record.add(self._result("error", text=str(error)))
+            return True
+
+    async def _exchange(self) -> bool:
+        """Makes one request. Whether the call has ended for its client."""
+        raise NotImplementedError
+
+    # Messages -------------------------------------------------------------------------------------------------
+
+    async def _read(
+        self, verb: str, headers: Mapping[str, str], body: Mapping[str, Any] | None, rpc_id: object
+    ) -> dict[str, Any] | None:
+        """Reads a response until its result. None if the connection broke, or this side cut it."""
+        messages = self._transport.messages(verb, headers, body)
+        async with aclosing(messages):
+            async for event_id, message in messages:
+                self._observe(event_id, message)
+                if message.get("method") == "notifications/progress":
+                    self._progress(message["params"])
+                    if self._rng.random() < CUT:
+                        return None
+                elif "method" in message:
+                    if await self._asked(message):
+                        return None
+                elif message and message.get("id") != rpc_id:
+                    raise ClientError("INTERNAL", f"a response has the id {message.get('id')}", reason="OTHER_ID")
+                elif message:
+                    return result_of(message)
+        return None
+
+    def _observe(self, event_id: str, message: Mapping[str, Any]) -> None:
+        """Takes notice of any message."""
+
+    async def _asked(self, message: Mapping[str, Any]) -> bool:
+        """Answers a request of the server. Whether the client leaves."""
+        raise ClientError("INTERNAL", f"unexpected {message.get('method')}", reason="UNEXPECTED")
+
+    def _progress(self, params: Mapping[str, Any]) -> None:
+        assert params["progressToken"] == self._meta["progressToken"]
+        self._know(params["_meta"][TASK])
+        cursor = params["_meta"][CURSOR]
+        if self.VERSION == STATELESS:  # the other revision has ids of events
+            self._meta[CURSOR] = cursor
+        progressed = Progressed(
+            at=self._stage.now,
+            call=self._number,
+            task=self._task,
+            sequence=params["progress"],
+            cursor=int(cursor.rpartition(".")[2]),
+            text=params["message"],
+        )
+        self._stage.record.add(progressed)
+
+    def _know(self, handle: str, state: int = states.WORKING) -> None:
+        """Records the task that the server named for the call."""
+        self._handle = handle
+        self._stage.record.add(Acknowledged(at=self._stage.now, op=self._op, task=self._task, state=state))
+
+    # Entries --------------------------------------------------------------------------------------------------
+
+    def _sent(self, text: str, key: str = "", task: str = "") -> int:
+        op = self._stage.number()
+        now, how = self._stage.now, "answer" if task else "call"
+        sent = Sent(at=now, op=op, message="", binding=self.BINDING, how=how, text=text, key=key, task=task)
+        self._stage.record.add(sent)
+        return op
+
+    def _open(self, how: str) -> None:
+        self._stage.record.add(CallOpened(at=self._stage.now, call=self._number, task=self._task, how=how))
+
+    def _result(self, kind: str, state: int = 0, text: str = "") -> CallResult:
+        return CallResult(at=self._stage.now, call=self._number, task=self._task, kind=kind, state=state, text=text)
+
+    def _ends(self, outcome: McpOutcome) -> bool:
+        """Records an outcome. Whether it is the final result."""
+        self._know(outcome.handle, outcome.state)
+        asks = outcome.state == states.INPUT_REQUIRED
+        kind = "final" if outcome.is_final else "question" if asks else "unfinished"
+        self._stage.record.add(self._result(kind, outcome.state, outcome.text))
+        return outcome.is_final
+
+    def _leaves_question(self) -> bool:
+        """Whether the client leaves the open question until the end of the run."""
+        if self._answers or self._rng.random() >= LEAVES:
+            return False
+        self._stage.record.add(Left(at=self._stage.now, task=self._task))
+        self._stage.record.add(CallLeft(at=self._stage.now, call=self._number, task=self._task))
+        return True
+
+    def _answer_to(self, question: str) -> str:
+        """The text that answers a question, the same whenever it is asked again."""
+        if question not in self._answers:
+            text = f"so be it #{self._stage.number()}"
+            self._answers[question] = self._sent(text, task=self._task), text
+        return self._answers[question][1]
+
+    def _answered(self, question: str) -> None:
+        op = self._answers[question][0]
+        self._stage.record.add(Acknowledged(at=self._stage.now, op=op, task=self._task, state=states.WORKING))
+
+
+class StatelessCall(McpCall):
+    """2026-07-28 without tasks: repeated with its key and cursor; questions are answered by a retry of the call."""
+
+    def __init__(self, stage: Stage, rng: random.Random, words: str, *, keyed: bool = True) -> None:
+        super().__init__(stage, rng, words, keyed=keyed)
+        self._question: McpOutcome | None = None
+
+    async def _exchange(self) -> bool:
+        params, meta, how = (
+            tool_params(self._tool, message=self._text),
+            self._meta,
+            "repeat" if self._handle else "call",
+        )
+        question = self._question
+        if question is not None:
+            how = "retry"
+            answer = accepting(self._answer_to(question.question))
+            params |= {"requestState": question.request_state, "inputResponses": {question.question: answer}}
+        self._open(how)
+        body, headers = self._caller().envelope("tools/call", params, meta)
+        result = await self._read("POST", headers, body, body["id"])
+        if result is None:
+            return False
+        outcome = tool_outcome(result)
+        if question is not None and outcome.question != question.question:
+            self._answered(question.question)
+        if self._ends(outcome):
+            return True
+        if outcome.question and outcome != question:
+            if self._leaves_question():
+                return True
+            await asyncio.sleep(self._rng.random())
+            self._question = outcome
+        return False
+
+
+class AbandonedCall(StatelessCall):
+    """2026-07-28 without a key: the client closes the stream, which cancels the task."""
+
+    BINDING = "mcp-abandoned"
+
+    async def run(self) -> None:
+        if not await self._connect():
+            self._stage.record.add(CallLeft(at=self._stage.now, call=self._number, task=self._task))
+
+    def _progress(self, params: Mapping[str, Any]) -> None:
+        super()._progress(params)
+        raise _Leaves
+
+    async def _attempt(self) -> bool:
+        try:
+            await super()._attempt()
+        except _Leaves:
+            self._stage.record.add(CallLeft(at=self._stage.now, call=self._number, task=self._task, cancels=True))
+        else:
+            self._stage.record.add(CallLeft(at=self._stage.now, call=self._number, task=self._task))
+        return True
+
+
+class _Leaves(Exception):
+    """The client closes its stream."""
+
+
+class HandshakeCall(McpCall):
+    """2025-11-25: a stream that GET with Last-Event-ID resumes; questions are answered by a POST beside it."""
+
+    VERSION = HANDSHAKE
+    BINDING = "mcp-stream"
+
+    def __init__(self, stage: Stage, rng: random.Random, words: str) -> None:
+        super().__init__(stage, rng, words)
+        self._event_id = ""
+        self._rpc_id: object = None
+        self._gets = False
+        self._left = False
+        self._posts: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            for post in self._posts:
+                post.cancel()
+
+    async def _exchange(self) -> bool:
+        if not self._caller_headers:
+            await self._initialize()
+        caller = self._caller()
+        if self._event_id:
+            self._open("resume")
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": self._event_id, **self._caller_headers}
+            result = await self._read("GET", headers | {"MCP-Protocol-Version": HANDSHAKE}, None, self._rpc_id)
+        else:
+            if self._gets:
+                self._open("poll")
+                params, meta = (
+                    tool_params("get_task", task=self._handle),
+                    {"progressToken": self._meta["progressToken"]},
+                )
+            else:
+                self._open("call")
+                params, meta = tool_params(self._tool, message=self._text), self._meta
+            body, headers = caller.envelope("tools/call", params, meta)
+            self._rpc_id = body["id"] = f"call-{self._stage.number()}"
+            result = await self._read("POST", headers, body, body["id"])
+        if result is None:
+            return self._left
+        self._event_id, self._gets = "", True
+        return self._ends(tool_outcome(result))
+
+    async def _initialize(self) -> None:
+        caller = self._transport.caller(HANDSHAKE)
+        self._caller_headers = {}
+        answer = await caller.initialize(FORMS)
+        self._caller_headers = {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"]}
+
+    def _observe(self, event_id: str, message: Mapping[str, Any]) -> None:
+        self._event_id = event_id or self._event_id
+
+    async def _asked(self, message: Mapping[str, Any]) -> bool:
+        assert message["method"] == "elicitation/create"
+        id = message["id"]
+        asked = ElicitationId.parse(id)
+        self._know(handle_of(asked.tenant, asked.task_id), states.INPUT_REQUIRED)
+        self._stage.record.add(self._result("question", states.INPUT_REQUIRED))
+        if self._leaves_question():
+            self._left = True
+            return True
+        self._answer_to(id)
+        post = asyncio.create_task(self._post_answer(id))
+        self._posts.add(post)
+        post.add_done_callback(self._posts.discard)
+        return False
+
+    async def _post_answer(self, id: str) -> None:
+        """Posts the answer until it was accepted."""
+        await asyncio.sleep(self._rng.random())
+        body = {"jsonrpc": "2.0", "id": id, "result": accepting(self._answer_to(id))}
+        while True:
+            await self._stage.victim.up.wait()
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    answer = await self._caller().post(body, self._caller_headers | {"MCP-Protocol-Version": HANDSHAKE})
+            except (aiohttp.ClientError, ConnectionError, TimeoutError):
+                await asyncio.sleep(PAUSE)
+                continue
+            if answer.status == 202:
+                self._answered(id)
+                return
+            reason = answer.messages[0]["error"].get("data", {}).get("reason") if answer.messages else answer.text
+            if reason != "UNAVAILABLE":
+                op = self._answers[id][0]
+                self._stage.record.add(Rejected(at=self._stage.now, op=op, reason=f"{answer.status} {reason}"))
+                return
+            await asyncio.sleep(PAUSE)
+
+
+class HandleCall(McpCall):
+    """2026-07-28 with task handles: polled or listened to, answered by `tasks/update`, sometimes canceled."""
+
+    CAPABILITIES: Mapping[str, Any] = {**TASKS, **FORMS}
+    BINDING = "mcp-task"
+
+    def __init__(self, stage: Stage, rng: random.Random, words: str) -> None:
+        super().__init__(stage, rng, words)
+        self._cancels = rng.random() < 0.15
+        self._listens = rng.random() < 0.5
+
+    async def _exchange(self) -> bool:
+        if not self._handle:
+            self._open("call")
+            result = await self._request("tools/call", tool_params(self._tool, message=self._text), self._meta)
+            self._know(created_handle(result))
+        if self._cancels:
+            await asyncio.sleep(self._rng.random())
+            return await self._cancel()
+        if self._listens:
+            self._open("listen")
+            outcome = await self._listen()
+        else:
+            self._open("poll")
+            outcome = await self._poll()
+        if outcome is None:
+            return False
+        if self._ends(outcome):
+            return True
+        if outcome.question:
+            if self._leaves_question():
+                return True
+            await asyncio.sleep(self._rng.random())
+            answer = accepting(self._answer_to(outcome.question))
+            await self._request("tasks/update", {"taskId": self._handle, "inputResponses": {outcome.question: answer}})
+            self._answered(outcome.question)
+        return False
+
+    async def _request(
+        self, method: str, params: Mapping[str, Any], meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        body, headers = self._caller().envelope(method, params, meta or {})
+        result = await self._read("POST", headers, body, body["id"])
+        if result is None:
+            raise ClientError("UNAVAILABLE", "the connection closed without a result")
+        return result
+
+    async def _cancel(self) -> bool:
+        state, reason = int(states.CANCELED), ""
+        try:
+            await self._request("tasks/cancel", {"taskId": self._handle})
+        except ClientError as error:
+            if not error.reason or error.reason == "UNAVAILABLE":
+                raise
+            state, reason = 0, error.reason
+        self._stage.record.add(Canceled(at=self._stage.now, task=self._task, state=state, reason=reason))
+        self._cancels = False
+        return False
+
+    async def _poll(self) -> McpOutcome:
+        while True:
+            outcome = self._got(await self._request("tasks/get", {"taskId": self._handle}))
+            if outcome.state != states.WORKING:
+                return outcome
+            await asyncio.sleep(POLL_INTERVAL)
+
+    async def _listen(self) -> McpOutcome | None:
+        """The first notification of a task that has ended, or asks something new."""
+        params = {"notifications": {"taskIds": [self._handle]}}
+        body, headers = self._caller().envelope("subscriptions/listen", params, {})
+        messages = self._transport.messages("POST", headers, body)
+        async with aclosing(messages):
+            async for _, message in messages:
+                match message.get("method"):
+                    case "notifications/subscriptions/acknowledged":
+                        if message["params"]["notifications"].get("taskIds") != [self._handle]:
+                            raise ClientError("NOT_FOUND", "listen does not find the task", reason="TASK_NOT_FOUND")
+                    case "notifications/tasks":
+                        outcome = self._got(message["params"])
+                        if outcome.is_final or (outcome.question and outcome.question not in self._answers):
+                            return outcome
+                        if self._rng.random() < CUT:
+                            return None
+                    case _:
+                        result_of(message)
+        return None
+
+    def _got(self, task: Mapping[str, Any]) -> McpOutcome:
+        outcome = task_outcome(task)
+        self._stage.record.add(Got(at=self._stage.now, task=outcome.task, state=outcome.state))
+        return outcome
