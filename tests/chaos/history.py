@@ -142,7 +142,7 @@ class Fault(Entry):
 class Sampled(Entry):
     """A sample of the store, `up` seconds after the server last recovered.
 
-    orphans: tasks claimed by an expired session. stuck: SUBMITTED tasks that are neither claimed nor ready.
+    orphans: tasks claimed by an expired session. stuck: active tasks that are neither claimed nor ready.
     """
 
     up: float

@@ -34,6 +34,9 @@ from dragoman.core.task import states
 GRACE: Final = 15.0
 """Seconds in which a task of a dead session has to end or run again."""
 
+KEY_REUSED: Final = ("other content", "IdempotencyKeyReused")
+"""Parts of the reason for which a key with another message is rejected."""
+
 BACKLOGGED: Final = 5.0
 """Seconds that a task may wait while slots are free, since agents may block the event loop."""
 
@@ -250,7 +253,7 @@ def claims(history: Sequence[Entry], _: Mapping[str, StoredTask]) -> Iterator[st
         if entry.up > GRACE and entry.orphans:
             yield f"after {entry.up:.0f} s: {len(entry.orphans)} tasks of dead sessions, such as {entry.orphans[0]}"
         if entry.stuck:
-            yield f"task {entry.stuck[0]}: SUBMITTED, claimed by nobody, never to be claimed ({len(entry.stuck)} such)"
+            yield f"task {entry.stuck[0]}: claimed by nobody, never to be claimed ({len(entry.stuck)} such)"
         if entry.waiting and entry.running < entry.slots and entry.up > BACKLOGGED:
             if backlogged is not None and entry.at - backlogged.at > BACKLOGGED:
                 yield f"{entry.waiting} tasks waited {entry.at - backlogged.at:.0f} s while slots were free"
@@ -292,6 +295,8 @@ def keys(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[s
     for entry in history:
         if isinstance(entry, Acknowledged) and entry.op in sent:
             answers[sent[entry.op].key].add(entry.task)
+        if isinstance(entry, Rejected) and entry.op in sent and any(text in entry.reason for text in KEY_REUSED):
+            yield f"key {sent[entry.op].key}: was rejected for the message that it was first sent with"
     by_text = Counter(task.text for task in kept.values())
     for key, text in {entry.key: entry.text for entry in sent.values()}.items():
         if len(answers[key]) > 1:
@@ -314,7 +319,7 @@ def outputs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]
     """Checks that the output of a completed stream is there once, whatever dead attempts have left."""
     for task in kept.values():
         command, *rest = task.text.split()
-        if command == "stream" and rest and task.output is not None and task.state == states.COMPLETED:
+        if command in ("stream", "append") and rest and task.output is not None and task.state == states.COMPLETED:
             expected = "".join(f"{number} " for number in range(int(rest[0])))
             if task.output != expected:
                 yield f"task {task.id}: its output is {task.output!r}, and was to be {expected!r}"

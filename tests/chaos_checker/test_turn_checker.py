@@ -28,3 +28,10 @@ def test_tasks_do_not_concern_each_other() -> None:
         list(judge_overlaps([FIRST, Action(5.0, "u", 1, BEGIN, "server.2"), Action(6.0, "t", 1, "x", "server.1")]))
         == []
     )
+
+
+def test_an_interrupted_attempt_is_followed_by_one_with_a_higher_number() -> None:
+    again = Action(5.0, "t", 1, BEGIN, "server.2")
+    (problem,) = judge_overlaps([FIRST, again])
+    assert problem.startswith("task t: attempt 1 began at 5.000 in server.2, after attempt 1 at 1.000")
+    assert list(judge_overlaps([FIRST, Action(2.0, "t", 1, END, "server.1"), again])) == []

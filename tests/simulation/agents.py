@@ -96,6 +96,12 @@ async def _obey(turn: Turn, command: str, act: Callable[[str], None]) -> str | N
                 await turn.chunk(f"{number} ")
                 await asyncio.sleep(int(pause) / 1000)
             return None
+        case ["append", count, pause]:
+            for number in range(int(count)):
+                act(f"addition {number}")
+                await turn.artifact(f"{number} ", id="output", append=True)
+                await asyncio.sleep(int(pause) / 1000)
+            return None
         case ["sleep", pause]:
             turn.status("sleeping")
             await _sleep(int(pause) / 1000, act)

@@ -5,7 +5,8 @@ A plan is data, so that `tests.simulation.shrink` can take parts of it away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Final
 
@@ -110,6 +111,7 @@ def words(rng: Random) -> str:
             "echo",
             f"stream {rng.randint(1, 8)} {rng.randint(0, 300)}",
             f"stream {rng.randint(1, 8)} {rng.randint(0, 60)}",
+            f"append {rng.randint(1, 6)} {rng.randint(0, 800)}",
             f"sleep {rng.randint(0, 4000)}",
             f"steps {rng.randint(1, 5)}",
             f"steps {rng.randint(2, 4)} nap",
@@ -162,3 +164,21 @@ def plan_of(seed: object) -> Plan:
             operations.append(PlannedOperation(kind, words(rng), after, rng.randrange(2), number))
         callers.append(tuple(operations))
     return Plan(str(seed), rng.choice((1, 2, 2, 2)), rng.choice((1, 2, 8)), tuple(callers), tuple(faults), profile)
+
+
+def plan_to_json(plan: Plan) -> str:
+    """A plan as one line."""
+    return json.dumps(asdict(plan))
+
+
+def plan_from_json(text: str) -> Plan:
+    """The plan in a line of `plan_to_json`."""
+    values = json.loads(text)
+    return Plan(
+        **{
+            **values,
+            "callers": tuple(tuple(PlannedOperation(**one) for one in caller) for caller in values["callers"]),
+            "faults": tuple(PlannedFault(**fault) for fault in values["faults"]),
+            "profile": Profile(**values["profile"]),
+        }
+    )

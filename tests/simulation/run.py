@@ -51,6 +51,8 @@ QUIET_SECONDS: Final = 35.0
 """Simulated seconds after the last fault in which every turn ends, and every webhook is told."""
 POLL_SECONDS: Final = 0.5
 HISTORIES_PER_COLLECTION: Final = 20
+SHRUNK_FAILURES: Final = 1
+"""Failing histories of one call that are shrunk and printed."""
 
 
 @dataclass(slots=True)
@@ -204,7 +206,7 @@ class History:
             stuck = [
                 rows.record.id
                 for rows in database.tasks.values()
-                if rows.record.state == states.SUBMITTED and not rows.record.has_open_turn
+                if rows.record.state in (states.SUBMITTED, states.WORKING) and not rows.record.has_open_turn
             ]
             self.record.add(
                 Sampled(
@@ -289,6 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--histories", type=int, default=None)
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args(arguments)
+    from tests.simulation.shrink import shrink  # it plays histories, too
+
     first = options.seed if options.seed is not None else secrets.randbelow(10**9)
     count = options.histories or (1 if options.seed is not None else 1000)
     print(f"simulate: {count} histories from SEED={first}", flush=True)
@@ -301,6 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if outcome.problems:
             bad += 1
             print(f"simulate: SEED={outcome.plan.seed}: " + "\n    ".join(outcome.problems), flush=True)
+            if bad <= SHRUNK_FAILURES:
+                print(shrink(outcome).text, flush=True)
     took = time.process_time() - began
     print(
         f"simulate: {count} histories, {operations} operations, {seconds:.0f} simulated seconds in {took:.1f} s"

@@ -1,0 +1,225 @@
+"""The planted faults of `tests.simulation.mutations`: what is replaced in which module, and what that breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """`text` occurs once in `module`, and is replaced. `limit`: histories within which it has to be found."""
+
+    name: str
+    guarantee: str
+    module: str
+    text: str
+    replacement: str
+    limit: int = 2000
+
+
+MUTATIONS: Final = (
+    # The log ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a terminal state is overwritten", "G5", "core.task.plan",
+        "if before is not None and before.state in states.TERMINAL:",
+        "if before is not None and before.state in states.TERMINAL and change.create:",
+    ),
+    Mutation(
+        "an artifact skips a sequence", "G2", "core.task.plan",
+        "record.last_sequence = sequence = record.last_sequence + 1",
+        "record.last_sequence = sequence = record.last_sequence + 2",
+    ),
+    Mutation(
+        "a turn ends over unread messages", "G1", "core.task.plan",
+        "and record.last_received > record.last_delivered\n",
+        "and record.last_received < record.last_delivered\n",
+    ),
+    Mutation(
+        "a claim takes a running task", "G3", "core.task.plan",
+        "if change.claim_session and record.ready:", "if change.claim_session:",
+    ),
+    Mutation(
+        "a released turn is not ready", "G3", "core.task.plan",
+        "record.session, record.ready, record.wake_at = 0, not change.wake_at, change.wake_at",
+        "record.session, record.ready, record.wake_at = 0, False, change.wake_at",
+    ),
+    Mutation(
+        "a repeated turn has lost its message", "G3", "core.task.plan",
+        "record.attempt + change.retry, record.last_completed",
+        "record.attempt + change.retry, max(record.last_completed, record.last_delivered)",
+    ),
+    Mutation(
+        "an attempt is not counted", "G3", "core.task.plan",
+        "record.attempt, record.last_delivered = record.attempt + change.retry, record.last_completed",
+        "record.attempt, record.last_delivered = record.attempt, record.last_completed",
+    ),
+    Mutation(
+        "a claim is not checked", "G3", "core.task.log",
+        "return None if (record.session, record.token) == (self.session, self.token) else FENCED",
+        "return None",
+    ),
+    Mutation(
+        "a cancel ends a running task", "G5", "core.task.log",
+        "return RUNNING if record.running else None", "return None",
+    ),
+    Mutation(
+        "a running turn is woken", "G3", "core.task.log",
+        "return None if record.wake_at else NOT_READY", "return None",
+    ),
+    # Sends -----------------------------------------------------------------------------------------------------------
+    Mutation(
+        "the content of a repeated key is not compared", "G4", "runtime.operations.send",
+        "if earlier.digest != change.idempotency_key.digest:", "if False:",
+    ),
+    Mutation(
+        "a key is not stored", "G4", "runtime.operations.append_builder",
+        "change.idempotency_key = idempotency_key", "change.idempotency_key = None",
+    ),
+    Mutation(
+        "a key covers the message's own id", "G4", "runtime.operations.append_builder",
+        'message_id, message.message_id = message.message_id, ""',
+        "message_id = message.message_id = message.message_id + str(IDS.random_bytes())",
+    ),
+    Mutation(
+        "all principals are one", "G7", "core.access.identity",
+        "            case _:\n                return TaskVisibility(Owner(scope, principal))",
+        "            case _:\n                return TaskVisibility(Owner(scope, ANONYMOUS_PRINCIPAL))",
+    ),
+    Mutation(
+        "a rejected append keeps its place", "G3", "runtime.queues",
+        "        if appended is None:\n            self.abort()\n", "        if appended is None:\n",
+    ),
+    # Streams ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a cursor is off by one", "G2", "runtime.feeds",
+        "index = sequence + 1 - self._window[0].sequence", "index = sequence + 2 - self._window[0].sequence",
+    ),
+    Mutation(
+        "a batch moves its reader by one event", "G2", "runtime.feeds",
+        "                self.position = batch[-1].sequence\n", "                self.position = batch[0].sequence\n",
+    ),
+    Mutation(
+        "a gap between hints is not noticed", "G2", "runtime.feeds",
+        "            if event.sequence != self.last + 1:\n                self._clear()\n", "",
+    ),
+    Mutation(
+        "hints are trusted to arrive", "G2", "runtime.feeds",
+        "if version > self.last:", "if version > self.last + 1_000_000:",
+    ),
+    Mutation(
+        "missed events are read one too late", "G2", "runtime.feeds",
+        "await self._store.events(self.feed.ref, self.position)",
+        "await self._store.events(self.feed.ref, self.position + 1)",
+    ),
+    Mutation(
+        "a resumed stream repeats its event", "G2", "runtime.feeds",
+        "        self.position = position\n", "        self.position = max(position - 1, 0)\n",
+    ),
+    Mutation(
+        "a stream ends with a turn", "G2", "runtime.operations.read",
+        "if (event.ends and event.sequence > turn_after) or event.state in states.TERMINAL:",
+        "if event.ends or event.state in states.TERMINAL:",
+    ),
+    # Turns -----------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a step is returned before its commit", "G10", "agents.functions.steps",
+        "        await self._steps.context.store(StateUpdate(steps=(done,)))\n        self._step = done",
+        "        self._store_soon(done)\n        self._step = done",
+    ),
+    Mutation(
+        "the result of a step is not stored", "G10", "runtime.turn.context",
+        "steps=state_update.steps,", "steps=(),",
+    ),
+    Mutation(
+        "a stored step is not found", "G10", "core.task.steps",
+        "        step = self._stored.get((name, number))\n", "        step = None\n",
+    ),
+    Mutation(
+        "a lapsed lease is not noticed", "G3", "runtime.lease",
+        "return self._lease.is_lost(self._term)", "return False",
+    ),
+    Mutation(
+        "a renewal does not extend the lease", "G3", "runtime.sessions",
+        "self._run_lease.extend(began, self._lease)", "pass",
+    ),
+    Mutation(
+        "the output of a dead attempt stays", "G3", "runtime.turn.context",
+        "return replace(change, append=False) if change.append else change", "return change",
+    ),
+    Mutation(
+        "the end of a turn is not insisted on", "G3", "runtime.log",
+        "if isinstance(error, OutOfMemory) and failures >= MEMORY_RETRIES:", "if failures >= 0:",
+    ),
+    Mutation(
+        "steps wait behind a failed commit", "G3", "runtime.turn.events",
+        "if self._error is not None and self._stored:", "if False:",
+        limit=4000,
+    ),
+    # Cancels ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a cancel does not reach the agent", "G5", "runtime.turn.runner",
+        "elif self.stop.request(reason, metadata):", "elif False:",
+    ),
+    Mutation(
+        "CANCELED is written while the agent runs", "G5", "runtime.turn.runner",
+        'if self.stop.reason != "client":', "if True:",
+    ),
+    Mutation(
+        "lost signals of cancels are not found", "G5", "runtime.operations.cancel",
+        "for ref, metadata in (await self._store.cancel_requests.of_session(self._scheduler.session)).items():",
+        "for ref, metadata in dict[TaskRef, bytes]().items():",
+    ),
+    # Dead servers ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "nobody reaps", "G3", "runtime.sessions",
+        "            await asyncio.sleep(interval)\n            await self.reap()\n",
+        "            await asyncio.sleep(interval)\n",
+    ),
+    Mutation(
+        "the reaper repeats every turn", "G3", "runtime.sessions",
+        "elif spec is not None and record.attempt <= spec.retries:", "elif spec is not None:",
+    ),
+    Mutation(
+        "the reaper reaps its own turns", "G3", "runtime.sessions",
+        "        records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE)\n",
+        "        records = await self._store.orphaned_tasks(-1, ORPHAN_BATCH_SIZE)\n"
+        "        self._store.database.sessions.pop(self._session, None)\n",
+    ),
+    Mutation(
+        "a claim of unknown outcome is forgotten", "G3", "runtime.log",
+        "elif change.claim_session and isinstance(error, Unavailable) and error.outcome_unknown:", "elif False:",
+    ),
+    Mutation(
+        "waiting tasks are found by hints alone", "G3", "runtime.scheduler",
+        "                queue.assume_backlog()\n", "                pass\n",
+    ),
+    Mutation(
+        "sleeping turns of dead servers are not woken", "G3", "runtime.wakeups",
+        "        for record in records:\n            self._set_timer(record)\n", "",
+    ),
+    # Webhooks --------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a webhook's cursor moves before its delivery", "G6", "runtime.push.delivery",
+        "        if 200 <= status < 300:\n", "        if status or error:\n",
+    ),
+    Mutation(
+        "due webhooks are found by hints alone", "G6", "runtime.push.scheduler",
+        "while await self._claim(*await self._due()) and self._next_host:", "while False:",
+    ),
+    Mutation(
+        "a webhook is sent after the lease", "G6", "runtime.push.delivery",
+        "return self._hold is None or not self._hold.lost", "return True",
+        limit=6000,
+    ),
+    Mutation(
+        "a failed webhook is not tried again", "G6", "core.push.delivery",
+        "return replace(record, due_at=now + report.retry_delay)", "return replace(record, due_at=0)",
+    ),
+    Mutation(
+        "any sender may report a delivery", "G6", "core.push.delivery",
+        "if (record.session, record.token, record.state) != (report.session, report.token, PushState.LIVE):",
+        "if record.state != PushState.LIVE:",
+        limit=6000,
+    ),
+)

@@ -1,0 +1,77 @@
+"""Histories of the real runtime: a few hundred are good, and a seed is always the same history."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from tests.chaos.history import Acknowledged, Canceled, Delivered, Fault, Seen
+from tests.simulation.plan import FAULTS, OPERATIONS, plan_from_json, plan_of, plan_to_json
+from tests.simulation.run import histories, main, simulate
+
+from dragoman.ids import IDS
+
+HISTORIES = 200
+
+PRINT_DIGESTS = """
+import hashlib
+from tests.simulation.run import simulate
+from tests.simulation.plan import plan_of
+for seed in range(40, 60):
+    print(hashlib.sha256(simulate(plan_of(seed)).text.encode()).hexdigest())
+"""
+
+
+def test_some_hundred_histories_keep_every_guarantee() -> None:
+    counts: Counter[type] = Counter()
+    kinds: set[str] = set()
+    for outcome in histories(1, HISTORIES):
+        assert outcome.problems == [], f"seed {outcome.plan.seed}"
+        counts.update(map(type, outcome.entries))
+        kinds.update(operation.kind for caller in outcome.plan.callers for operation in caller)
+    assert kinds == set(OPERATIONS)
+    assert all(counts[kind] > HISTORIES / 10 for kind in (Acknowledged, Canceled, Delivered, Seen, Fault))
+
+
+def test_a_seed_gives_one_history_byte_by_byte() -> None:
+    for seed in (3, 7, 14):
+        assert simulate(plan_of(seed)).text == simulate(plan_of(seed)).text
+    assert simulate(plan_of(3)).text != simulate(plan_of(4)).text
+
+
+def test_a_history_does_not_depend_on_the_process_or_its_hashes() -> None:
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT_DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1")
+    ]
+    assert len(set(digests[0].split())) == 20
+    assert digests[0] == digests[1]
+
+
+def test_ids_are_random_again_after_a_history() -> None:
+    simulate(plan_of(1))
+    first = IDS.hex()
+    simulate(plan_of(1))
+    assert IDS.hex() != first
+
+
+def test_a_plan_can_be_kept_as_a_line() -> None:
+    plans = [plan_of(seed) for seed in range(100)]
+    assert [plan_from_json(plan_to_json(plan)) for plan in plans] == plans
+    assert {fault.kind for plan in plans for fault in plan.faults} == set(FAULTS)
+
+
+def test_the_command_prints_a_history_and_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3", "--show"]) == 0
+    shown = capsys.readouterr().out
+    assert '"what": "Acknowledged"' in shown
+    assert shown.rstrip().endswith("of one core): ok")
