@@ -19,6 +19,9 @@ from dragoman.core.task.log import Append, Appended, TaskRef
 
 T = TypeVar("T")
 
+READS_AT_ONCE: Final = 0.6
+"""Reads that are answered before anything else happens, as most are on SQLite."""
+
 ANSWER_TIMEOUT: Final = 3.0
 """Seconds after which a call without an answer fails."""
 
@@ -71,6 +74,9 @@ class Connection(MemoryStore):
         disk, rng = self._disk, self._random
         profile, world = disk.profile, disk.world
         chance = world.chance
+        if not is_write and chance() < READS_AT_ONCE and not (disk.away or self._host.name in disk.unreachable):
+            settle(future, work)
+            return future
         delay = 0.0002 + 0.002 * chance()
         if profile.slow_calls and chance() < profile.slow_calls:
             delay = profile.slowest_call * chance()

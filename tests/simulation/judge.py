@@ -24,11 +24,13 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping[str, StoredTask]) -> list[str]:
     """One line per broken guarantee."""
+    # Nothing stops an agent that ignores its cancel: only its verbs fail.
+    stubborn = {task.id for task in kept.values() if task.text.startswith("stubborn")}
     return [
         *judge(entries, kept),
         *judge_cancels(entries, actions),
         *judge_steps(actions),
-        *judge_overlaps(actions),
+        *judge_overlaps([action for action in actions if action.task not in stubborn]),
         *judge_isolation(entries),
         *judge_reuse(entries),
     ]

@@ -28,10 +28,6 @@ EPOCH_SECONDS: Final = 1_700_000_000.0
 """The time at which every history begins."""
 
 
-_EMPTY: Final = contextvars.Context()
-"""The context of what happens outside of any server."""
-
-
 class Livelock(Exception):
     """A history does not end."""
 
@@ -80,7 +76,8 @@ class World:
         self.ready: deque[SimulatedHandle] = deque()
         self.network = HostLoop(self, "network")
         """Runs what happens outside of any server."""
-        self.timers: list[tuple[float, int, SimulatedHandle]] = []
+        self.timers: list[tuple[float, int, Any, tuple[Any, ...] | None]] = []
+        """Time, count, and a handle; or, with arguments, a callback outside of any server."""
         self.timer_count = 0
         self.hosts: list[HostLoop] = [self.network]
         self.faults: list[str] = []
@@ -94,9 +91,8 @@ class World:
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         """Calls `callback` after so many seconds, outside of any server."""
-        time = self.now + seconds
         self.timer_count += 1
-        heappush(self.timers, (time, self.timer_count, SimulatedHandle(self.network, time, callback, args, _EMPTY)))
+        heappush(self.timers, (self.now + seconds, self.timer_count, callback, args))
 
     def run(self, main: Coroutine[Any, Any, None], on_end: Callable[[], None] = lambda: None) -> None:
         """Runs `main` on the network's host until it returns, then `on_end`. Raises what it raises, and Livelock."""
@@ -123,9 +119,11 @@ class World:
                     raise Livelock("nothing is left to happen, and the history has not ended")
                 self.now = max(self.now, timers[0][0])
             while timers and timers[0][0] <= self.now:
-                handle = heappop(timers)[2]
-                if not handle.is_canceled:
-                    ready.append(handle)
+                _, _, due, args = heappop(timers)
+                if args is not None:
+                    due(*args)
+                elif not due.is_canceled:
+                    ready.append(due)
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if handle.is_canceled:
@@ -135,7 +133,7 @@ class World:
                     host.held.append(handle)
                     continue
                 if host is not current:
-                    events._set_running_loop(_as_loop(host))
+                    events._set_running_loop(host.as_loop)
                     current = host
                 self.now += CALLBACK_SECONDS
                 self.callbacks += 1
@@ -171,7 +169,9 @@ class HostLoop:
         self.killed = False
         self._tasks: list[asyncio.Task[Any]] = []
         self._ready = world.ready
-        self.create_future: Callable[[], asyncio.Future[Any]] = partial(asyncio.Future, loop=_as_loop(self))
+        self.as_loop = cast("asyncio.AbstractEventLoop", self)
+        """asyncio calls few of the methods of a loop: only those are here."""
+        self.create_future: Callable[[], asyncio.Future[Any]] = partial(asyncio.Future, loop=self.as_loop)
 
     # Faults ---------------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class HostLoop:
     def vanish(self) -> None:
         """Ends the coroutines that have not ended. See `World.run`."""
         self.kill()
-        events._set_running_loop(_as_loop(self))
+        events._set_running_loop(self.as_loop)
         for task in self._tasks:
             if not task.done():
                 _close(task)
@@ -236,7 +236,7 @@ class HostLoop:
         world, time = self.world, when / self.rate
         handle = SimulatedHandle(self, time, callback, args, contextvars.copy_context() if context is None else context)
         world.timer_count += 1
-        heappush(world.timers, (time, world.timer_count, handle))
+        heappush(world.timers, (time, world.timer_count, handle, None))
         return handle
 
     def create_task(
@@ -246,7 +246,7 @@ class HostLoop:
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=_as_loop(self), name=name or "task", context=context)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self.as_loop, name=name or "task", context=context)
         self._tasks.append(task)
         return task
 
@@ -266,11 +266,6 @@ class HostLoop:
 
     def is_closed(self) -> bool:
         return False
-
-
-def _as_loop(host: HostLoop) -> asyncio.AbstractEventLoop:
-    """asyncio calls few of the methods of a loop: only those are here."""
-    return cast("asyncio.AbstractEventLoop", host)
 
 
 def _close(task: asyncio.Task[Any]) -> None:
