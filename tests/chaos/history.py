@@ -63,6 +63,14 @@ class Acknowledged(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replied(Entry):
+    """The response to a send was a Message; `digest` of its bytes."""
+
+    op: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(Entry):
     """The server rejected a send."""
 
@@ -241,6 +249,7 @@ KINDS: Final = {
         Left,
         Delivered,
         Foreign,
+        Replied,
         Reused,
         CallOpened,
         Progressed,

@@ -21,6 +21,7 @@ from tests.chaos.history import (
     Left,
     Opened,
     Rejected,
+    Replied,
     Sampled,
     Seen,
     Sent,
@@ -289,12 +290,14 @@ def interrupted(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Ite
 
 
 def keys(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """Checks that all sends with one key have the same single task."""
+    """Checks that all sends with one key have the same single task, or the same Message and no task."""
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.key}
     answers: defaultdict[str, set[str]] = defaultdict(set)
     for entry in history:
         if isinstance(entry, Acknowledged) and entry.op in sent:
             answers[sent[entry.op].key].add(entry.task)
+        if isinstance(entry, Replied) and entry.op in sent:
+            answers[sent[entry.op].key].add(f"the Message {entry.digest}")
         if isinstance(entry, Rejected) and entry.op in sent and any(text in entry.reason for text in KEY_REUSED):
             yield f"key {sent[entry.op].key}: was rejected for the message that it was first sent with"
     by_text = Counter(task.text for task in kept.values())
@@ -303,6 +306,8 @@ def keys(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[s
             yield f"key {key}: was answered with {len(answers[key])} tasks: {', '.join(sorted(answers[key]))}"
         if by_text[text] > 1:
             yield f"key {key}: made {by_text[text]} tasks"
+        if by_text[text] and any(answer.startswith("the Message") for answer in answers[key]):
+            yield f"key {key}: was answered with a Message, and its task is there"
 
 
 def turns(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:

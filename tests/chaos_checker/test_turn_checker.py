@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.chaos.actions import BEGIN, Action
-from tests.chaos_checker.turn_checker import END, judge_overlaps
+from tests.chaos_checker.checker import StoredTask
+from tests.chaos_checker.turn_checker import END, judge_messages, judge_overlaps
+
+from dragoman.core.task import states
 
 FIRST = Action(1.0, "t", 1, BEGIN, "server.1")
 SECOND = Action(5.0, "t", 2, BEGIN, "server.2")
@@ -35,3 +40,14 @@ def test_an_interrupted_attempt_is_followed_by_one_with_a_higher_number() -> Non
     (problem,) = judge_overlaps([FIRST, again])
     assert problem.startswith("task t: attempt 1 began at 5.000 in server.2, after attempt 1 at 1.000")
     assert list(judge_overlaps([FIRST, Action(2.0, "t", 1, END, "server.1"), again])) == []
+
+
+def test_each_message_of_a_listener_is_received_once_in_an_attempt() -> None:
+    task = StoredTask("t", states.COMPLETED, 0, (), ["m1", "m2"], "listen 1 #1")
+    first, second = Action(1.0, "t", 1, "heard m1"), Action(2.0, "t", 1, "heard m2")
+    assert list(judge_messages([first, second], {"t": task})) == []
+    assert list(judge_messages([first, replace(first, attempt=2), second], {"t": task})) == []
+    assert list(judge_messages([first], {"t": task})) == ["task t: completed, its agent has not received message m2"]
+    assert list(judge_messages([first, second, second], {"t": task})) == [
+        "task t: its agent has received message m2 2 times in attempt 1"
+    ]

@@ -7,9 +7,16 @@ may come later. Not for agents of workers, which outlive their server by a lease
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from tests.chaos.actions import BEGIN, Action
+
+from dragoman.core.task import states
+
+HEARD = "heard"
+"""What an agent does for each message of a `listen` command, with its id."""
 
 END = "end"
 """What an agent does in its `finally`."""
@@ -40,3 +47,35 @@ def judge_overlaps(actions: Sequence[Action]) -> Iterator[str]:
                     f"task {action.task}: {action.text} of attempt {action.attempt} at {action.at:.3f} in "
                     f"{action.process}, and attempt {last.attempt} had begun at {last.at:.3f} in {last.process}"
                 )
+
+
+class StoredTaskView(Protocol):
+    """A task in the store at the end of the run."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def state(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def messages(self) -> Sequence[str]: ...
+
+
+def judge_messages(actions: Sequence[Action], kept: Mapping[str, StoredTaskView]) -> Iterator[str]:
+    """Yields one line per completed `listen` task that has not received each of its messages once in an attempt."""
+    heard: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for action in actions:
+        kind, _, message = action.text.partition(" ")
+        if kind == HEARD:
+            heard[action.task].append((action.attempt, message))
+    for task in kept.values():
+        if task.state != states.COMPLETED or not task.text.startswith("listen"):
+            continue
+        received = {message for _, message in heard[task.id]}
+        for message in task.messages:
+            if message not in received:
+                yield f"task {task.id}: completed, its agent has not received message {message}"
+        for (attempt, message), times in Counter(heard[task.id]).items():
+            if times > 1:
+                yield f"task {task.id}: its agent has received message {message} {times} times in attempt {attempt}"

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tests.chaos.actions import BEGIN, RETURNED, STEP, Action
+from tests.chaos_checker.turn_checker import HEARD
 from tests.simulation.loop import HostLoop
 
 from dragoman import Turn, agent, retry
 from dragoman.agents.functions.declaration import DeclaredAgent
+from dragoman.agents.functions.incoming import Incoming
 from dragoman.ports import Agent
 
 RETRIES: Final = 3
 TICK: Final = 0.25
 """Seconds between two actions of a sleeping agent."""
-CALLED_AGAIN: Final = ("steps", "count")
+CALLED_AGAIN: Final = ("steps", "count", "listen")
 """Commands whose turns are called again after pauses, questions and messages."""
 
 
@@ -36,7 +38,12 @@ async def again(turn: Turn) -> None:
     """Its specification is used, with another function."""
 
 
-SPECS: Final = (once.spec, again.spec)
+@agent(id="direct", direct=True, description="Answers with a Message, if it does so in time")
+async def direct(turn: Turn) -> None:
+    """Its specification is used, with another function."""
+
+
+SPECS: Final = (once.spec, again.spec, direct.spec)
 
 
 class Journal:
@@ -87,6 +94,8 @@ async def _obey(turn: Turn, command: str, act: Callable[[str], None]) -> str | N
             return await _steps(turn, int(count), act, naps="nap" in rest)
         case ["count", count]:
             return await _count(turn, int(count), act)
+        case ["listen", count]:
+            return await _listen(turn, int(count), act)
     if turn.question is not None:
         return f"you said: {turn.text}"
     match turn.text.partition("#")[0].split():
@@ -107,6 +116,9 @@ async def _obey(turn: Turn, command: str, act: Callable[[str], None]) -> str | N
             await _sleep(int(pause) / 1000, act)
         case ["stubborn", pause]:
             await _ignore_cancels(int(pause) / 1000, act)
+        case ["reply", pause]:
+            await asyncio.sleep(int(pause) / 1000)
+            turn.reply(f"a reply to {turn.text}")
         case ["ask"]:
             turn.ask("and then?")
         case ["fail"]:
@@ -158,4 +170,21 @@ async def _count(turn: Turn, count: int, act: Callable[[str], None]) -> str:
     return f"{turns} turns"
 
 
-Act = Callable[[str], Any]
+async def _listen(turn: Turn, count: int, act: Callable[[str], None]) -> str:
+    """Takes so many messages in its first turn, for three seconds at most."""
+    act(f"{HEARD} {turn.message.message_id}")
+    heard = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(3.0):
+            async for message in turn.messages() if len(turn.history) == 0 else _nothing():
+                act(f"{HEARD} {message.message.message_id}")
+                heard += 1
+                if heard == count:
+                    break
+    return f"heard {heard}"
+
+
+async def _nothing() -> AsyncIterator[Incoming]:
+    """No messages."""
+    for message in tuple[Incoming, ...]():
+        yield message

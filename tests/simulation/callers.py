@@ -16,11 +16,13 @@ from tests.chaos.history import (
     Got,
     Left,
     Rejected,
+    Replied,
     Reused,
     Sent,
 )
 from tests.simulation.followers import Start, follow
 from tests.simulation.plan import PlannedOperation
+from tests.simulation.receivers import event_digest
 from tests.simulation.stage import Lost, Stage, call_of, reason_of
 
 from dragoman.core.access.identity import Identity
@@ -44,6 +46,8 @@ class Told(NamedTuple):
 
     id: str
     state: int
+    reply: str = ""
+    """A digest of the Message, if it is one."""
 
 
 class SimulatedCaller:
@@ -136,6 +140,21 @@ class SimulatedCaller:
                 return
             await self._pause(0.5)
 
+    async def do_direct(self, words: str) -> None:
+        """A send to an agent that answers with a Message instead of a task, if it does so in time."""
+        self._agent = "direct"
+        words = self._rng.choice(("reply 0", "reply 500", "reply 2500", "echo", "sleep 3000", "stream 3 100"))
+        await self.do_doubled(words)
+
+    async def do_listener(self, words: str) -> None:
+        """Messages to an agent that takes them while it works."""
+        count = self._rng.randint(1, 3)
+        task = await self.send(f"listen {count}", how="at once", key=self._key())
+        for _ in range(count + self._rng.choice((0, 0, 1)) if task is not None else 0):
+            assert task is not None
+            await self._pause(0.6)
+            await self.send("heard", how=self._rng.choice(("at once", "blocking")), task=task.id, key=self._key())
+
     async def do_reused(self, words: str) -> None:
         """The key of a task with another message."""
         key = self._key()
@@ -211,9 +230,10 @@ class SimulatedCaller:
         request = self._request(text, message, how=how, task=task, hook=hook)
 
         async def work(runtime: Runtime) -> Told:
-            response = pb.SendMessageResponse.FromString(
-                await runtime.operations.send.send_message(self._call_of(runtime, key=key), request)
-            )
+            data = await runtime.operations.send.send_message(self._call_of(runtime, key=key), request)
+            response = pb.SendMessageResponse.FromString(data)
+            if response.HasField("message"):
+                return Told("", states.COMPLETED, event_digest(data))
             return Told(response.task.id, response.task.status.state)
 
         try:
@@ -224,7 +244,10 @@ class SimulatedCaller:
             if not (isinstance(error, TaskEnded) and task):
                 stage.record.add(Rejected(at=stage.now, op=op, reason=reason_of(error)))
             return None
-        stage.record.add(Acknowledged(at=stage.now, op=op, task=told.id, state=told.state))
+        if told.reply:
+            stage.record.add(Replied(at=stage.now, op=op, digest=told.reply))
+        else:
+            stage.record.add(Acknowledged(at=stage.now, op=op, task=told.id, state=told.state))
         return told
 
     def _sent(self, text: str, message: str, *, how: str, key: str = "", task: str = "", hook: int = 0) -> int:

@@ -11,7 +11,7 @@ from tests.chaos_checker.cancel_checker import judge_cancels
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
 from tests.chaos_checker.isolation_checker import judge_isolation, judge_reuse
 from tests.chaos_checker.step_checker import judge_steps
-from tests.chaos_checker.turn_checker import judge_overlaps
+from tests.chaos_checker.turn_checker import judge_messages, judge_overlaps
 from tests.simulation.agents import RETRIES, Journal
 from tests.simulation.memory.database import MemoryDatabase, TaskRows
 from tests.simulation.receivers import event_digest
@@ -31,6 +31,7 @@ def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping
         *judge_cancels(entries, actions),
         *judge_steps(actions),
         *judge_overlaps([action for action in actions if action.task not in stubborn]),
+        *judge_messages(actions, kept),
         *judge_isolation(entries),
         *judge_reuse(entries),
     ]

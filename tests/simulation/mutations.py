@@ -2,6 +2,7 @@
 
     python -m tests.simulation.mutations            # all, as a table
     python -m tests.simulation.mutations NAME ...   # some
+    python -m tests.simulation.mutations --page     # all, written into docs/explanation/simulation.md
 
 Each runs in a child process, which changes the source of one module when that is imported. A fault whose text is no
 longer in the source fails loudly. The child plays histories, from the same seed on, until one is bad. A fault that is
@@ -14,6 +15,7 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -28,6 +30,15 @@ from tests.simulation.planted import MUTATIONS, Mutation
 
 PACKAGE: Final = Path(__file__).parents[2] / "server" / "dragoman"
 FIRST_SEED: Final = 1
+PAGE: Final = PACKAGE.parents[1] / "docs" / "explanation" / "simulation.md"
+PAGE_BEGIN: Final = "<!-- planted faults: python -m tests.simulation.mutations --page -->\n"
+PAGE_END: Final = "<!-- end -->"
+MAX_PROBLEM_CHARS: Final = 110
+"""Characters of a problem in the table."""
+TABLE_HEAD: Final = "| planted | guarantee | found after | by |\n|---|---|---|---|"
+
+
+_TASK_ID: Final = re.compile("[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 class SourceChanged(Exception):
@@ -123,7 +134,9 @@ def hunt_in_child(mutation: Mutation, first: int = FIRST_SEED) -> Found:
 def table_line(mutation: Mutation, found: Found) -> str:
     """A row of the table."""
     count = str(found.histories) if found.problem else f"not in {found.histories}"
-    return f"| {mutation.name} | {mutation.guarantee} | {count} | {found.problem.replace('|', '/')[:110]} |"
+    problem = _TASK_ID.sub("T", found.problem).replace("|", "/")
+    problem = problem if len(problem) <= MAX_PROBLEM_CHARS else f"{problem[: MAX_PROBLEM_CHARS - 1]}…"
+    return f"| {mutation.name} | {mutation.guarantee} | {count} | {problem} |"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -134,14 +147,27 @@ def main(arguments: Sequence[str]) -> int:
         found = hunt(mutation, int(arguments[2]), mutation.limit)
         print(json.dumps((found.name, found.histories, found.problem)))
         return 0
-    missed = 0
-    print("| planted | guarantee | found after | by |\n|---|---|---|---|", flush=True)
-    for mutation in [by_name[name] for name in arguments] or MUTATIONS:
+    names = [name for name in arguments if name != "--page"]
+    missed, rows = 0, list[str]()
+    print(TABLE_HEAD, flush=True)
+    for mutation in [by_name[name] for name in names] or MUTATIONS:
         found = hunt_in_child(mutation)
         missed += not found.problem
-        print(table_line(mutation, found), flush=True)
-    print(f"\n{len(arguments or MUTATIONS)} planted, {missed} not found")
+        rows.append(table_line(mutation, found))
+        print(rows[-1], flush=True)
+    print(f"\n{len(rows)} planted, {missed} not found")
+    if "--page" in arguments:
+        write_page("\n".join([TABLE_HEAD, *rows]))
     return 1 if missed else 0
+
+
+def write_page(table: str) -> None:
+    """Replaces the table in the documentation."""
+    text = PAGE.read_text(encoding="utf-8")
+    head, begin, rest = text.partition(PAGE_BEGIN)
+    _, end, tail = rest.partition(PAGE_END)
+    assert end, f"{PAGE} has no place for the table"
+    PAGE.write_text(f"{head}{begin}\n{table}\n{end}{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":

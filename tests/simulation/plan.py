@@ -84,6 +84,8 @@ OPERATIONS: Final = {
     "conversation": 3,
     "interjection": 2,
     "doubled": 3,
+    "direct": 2,
+    "listener": 2,
     "reused": 1,
     "cancel for good": 1,
     "stranger": 1,
