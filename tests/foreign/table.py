@@ -68,7 +68,8 @@ def read(line: str) -> Record | None:
 
 def markdown(records: Iterable[Record]) -> str:
     """Returns the document, with rows in order of first appearance."""
-    of_a2a, of_mcp = [], []
+    of_a2a: list[Record] = []
+    of_mcp: list[Record] = []
     for record in records:
         (of_mcp if record.transport.startswith(MCP) else of_a2a).append(record)
     return f"{HEAD}\n{_table(of_a2a, 'transport', OPERATIONS)}\n{MCP_HEAD}\n{_table(of_mcp, 'version', MCP_OPERATIONS)}"
