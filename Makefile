@@ -53,7 +53,10 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 # Long tests: complete matrices on real servers, killed processes, Node. `make test` leaves them to `make long`, to stay
 # well under three minutes.
 LONG = \
+	tests/agents/mcp/test_agent.py \
+	tests/agents/mcp/test_connection.py \
 	tests/agents/mcp/test_end_to_end.py \
+	tests/agents/mcp/test_registry.py \
 	tests/agents/upstream \
 	tests/agents/workers \
 	tests/bindings/http/test_google_parameters.py \
