@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import mcp_types as types
@@ -132,12 +133,13 @@ async def test_one_request_without_an_answer_leaves_the_client_open(outbound: Ou
             "sh: the process ended; last line of its output: broken",
         ),
         (McpSpec(url="http://10.0.0.1/mcp"), CallForbidden, "10.0.0.1:80: "),
-        (McpSpec(url=f"http://127.0.0.1:{free_port()}/mcp"), ServerUnavailable, "refused the connection"),
+        (McpSpec(url="http://127.0.0.1:PORT/mcp"), ServerUnavailable, "refused the connection"),
     ],
 )
 async def test_a_server_that_cannot_be_reached_is_explained(
     server: McpSpec, kind: type[ClientError], text: str, outbound: OutboundStreams
 ) -> None:
+    server = replace(server, url=server.url.replace("PORT", str(free_port())))
     connection = Connected(server, outbound).connection
     with pytest.raises(kind) as raised:
         await connection.client()

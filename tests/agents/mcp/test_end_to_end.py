@@ -273,12 +273,13 @@ async def test_a_token_file_that_cannot_be_used_is_named(tmp_path: Path, opened:
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        (f"http://127.0.0.1:{free_port()}/mcp", r"--mcp: http://.*/mcp: .*refused the connection; with an id"),
+        ("http://127.0.0.1:PORT/mcp", r"--mcp: http://.*/mcp: .*refused the connection; with an id"),
         ("http://127.0.0.1:1/mcp", "--mcp: http://127.0.0.1:1/mcp: port 1 belongs to another protocol"),
         ("no-such-program x", "--mcp: no-such-program: cannot be started: No such file or directory; with an id"),
         ("sh -c 'echo broken >&2; exit 1'", "--mcp: sh: the process ended; last line of its output: broken; with an"),
     ],
 )
 async def test_a_server_that_is_not_there_is_named_at_the_start(server: str, why: str) -> None:
+    server = server.replace("PORT", str(free_port()))
     with pytest.raises(StartError, match=why):
         await open_app(Settings(mcp=[server], store="memory:", http="127.0.0.1:0", grpc="127.0.0.1:0")).__aenter__()
