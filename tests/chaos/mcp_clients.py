@@ -176,7 +176,7 @@ class McpCall:
                     if self._rng.random() < CUT:
                         return None
                 elif "method" in message:
-                    if await self._asked(message):
+                    if await self._take_request(message):
                         return None
                 elif message and message.get("id") != rpc_id:
                     raise ClientError("INTERNAL", f"a response has the id {message.get('id')}", reason="OTHER_ID")
@@ -187,7 +187,7 @@ class McpCall:
     def _observe(self, event_id: str, message: Mapping[str, Any]) -> None:
         """Takes notice of any message."""
 
-    async def _asked(self, message: Mapping[str, Any]) -> bool:
+    async def _take_request(self, message: Mapping[str, Any]) -> bool:
         """Answers a request of the server. Whether the client leaves."""
         raise ClientError("INTERNAL", f"unexpected {message.get('method')}", reason="UNEXPECTED")
 
@@ -374,11 +374,11 @@ class HandshakeCall(McpCall):
     def _observe(self, event_id: str, message: Mapping[str, Any]) -> None:
         self._event_id = event_id or self._event_id
 
-    async def _asked(self, message: Mapping[str, Any]) -> bool:
+    async def _take_request(self, message: Mapping[str, Any]) -> bool:
         assert message["method"] == "elicitation/create"
         id = message["id"]
-        asked = ElicitationId.parse(id)
-        self._know(handle_of(asked.tenant, asked.task_id), states.INPUT_REQUIRED)
+        question = ElicitationId.parse(id)
+        self._know(handle_of(question.tenant, question.task_id), states.INPUT_REQUIRED)
         self._stage.record.add(self._result("question", states.INPUT_REQUIRED))
         if self._leaves_question():
             self._left = True
