@@ -77,6 +77,23 @@ def test_a_nested_schema_is_answered_with_json_in_a_text() -> None:
     assert answer_part("7", form) == {"text": "7"}
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": ["string", "null"]},
+        {"type": {}},
+        {"type": "object", "properties": {"a": {"type": ["string", "null"]}}},
+    ],
+)
+def test_types_that_forms_do_not_have_are_answered_with_json_in_a_text(schema: dict[str, Any]) -> None:
+    assert form_of(data(schema=schema)).kind == "json"
+
+
+def test_required_properties_that_are_none_are_ignored() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": [[], {}, 7, "b", "a"]}
+    assert form_of(data(schema=schema)).schema["required"] == ["a"]
+
+
 @pytest.mark.parametrize("choices", [[], [{"value": {}}], [None]])
 def test_choices_that_cannot_be_shown_are_answered_with_a_text(choices: list[Any]) -> None:
     assert answer_schema(data(choices=choices)) == {"type": "string", "title": "Answer"}

@@ -120,7 +120,9 @@ def _schema_form(schema: Mapping[str, Any]) -> Form:
             "properties": {name: _property(value) for name, value in properties.items()},
         }
         required = schema.get("required")
-        if isinstance(required, list) and (names := [name for name in required if name in properties]):
+        if isinstance(required, list) and (
+            names := [name for name in required if isinstance(name, str) and name in properties]
+        ):
             form["required"] = names
         return Form(form, "fields")
     description = "JSON that matches " + orjson.dumps(schema).decode()
@@ -131,10 +133,12 @@ def _is_primitive(schema: object) -> bool:
     """Whether elicitation has this schema for a property."""
     if not isinstance(schema, dict):
         return False
-    if schema.get("type") == "array":
+    kind = schema.get("type")
+    if kind == "array":
         items = schema.get("items")
         return isinstance(items, dict) and isinstance(items.get("enum", items.get("anyOf")), list)
-    return schema.get("type") in _PRIMITIVES or ("enum" in schema and "type" not in schema)
+    # A list of types, as JSON Schema has too, is none that forms have.
+    return kind in _PRIMITIVES if isinstance(kind, str) else ("enum" in schema and "type" not in schema)
 
 
 def _property(schema: Mapping[str, Any]) -> dict[str, Any]:
