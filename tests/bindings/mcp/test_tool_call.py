@@ -394,6 +394,16 @@ def test_event_ids_and_question_ids_survive_their_text_form() -> None:
     assert ElicitationId.parse(str(question)) == question
 
 
+@pytest.mark.parametrize("id", [[[]], {}, 1.5, "[" * 1000])
+async def test_an_event_id_with_a_made_up_id_of_its_request_is_rejected(id: Any) -> None:
+    point = ResumePoint("echo", "t", "", id, None, "")
+    async with calling(version=HANDSHAKE) as caller:
+        answer = await caller.resume(str(point))
+    assert answer.status == 200
+    expected = -32602 if not isinstance(id, str) else None
+    assert answer.last.get("error", {}).get("code") == expected
+
+
 @pytest.mark.parametrize("text", ["", "r1.", "r1.W10", "r1.!!!", "elicit.WzEsMiwzXQ", 7, None])
 def test_ids_of_others_are_rejected(text: Any) -> None:
     with pytest.raises(InvalidParams):

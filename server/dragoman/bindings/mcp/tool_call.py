@@ -62,7 +62,12 @@ class ResumePoint:
     def parse(cls, text: str) -> ResumePoint:
         """The position that an event id names. Raises InvalidParams."""
         values = _decode(text, _RESUME_PREFIX)
-        if values is None or len(values) != 6 or not all(isinstance(values[n], str) for n in (0, 1, 2, 5)):
+        if (
+            values is None
+            or len(values) != 6
+            or not all(isinstance(values[n], str) for n in (0, 1, 2, 5))
+            or not all(isinstance(values[n], str | int | None) for n in (3, 4))
+        ):
             raise InvalidParams.field("Last-Event-ID", "is no event id of this server")
         return cls(*values)
 
