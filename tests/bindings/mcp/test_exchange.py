@@ -151,6 +151,9 @@ async def test_an_unknown_revision_is_rejected_with_those_that_are_served() -> N
         (b"[]", -32600),
         (b'{"jsonrpc":"2.0","id":1}', -32600),
         (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}', -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"response","params":{"id":"x"}}', -32601),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', -32602),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":7}}', -32602),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"progressToken":1.5}}}', -32602),
@@ -164,6 +167,15 @@ async def test_a_malformed_message_is_an_error_that_says_why(body: bytes, code: 
             answer = json.loads(await response.text())
     assert answer["error"]["code"] == code
     assert answer["error"]["message"]
+
+
+@pytest.mark.parametrize("id", ["x", "elicit.WyJlY2hvIiwidCIsImtleSJd", 7])
+async def test_a_response_that_cannot_be_accepted_has_an_error_status(id: object) -> None:
+    async with calling(version=HANDSHAKE) as caller:
+        answer = await caller.post({"jsonrpc": "2.0", "id": id, "result": {"action": "accept"}}, caller.headers)
+        wrong = await caller.post({"jsonrpc": "2.0", "method": "notifications/x", "params": {"_meta": 7}}, {})
+    assert (answer.status, wrong.status) == (400, 400)
+    assert answer.error["code"] == -32602
 
 
 async def test_a_get_without_an_event_is_not_allowed_and_a_session_needs_no_end() -> None:

@@ -34,7 +34,7 @@ from dragoman.bindings.method_table import McpRow
 from dragoman.bindings.request_log import MCP_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
-from dragoman.core.errors import InvalidParams, ParseError
+from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
 from dragoman.core.names import tenant_of
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.access import Call
@@ -69,7 +69,7 @@ _RESULT_ERRORS: Final = (
 """Errors of a call that are the result of its tool, for the model to read (server/tools, "Error Handling")."""
 
 _RESPONSE: Final = "response"
-"""Stands for the method of a message that answers a request of the server."""
+"""What logs have as the method of a message that answers a request of the server."""
 
 
 class McpExchange(HttpExchange):
@@ -85,6 +85,8 @@ class McpExchange(HttpExchange):
         self._services = services
         self._address = address
         self.rpc = jsonrpc.JsonRpcRequest(None, "", None)
+        self._is_response = False
+        """Whether the message answers a request of the server."""
         # Until the envelope is read, errors are those of the revision that the header names.
         self.envelope = Envelope(read_session("", request.headers.get(VERSION_HEADER, "")))
         self.decoded: Decoded | None = None
@@ -92,6 +94,10 @@ class McpExchange(HttpExchange):
     def versions(self) -> Iterable[str]:
         """None: `A2A-Version` means nothing here."""
         return ()
+
+    @property
+    def _is_notification(self) -> bool:
+        return self.rpc.method.startswith("notifications/")
 
     @property
     def _params(self) -> dict[str, Any]:
@@ -108,9 +114,11 @@ class McpExchange(HttpExchange):
         await super().read()
         body = self.body
         if isinstance(body, dict) and "method" not in body and ("result" in body or "error" in body):
-            self.rpc = jsonrpc.JsonRpcRequest(None, _RESPONSE, body)
+            self.rpc, self._is_response = jsonrpc.JsonRpcRequest(None, _RESPONSE, body), True
         else:
             self.rpc = jsonrpc.parse_request(body)
+            if self.rpc.id is None and not self._is_notification:
+                raise InvalidRequest("id: is required; it must be a string or an integer")
         self.log_entry.method = self.rpc.method
 
     async def decode(self) -> Any:
@@ -123,7 +131,7 @@ class McpExchange(HttpExchange):
     def _decode(self) -> Decoded:
         method, params = self.rpc.method, self._params
         self.log_entry.is_known_method = method in KNOWN_METHODS
-        if method == _RESPONSE:
+        if self._is_response:
             question = ElicitationId.parse(params.get("id"))
             self.envelope = Envelope(read_session(self.headers.get(SESSION_HEADER, "")))
             answer = params.get("result", {"action": "cancel"})
@@ -167,7 +175,7 @@ class McpExchange(HttpExchange):
         return self._result(decoded.description)
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
-        if self.rpc.method == _RESPONSE:
+        if self._is_response:
             return Response(202, {}, b"")
         assert self.decoded is not None
         return self._result(self.decoded.result(response, self._tenant))
@@ -269,8 +277,9 @@ class McpExchange(HttpExchange):
         )
         challenge = authentication.challenge_headers(error, resource_metadata=metadata)
         headers = {**challenge, **retry_after_header(error)}
-        client = self.envelope.client
-        return self._json(http_status(error, is_stateless=client.is_stateless), body, headers)
+        is_answered = not (self._is_response or self._is_notification)
+        status = http_status(error, is_stateless=self.envelope.client.is_stateless, is_answered=is_answered)
+        return self._json(status, body, headers)
 
     def _is_result(self, error: Exception) -> bool:
         """Whether an error is the result of a tool: then the model reads it, and can correct the call."""

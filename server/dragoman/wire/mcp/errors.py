@@ -96,11 +96,12 @@ def error_code(error: BaseException) -> int:
     return -32602 if codes(error, Dialect.V1).http < 500 else -32603
 
 
-def http_status(error: BaseException, *, is_stateless: bool) -> int:
+def http_status(error: BaseException, *, is_stateless: bool, is_answered: bool = True) -> int:
     """The HTTP status of an error response. `is_stateless`: the request is of a revision without a handshake.
 
     There, errors of the request itself have 400 as well. Other errors are a JSON-RPC response like any other, with 200:
-    clients of the revisions with a handshake do not read the body of anything else.
+    clients of the revisions with a handshake do not read the body of anything else. `is_answered`: False for a response
+    or notification, whose sender reads the status alone (Streamable HTTP, "Sending Messages to the Server").
     """
     for kind, (_, status) in _OWN_CODES.items():
         if isinstance(error, kind):
@@ -108,4 +109,7 @@ def http_status(error: BaseException, *, is_stateless: bool) -> int:
     for known, status in _STATUSES:
         if isinstance(error, known):
             return 200 if known is errors.MethodNotFound and not is_stateless else status
-    return 200
+    if is_answered:
+        return 200
+    status = codes(error, Dialect.V1).http
+    return status if status == 429 or status >= 500 else 400  # 404 would end the session of the client
