@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 import pytest
+from tests.bindings.fake_service import FakeService, over_http
 from tests.bindings.mcp.mcp_client import FORMS, STATELESS, TASKS, McpCaller, calling, question_of, serving
 from tests.callers import named
+
+from dragoman.core.errors import Unavailable
+from dragoman.runtime.access import Call
+from dragoman.runtime.feeds import EventStream
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 HANDSHAKE = "2025-11-25"
 
@@ -167,6 +176,31 @@ async def test_a_malformed_message_is_an_error_that_says_why(body: bytes, code: 
             answer = json.loads(await response.text())
     assert answer["error"]["code"] == code
     assert answer["error"]["message"]
+
+
+async def test_an_error_after_the_client_has_left_is_taken() -> None:
+    class Failing(FakeService):
+        async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
+            try:
+                self.waiting.set()
+                await asyncio.Event().wait()
+                yield ()
+            except asyncio.CancelledError:
+                self.abandoned.set()
+                raise Unavailable from None
+
+    service = Failing()
+    unhandled: list[Mapping[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    async with over_http(service, mcp=True) as session:
+        body, headers = McpCaller(session, "/mcp").envelope("tools/call", {"name": "echo", "arguments": {}}, {})
+        body["params"]["arguments"] = {"message": "x"}
+        request = asyncio.create_task(session.post("/mcp", json=body, headers=headers).__aenter__())
+        await service.waiting.wait()
+        request.cancel()
+        await service.abandoned.wait()
+    gc.collect()
+    assert unhandled == []
 
 
 @pytest.mark.parametrize("id", ["x", "elicit.WyJlY2hvIiwidCIsImtleSJd", 7])

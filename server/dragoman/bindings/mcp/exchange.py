@@ -234,9 +234,9 @@ class McpExchange(HttpExchange):
                 return self._json(200, call.result)
             return await self._send_stream(_after(first, frames), call.last_frame)
         finally:
-            if not first.done():
-                first.cancel()
-                await asyncio.wait((first,))
+            first.cancel()
+            # Also takes its error, which nobody else does after the client has left.
+            await asyncio.gather(first, return_exceptions=True)
             await frames.aclose()
 
     async def _send_stream(
