@@ -147,6 +147,8 @@ class SimulatedServer:
                     runtime.feeds.release_waits()
                     await asyncio.sleep(0.05)
                     self._lose()
+                if runtime.scheduler.running:  # agents that have not stopped end with the process
+                    self._disk.on_lapse(self._world.now, 0.0)
                 self.ended = True
                 bus.vanish()
                 connection.closed = True
