@@ -44,7 +44,7 @@ def test_an_interrupted_attempt_is_followed_by_one_with_a_higher_number() -> Non
 
 def test_each_message_of_a_listener_is_received_once_in_an_attempt() -> None:
     task = StoredTask("t", states.COMPLETED, 0, (), ["m1", "m2"], "listen 1 #1")
-    first, second = Action(1.0, "t", 1, "heard m1"), Action(2.0, "t", 1, "heard m2")
+    first, second = Action(1.0, "t", 1, "received m1"), Action(2.0, "t", 1, "received m2")
     assert list(judge_messages([first, second], {"t": task})) == []
     assert list(judge_messages([first, replace(first, attempt=2), second], {"t": task})) == []
     assert list(judge_messages([first], {"t": task})) == ["task t: completed, its agent has not received message m2"]

@@ -15,7 +15,7 @@ from tests.chaos.actions import BEGIN, Action
 
 from dragoman.core.task import states
 
-HEARD = "heard"
+RECEIVED = "received"
 """What an agent does for each message of a `listen` command, with its id."""
 
 END = "end"
@@ -64,18 +64,18 @@ class StoredTaskView(Protocol):
 
 def judge_messages(actions: Sequence[Action], kept: Mapping[str, StoredTaskView]) -> Iterator[str]:
     """Yields one line per completed `listen` task that has not received each of its messages once in an attempt."""
-    heard: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    by_task: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for action in actions:
         kind, _, message = action.text.partition(" ")
-        if kind == HEARD:
-            heard[action.task].append((action.attempt, message))
+        if kind == RECEIVED:
+            by_task[action.task].append((action.attempt, message))
     for task in kept.values():
         if task.state != states.COMPLETED or not task.text.startswith("listen"):
             continue
-        received = {message for _, message in heard[task.id]}
+        received = {message for _, message in by_task[task.id]}
         for message in task.messages:
             if message not in received:
                 yield f"task {task.id}: completed, its agent has not received message {message}"
-        for (attempt, message), times in Counter(heard[task.id]).items():
+        for (attempt, message), times in Counter(by_task[task.id]).items():
             if times > 1:
                 yield f"task {task.id}: its agent has received message {message} {times} times in attempt {attempt}"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from tests.chaos.actions import BEGIN, RETURNED, STEP, Action
-from tests.chaos_checker.turn_checker import HEARD
+from tests.chaos_checker.turn_checker import RECEIVED
 from tests.simulation.loop import HostLoop
 
 from dragoman import Turn, agent, retry
@@ -172,16 +172,16 @@ async def _count(turn: Turn, count: int, act: Callable[[str], None]) -> str:
 
 async def _listen(turn: Turn, count: int, act: Callable[[str], None]) -> str:
     """Takes so many messages in its first turn, for three seconds at most."""
-    act(f"{HEARD} {turn.message.message_id}")
-    heard = 0
+    act(f"{RECEIVED} {turn.message.message_id}")
+    count_received = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(3.0):
             async for message in turn.messages() if len(turn.history) == 0 else _nothing():
-                act(f"{HEARD} {message.message.message_id}")
-                heard += 1
-                if heard == count:
+                act(f"{RECEIVED} {message.message.message_id}")
+                count_received += 1
+                if count_received == count:
                     break
-    return f"heard {heard}"
+    return f"received {count_received}"
 
 
 async def _nothing() -> AsyncIterator[Incoming]:

@@ -1,4 +1,4 @@
-"""Callers of a simulation: each performs the operations of its plan, and records what it is told."""
+"""Callers of a simulation: each performs the operations of its plan, and records the answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.chaos.history import (
 from tests.simulation.followers import Start, follow
 from tests.simulation.plan import PlannedOperation
 from tests.simulation.receivers import event_digest
-from tests.simulation.stage import Lost, Stage, call_of, reason_of
+from tests.simulation.stage import NoAnswer, Stage, call_of, reason_of
 
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, IdempotencyKeyReused, TaskEnded, TaskNotFound, Unavailable
@@ -41,7 +41,7 @@ AGENTS: Final = ("once", "again")
 STRANGER: Final = Identity("mallory")
 
 
-class Told(NamedTuple):
+class SendAnswer(NamedTuple):
     """What the response to a send named."""
 
     id: str
@@ -153,7 +153,7 @@ class SimulatedCaller:
         for _ in range(count + self._rng.choice((0, 0, 1)) if task is not None else 0):
             assert task is not None
             await self._pause(0.6)
-            await self.send("heard", how=self._rng.choice(("at once", "blocking")), task=task.id, key=self._key())
+            await self.send("more", how=self._rng.choice(("at once", "blocking")), task=task.id, key=self._key())
 
     async def do_reused(self, words: str) -> None:
         """The key of a task with another message."""
@@ -169,7 +169,7 @@ class SimulatedCaller:
             stage.record.add(Reused(at=stage.now, key=key))
         except IdempotencyKeyReused as error:
             stage.record.add(Reused(at=stage.now, key=key, reason=reason_of(error)))
-        except (Lost, A2AError):
+        except (NoAnswer, A2AError):
             return
 
     async def do_cancel_for_good(self, words: str) -> None:
@@ -206,7 +206,7 @@ class SimulatedCaller:
             reason = ""
             try:
                 await self._call(partial(_as_stranger, operation, self._agent))
-            except (Lost, Unavailable):
+            except (NoAnswer, Unavailable):
                 continue
             except A2AError as error:
                 reason = reason_of(error)
@@ -216,7 +216,7 @@ class SimulatedCaller:
 
     async def send(
         self, words: str, *, how: str, key: str = "", task: str = "", hook: int = 0, once: str = ""
-    ) -> Told | None:
+    ) -> SendAnswer | None:
         """Sends a message. None without a response or for a rejection. `once`: the same in all tries of one send."""
         number = self._stage.number()
         text, message = (f"{words} #{once}", f"m-{once}") if once else (f"{words} #{number}", f"m-{number}")
@@ -224,31 +224,31 @@ class SimulatedCaller:
 
     async def _send(
         self, text: str, message: str, *, how: str, key: str = "", task: str = "", hook: int = 0, server: int = -1
-    ) -> Told | None:
+    ) -> SendAnswer | None:
         stage = self._stage
         op = self._sent(text, message, how=how, key=key, task=task, hook=hook)
         request = self._request(text, message, how=how, task=task, hook=hook)
 
-        async def work(runtime: Runtime) -> Told:
+        async def work(runtime: Runtime) -> SendAnswer:
             data = await runtime.operations.send.send_message(self._call_of(runtime, key=key), request)
             response = pb.SendMessageResponse.FromString(data)
             if response.HasField("message"):
-                return Told("", states.COMPLETED, event_digest(data))
-            return Told(response.task.id, response.task.status.state)
+                return SendAnswer("", states.COMPLETED, event_digest(data))
+            return SendAnswer(response.task.id, response.task.status.state)
 
         try:
-            told = await self._call(work, server)
-        except (Lost, Unavailable):
+            answer = await self._call(work, server)
+        except (NoAnswer, Unavailable):
             return None
         except A2AError as error:
             if not (isinstance(error, TaskEnded) and task):
                 stage.record.add(Rejected(at=stage.now, op=op, reason=reason_of(error)))
             return None
-        if told.reply:
-            stage.record.add(Replied(at=stage.now, op=op, digest=told.reply))
+        if answer.reply:
+            stage.record.add(Replied(at=stage.now, op=op, digest=answer.reply))
         else:
-            stage.record.add(Acknowledged(at=stage.now, op=op, task=told.id, state=told.state))
-        return told
+            stage.record.add(Acknowledged(at=stage.now, op=op, task=answer.id, state=answer.state))
+        return answer
 
     def _sent(self, text: str, message: str, *, how: str, key: str = "", task: str = "", hook: int = 0) -> int:
         """Records a send. Returns its number."""
@@ -267,7 +267,7 @@ class SimulatedCaller:
             data = await self._call(
                 lambda runtime: runtime.operations.cancel.cancel_task(self._call_of(runtime), request)
             )
-        except (Lost, Unavailable):
+        except (NoAnswer, Unavailable):
             return False
         except A2AError as error:
             stage.record.add(Canceled(at=stage.now, task=task, reason=reason_of(error)))
@@ -280,7 +280,7 @@ class SimulatedCaller:
         stage, request = self._stage, pb.GetTaskRequest(id=task)
         try:
             data = await self._call(lambda runtime: runtime.operations.read.get_task(self._call_of(runtime), request))
-        except (Lost, Unavailable):
+        except (NoAnswer, Unavailable):
             return 0
         except A2AError as error:
             stage.record.add(Got(at=stage.now, task=task, reason=reason_of(error)))

@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.chaos.history import Acknowledged, Closed, Cut, Got, Opened, Seen, shape
 from tests.simulation.receivers import event_digest
-from tests.simulation.stage import Lost, ServerStream, Stage, call_of, reason_of
+from tests.simulation.stage import NoAnswer, ServerStream, Stage, call_of, reason_of
 
 from dragoman.core.errors import A2AError, Unavailable, UnsupportedOperation
 from dragoman.core.task import states
@@ -35,13 +35,13 @@ class Start:
 
 def follow(stage: Stage, agent: str, task: str, seed: float, start: Start | None = None) -> None:
     """Starts to follow a task; `start` is the send that creates it."""
-    follower = Follower(stage, agent, task, seed, start)
+    follower = SimulatedFollower(stage, agent, task, seed, start)
     watching = asyncio.get_running_loop().create_task(follower.watch())
     stage.following[watching] = lambda: follower.task
     watching.add_done_callback(lambda done: stage.following.pop(done))
 
 
-class Follower:
+class SimulatedFollower:
     """Follows one task over many connections."""
 
     def __init__(self, stage: Stage, agent: str, task: str, seed: float, start: Start | None) -> None:
@@ -82,7 +82,7 @@ class Follower:
                     self._see(event)
                     if not stage.over and self._rng.random() < stage.plan.profile.cuts:
                         return False
-        except (Lost, Unavailable):
+        except (NoAnswer, Unavailable):
             return False
         except UnsupportedOperation:
             return not self._cursor and await self._look()
@@ -136,7 +136,7 @@ class Follower:
                 await stage.server(),
                 lambda runtime: runtime.operations.read.get_task(call_of(runtime, self._agent), request),
             )
-        except (Lost, Unavailable):
+        except (NoAnswer, Unavailable):
             return False
         except A2AError as error:
             stage.record.add(Got(at=stage.now, task=self.task, reason=reason_of(error)))

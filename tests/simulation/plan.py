@@ -67,7 +67,7 @@ class Plan:
     callers: tuple[tuple[PlannedOperation, ...], ...] = ()
     faults: tuple[PlannedFault, ...] = ()
     profile: Profile = field(default_factory=Profile)
-    patience: float = 5.0
+    tail_seconds: float = 5.0
     """Seconds for which callers go on while everything is unreliable, after the last fault."""
 
     @property

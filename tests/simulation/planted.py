@@ -18,6 +18,7 @@ class Mutation:
     limit: int = 2000
 
 
+# fmt: off
 MUTATIONS: Final = (
     # The log ---------------------------------------------------------------------------------------------------------
     Mutation(
@@ -223,3 +224,4 @@ MUTATIONS: Final = (
         limit=6000,
     ),
 )
+# fmt: on

@@ -125,7 +125,7 @@ class History:
         if faults:
             await asyncio.wait(faults)
         if callers:
-            _, late = await asyncio.wait(callers, timeout=self.plan.patience)
+            _, late = await asyncio.wait(callers, timeout=self.plan.tail_seconds)
             if late and not faults:
                 await asyncio.wait(late, timeout=CALLERS_SECONDS)
         self._recover()

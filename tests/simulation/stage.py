@@ -28,7 +28,7 @@ CALL_TIMEOUT: Final = 20.0
 """Seconds after which a caller gives up: more than a blocking send may wait."""
 
 
-class Lost(Exception):
+class NoAnswer(Exception):
     """No answer: the connection broke, or there was none."""
 
 
@@ -99,14 +99,14 @@ class Stage:
             await asyncio.sleep(0.1)
 
     async def call(self, server: SimulatedServer, work: Callable[[Runtime], Awaitable[T]]) -> T:
-        """Runs a call on a server. Raises what it raises, and Lost."""
+        """Runs a call on a server. Raises what it raises, and NoAnswer."""
         world = self.world
         answer: asyncio.Future[T] = world.network.create_future()
         running: list[asyncio.Task[None]] = []
 
         def lose() -> None:
             if not answer.done():
-                answer.set_exception(Lost())
+                answer.set_exception(NoAnswer())
 
         def reply(deliver: Callable[[], None]) -> None:
             lost = not self.over and world.random.random() < self.plan.profile.lost_answers
@@ -137,7 +137,7 @@ class Stage:
             async with asyncio.timeout(CALL_TIMEOUT):
                 return await answer
         except TimeoutError:
-            raise Lost from None
+            raise NoAnswer from None
         finally:
             if not answer.done() or answer.cancelled():
                 for task in running:  # the connection is closed
@@ -169,7 +169,7 @@ class ServerStream:
 
     def cut(self) -> None:
         """Breaks the connection."""
-        self._finish(Lost())
+        self._finish(NoAnswer())
 
     def _finish(self, error: Exception | None) -> None:
         if not self._ended:
@@ -209,7 +209,7 @@ class ServerStream:
         self._task = host.create_task(self._serve(runtime))
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """The events; raises the server's error, or Lost."""
+        """The events; raises the server's error, or NoAnswer."""
         stage = self._stage
         stage.streams[self] = None
         stage.world.after(stage.delay(), self._arrive, self._server.host)

@@ -17,9 +17,9 @@ def test_every_planted_fault_has_its_place_in_the_source() -> None:
 
 
 def test_a_fault_without_its_place_fails_loudly() -> None:
-    gone = replace(MUTATIONS[0], text="not in the source")
+    missing = replace(MUTATIONS[0], text="not in the source")
     with pytest.raises(SourceChanged, match="has its text 0 times"):
-        mutated_source(gone, "x = 1")
+        mutated_source(missing, "x = 1")
 
 
 def test_a_planted_fault_is_found_in_a_process_of_its_own() -> None:
