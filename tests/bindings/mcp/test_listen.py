@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from tests.bindings.mcp.mcp_client import TASKS, McpCaller, asker, calling, echo, serving
 from tests.callers import named
+from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.wire.http.sse import SseEvent
@@ -94,10 +95,16 @@ async def test_an_invalid_filter_is_rejected(wanted: dict[str, Any], capabilitie
 async def test_streams_are_counted_against_the_limit_of_the_caller() -> None:
     async with serving(api_keys=True, open_streams=1) as app, aiohttp.ClientSession() as session:
         caller = McpCaller(session, f"{app.http.url}/mcp", headers=named("alice"), capabilities=TASKS)
-        handles = [(await caller.call("asker", message="x")).result["taskId"] for _ in range(2)]
-        async with caller.stream("subscriptions/listen", {"notifications": {"taskIds": handles}}) as events:
+        handle = (await caller.call("asker", message="x")).result["taskId"]
+        async with caller.stream("subscriptions/listen", {"notifications": {"taskIds": [handle]}}) as events:
             messages = [json.loads(event.data) async for event in events]
+        async with caller.stream("subscriptions/listen", {"notifications": {}}) as events:
+            await next_message(events)
+            second = await caller.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await eventually(lambda: not app.runtime.operations.admission.open_streams, 5)
     assert messages[-1]["error"]["data"]["reason"] == "RATE_LIMITED"
+    assert second.error["data"]["reason"] == "RATE_LIMITED"
+    assert second.headers["Retry-After"]
 
 
 async def test_a_server_that_stops_ends_its_streams_in_order() -> None:
