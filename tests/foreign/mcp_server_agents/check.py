@@ -1,7 +1,8 @@
 """MCP servers from package registries, served as A2A agents, and called by a2a-sdk 1.3.0.
 
 `mcp-server-time` from PyPI speaks 2026-07-28, `@modelcontextprotocol/server-everything` from npm the versions with a
-handshake, over stdio and over HTTP.
+handshake, over stdio and over HTTP. The tools of `tasks_server.py` go on as tasks of FastMCP (SEP-2663); a Dragoman
+that is killed meanwhile continues with the same task.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import httpx
-from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
 from checks import Checks, arguments, finish, serving
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -31,14 +33,17 @@ START_LIMIT = 120.0
 
 clock = Checks()
 everything = Checks()
+tasks = Checks()
+kills = Checks()
 
 
 class Agent:
     """One agent, called with the SDK's client, which finds it by its card."""
 
-    def __init__(self, card: pb.AgentCard, client: Client) -> None:
+    def __init__(self, web: httpx.AsyncClient, card: pb.AgentCard) -> None:
         self.card = card
-        self._client = client
+        self._web = web
+        self._client = ClientFactory(ClientConfig(httpx_client=web)).create(card)
 
     async def stream(self, *parts: dict[str, Any], task: pb.Task | None = None) -> list[pb.StreamResponse]:
         """Sends a message with these parts and returns all events."""
@@ -53,7 +58,21 @@ class Agent:
         events = await self.stream(*parts, task=task)
         first = events[0]
         id = first.task.id or first.status_update.task_id or first.artifact_update.task_id
+        return await self.get(id)
+
+    async def start(self, tool: str, **arguments: Any) -> pb.Task:
+        """Calls a tool and does not wait for its result."""
+        message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER"}
+        message["parts"] = [{"data": {"tool": tool, "arguments": arguments}}]
+        request = ParseDict({"message": message, "configuration": {"returnImmediately": True}}, pb.SendMessageRequest())
+        client = ClientFactory(ClientConfig(streaming=False, httpx_client=self._web)).create(self.card)
+        return [event async for event in client.send_message(request)][-1].task
+
+    async def get(self, id: str) -> pb.Task:
         return await self._client.get_task(pb.GetTaskRequest(id=id))
+
+    async def cancel(self, task: pb.Task) -> None:
+        await self._client.cancel_task(pb.CancelTaskRequest(id=task.id))
 
     async def call(self, tool: str, **arguments: Any) -> pb.Task:
         """Calls a tool."""
@@ -168,15 +187,95 @@ async def an_elicitation_of_a_url_requires_authentication(agent: Agent) -> None:
     assert state(await agent.ask({"text": "done"}, task=task)) == "COMPLETED"
 
 
+# FastMCP --------------------------------------------------------------------------------------------------------------
+
+
+@tasks
+async def a_call_that_goes_on_as_a_task_is_followed(agent: Agent) -> None:
+    task = await agent.call("report", topic="cats")
+    assert (state(task), parts(task)[0]["text"]) == ("COMPLETED", "report about cats"), task
+
+
+@tasks
+async def the_failure_of_a_task_is_shown(agent: Agent) -> None:
+    task = await agent.ask({"text": "fail"})
+    assert (state(task), "as asked" in status_text(task)) == ("FAILED", True), task
+
+
+@tasks
+async def a_question_of_a_task_is_answered(agent: Agent) -> None:
+    task = await agent.ask({"text": "ask"})
+    assert (state(task), status_text(task)) == ("INPUT_REQUIRED", "Who are you?"), task
+    task = await agent.ask({"text": "Ann"}, task=task)
+    assert (state(task), parts(task)[0]["text"]) == ("COMPLETED", "hello Ann"), task
+    task = await agent.ask({"text": "ask"})
+    task = await agent.ask({"text": "decline"}, task=task)
+    assert (state(task), parts(task)[0]["text"]) == ("COMPLETED", "no name: decline"), task
+
+
+@tasks
+async def a_cancel_ends_a_task(agent: Agent) -> None:
+    task = await agent.start("report", topic="nothing", seconds=600)
+    await agent.cancel(task)
+    assert state(await agent.get(task.id)) == "CANCELED"
+
+
+@kills
+async def a_killed_server_continues_with_the_task_of_the_mcp_server(folder: Path, project: str, mcp: str) -> None:
+    grpc, http = free_port(), free_port()
+    command = [f"{project}/.venv/bin/python", "-m", "dragoman", "serve", "--mcp", mcp]
+    command += ["--http", f"127.0.0.1:{http}", "--grpc", f"127.0.0.1:{grpc}", "--store", f"sqlite:///{folder}/tasks.db"]
+    async with httpx.AsyncClient(timeout=60) as web:
+        with running(command):
+            agent = await agent_at(web, f"http://127.0.0.1:{http}", wait=True)
+            task = await agent.start("report", topic="once", seconds=8)
+            while not (folder / "log").exists() or "once" not in (folder / "log").read_text():
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)  # until the handle is stored; only a crash in between loses it
+        with running(command):
+            agent = await agent_at(web, f"http://127.0.0.1:{http}", wait=True)
+            while state(found := await agent.get(task.id)) not in ("COMPLETED", "FAILED"):
+                await asyncio.sleep(0.1)
+    assert (state(found), parts(found)[0]["text"]) == ("COMPLETED", "report about once"), found
+    assert (folder / "log").read_text().splitlines().count("once") == 1
+
+
 # ----------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[None]:
+    """Runs a command while the block runs, and kills it then."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+async def agent_at(web: httpx.AsyncClient, url: str, *, wait: bool = False) -> Agent:
+    """The agent of a card. wait: until its server responds."""
+    while True:
+        try:
+            card = await A2ACardResolver(web, url).get_agent_card()
+        except Exception:
+            if not wait:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return Agent(web, card)
 
 
 @contextmanager
 def everything_over_http() -> Iterator[str]:
     """Runs server-everything over HTTP. Yields its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = ["npx", "--yes", EVERYTHING, "streamableHttp"]
     environment = {**os.environ, "PORT": str(port)}
     with subprocess.Popen(
@@ -195,19 +294,27 @@ def everything_over_http() -> Iterator[str]:
 async def main() -> bool:
     where, good = arguments(), True
     servers = {
-        "time": (clock, f"{sys.executable} -m mcp_server_time --local-timezone=UTC"),
-        "stdio": (everything, f"npx --yes {EVERYTHING}"),
+        "time": (clock, "mcp-server-time over stdio", f"{sys.executable} -m mcp_server_time --local-timezone=UTC"),
+        "stdio": (everything, "server-everything over stdio", f"npx --yes {EVERYTHING}"),
     }
     with ExitStack() as stack:
-        servers["http"] = (everything, stack.enter_context(everything_over_http()))
-        named = [part for id, (_, server) in servers.items() for part in ("--mcp", f"{id}={server}")]
+        url = stack.enter_context(everything_over_http())
+        servers["http"] = (everything, "server-everything over HTTP", url)
+        folder, port = Path(stack.enter_context(tempfile.TemporaryDirectory())), free_port()
+        script = str(Path(__file__).with_name("tasks_server.py"))
+        stack.enter_context(running([sys.executable, script, str(port), str(folder / "log")]))
+        fast = f"fast=http://127.0.0.1:{port}/mcp"
+        servers["fast"] = (tasks, "FastMCP over HTTP", fast.partition("=")[2])
+        named = [part for id, (_, _, server) in servers.items() for part in ("--mcp", f"{id}={server}")]
         front = stack.enter_context(serving(where.project, *named))
         async with httpx.AsyncClient(timeout=60) as web:
-            factory = ClientFactory(ClientConfig(httpx_client=web))
-            for id, (checks, _) in servers.items():
-                card = await A2ACardResolver(web, f"{front['http']}/{id}").get_agent_card()
-                title = "mcp-server-time over stdio" if id == "time" else f"server-everything over {id}"
-                good &= await checks.run(title, Agent(card, factory.create(card)))
+            for id, (checks, title, _) in servers.items():
+                agent = await agent_at(web, f"{front['http']}/{id}")
+                while not agent.card.skills:  # it was served before it responded
+                    await asyncio.sleep(0.2)
+                    agent = await agent_at(web, f"{front['http']}/{id}")
+                good &= await checks.run(title, agent)
+        good &= await kills.run("FastMCP over HTTP", folder, where.project, fast)
     return good
 
 
