@@ -34,7 +34,7 @@ def seconds(age: str) -> int:
 def test_the_image_installs_the_locked_packages_with_the_locked_uv() -> None:
     assert "pip install --no-cache-dir --require-hashes -r tools/uv.txt" in DOCKERFILE
     extras = re.findall(r"--extra (\w+)", DOCKERFILE)
-    assert set(extras) == set(PROJECT["project"]["optional-dependencies"]) & {"postgres", "nats"}
+    assert set(extras) == set(PROJECT["project"]["optional-dependencies"]) & {"postgres", "nats", "mcp"}
     assert DOCKERFILE.count("--frozen") == DOCKERFILE.count("uv sync") == 2
 
 

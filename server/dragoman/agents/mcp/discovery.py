@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import mcp_types as types
 from mcp.client.client import Client
 
 from dragoman.agents.mcp.tasks_extension import TASKS_EXTENSION
 from dragoman.calling.errors import ProtocolError
-from dragoman.core.cards.agent_spec import AgentSpec, Extension, Skill
+from dragoman.core.cards.agent_spec import AgentSpec, Skill
+from dragoman.core.cards.skill_schemas import SkillSchemas, with_schemas
 from dragoman.core.mcp_sources import McpSpec, mcp_agent_id
 
-SCHEMAS_URI: Final = "urn:dragoman:schemas:v1"
 """The extension that shows the schemas of skills on cards."""
 
 MAX_TOOL_PAGES: Final = 100
@@ -84,7 +84,7 @@ def spec_of(
     name = name or id
     description = (info.description if info is not None else None) or instructions or f"The tools of {name}"
     spec = placeholder_spec(replace(server, id=id))
-    return replace(
+    spec = replace(
         spec,
         name=name[:200],
         description=description[:MAX_DESCRIPTION_CHARS],
@@ -92,8 +92,8 @@ def spec_of(
         skills=tuple(map(_skill, tools)),
         icon_url=_icon_url(info),
         documentation_url=_http_url(info.website_url if info is not None else None),
-        extensions=(schemas_extension(tools),) if tools else (),
     )
+    return with_schemas(spec, {tool.name: _schemas(tool) for tool in tools})
 
 
 def placeholder_spec(server: McpSpec) -> AgentSpec:
@@ -109,22 +109,10 @@ def placeholder_spec(server: McpSpec) -> AgentSpec:
     )
 
 
-def schemas_extension(tools: Sequence[types.Tool]) -> Extension:
-    """The schemas and annotations of tools, as the extension of cards that shows those of skills."""
-    return Extension(
-        uri=SCHEMAS_URI,
-        description="JSON Schemas of the input and output of skills.",
-        params={tool.name: _schemas(tool) for tool in tools},
-    )
-
-
-def _schemas(tool: types.Tool) -> Mapping[str, Any]:
-    schemas: dict[str, Any] = {"input": tool.input_schema}
-    if tool.output_schema is not None:
-        schemas["output"] = tool.output_schema
-    if tool.annotations is not None:
-        schemas["annotations"] = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return schemas
+def _schemas(tool: types.Tool) -> SkillSchemas:
+    hints = tool.annotations
+    annotations = hints.model_dump(by_alias=True, mode="json", exclude_none=True) if hints is not None else None
+    return SkillSchemas(tool.input_schema, tool.output_schema, annotations)
 
 
 def _skill(tool: types.Tool) -> Skill:
