@@ -52,12 +52,16 @@ class Journal:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self.actions: list[Action] = []
+        self.observers: dict[Callable[[str], None], None] = {}
+        """Called with the process of each action."""
         self.begun: Counter[str] = Counter()
         """Calls of agents that are called once per message, by task."""
 
     def act(self, turn: Turn, process: str, text: str) -> None:
         """Notes an action."""
         self.actions.append(Action(round(self._now(), 6), turn.task_id, turn.attempt, text, process))
+        for observer in self.observers:
+            observer(process)
 
 
 def agents_of(host: HostLoop, journal: Journal, new_id: Callable[[], str]) -> Sequence[Agent]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.chaos.history import Fault
 from tests.simulation.plan import PlannedFault
 
 if TYPE_CHECKING:
     from tests.simulation.run import History
+
+
+ACTION_SECONDS: Final = 4.0
+"""Seconds for which a fault waits for an action."""
 
 
 async def strike(history: History, fault: PlannedFault, begins: float) -> None:
@@ -31,6 +35,12 @@ async def strike(history: History, fault: PlannedFault, begins: float) -> None:
             server.kill()
             await asyncio.sleep(seconds)
             server.recover()
+        case "kill at an action":
+            if await _next_action(history, host.name) and server.host is host and not host.killed:
+                note("kill")
+                server.kill()
+                await asyncio.sleep(seconds)
+                server.recover()
         case "pause":
             note("pause")
             host.pause()
@@ -58,3 +68,27 @@ async def strike(history: History, fault: PlannedFault, begins: float) -> None:
             disk.away = False
         case "storm":
             stage.storm()
+
+
+async def _next_action(history: History, process: str) -> bool:
+    """Waits for an action of an agent there, and some milliseconds more: its effects are being written then.
+
+    False without one in time.
+    """
+    world, observers = history.world, history.journal.observers
+    seen: asyncio.Future[None] = world.network.create_future()
+
+    def observe(acting: str) -> None:
+        if acting == process and not seen.done():
+            seen.set_result(None)
+
+    observers[observe] = None
+    try:
+        async with asyncio.timeout(ACTION_SECONDS):
+            await seen
+    except TimeoutError:
+        return False
+    finally:
+        observers.pop(observe)
+    await asyncio.sleep(world.chance() * 0.004)
+    return True

@@ -95,6 +95,7 @@ OPERATIONS: Final = {
 
 FAULTS: Final = {
     "kill": 4,
+    "kill at an action": 4,
     "pause": 3,
     "restart": 1,
     "separate": 2,
