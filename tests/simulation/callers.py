@@ -89,8 +89,14 @@ class SimulatedCaller:
         follow(self._stage, self._agent, "", self._rng.random(), start)
 
     async def do_webhook(self, words: str) -> None:
-        """A send with a webhook."""
+        """A send with a webhook, often of a task with many events."""
+        words = self._rng.choice((words, f"stream 10 {self._rng.randint(100, 900)}"))
         await self.send(words, how="at once", hook=self._stage.number())
+
+    async def do_burst(self, words: str) -> None:
+        """More sends to one server than it has places."""
+        times = [self._rng.randint(0, 1500) for _ in range(self._rng.randint(3, 6))]
+        await asyncio.gather(*(self.send(f"sleep {ms}", how="at once", to=self._server) for ms in times))
 
     async def do_cancel(self, words: str) -> None:
         """A task that is canceled once or twice, around the time when it ends by itself."""
@@ -215,12 +221,15 @@ class SimulatedCaller:
     # Requests ---------------------------------------------------------------------------------------------------------
 
     async def send(
-        self, words: str, *, how: str, key: str = "", task: str = "", hook: int = 0, once: str = ""
+        self, words: str, *, how: str, key: str = "", task: str = "", hook: int = 0, once: str = "", to: int = -1
     ) -> SendAnswer | None:
-        """Sends a message. None without a response or for a rejection. `once`: the same in all tries of one send."""
+        """Sends a message. None without a response or for a rejection. `once`: the same in all tries of one send.
+
+        `to`: the number of a server, if it is up.
+        """
         number = self._stage.number()
         text, message = (f"{words} #{once}", f"m-{once}") if once else (f"{words} #{number}", f"m-{number}")
-        return await self._send(text, message, how=how, key=key, task=task, hook=hook)
+        return await self._send(text, message, how=how, key=key, task=task, hook=hook, server=to)
 
     async def _send(
         self, text: str, message: str, *, how: str, key: str = "", task: str = "", hook: int = 0, server: int = -1

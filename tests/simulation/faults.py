@@ -41,6 +41,13 @@ async def strike(history: History, fault: PlannedFault, begins: float) -> None:
                 server.kill()
                 await asyncio.sleep(seconds)
                 server.recover()
+        case "kill for good":
+            note("kill")
+            server.kill()
+            server.stays_dead = any(not other.stays_dead for other in history.servers if other is not server)
+            if not server.stays_dead:
+                await asyncio.sleep(seconds)
+                server.recover()
         case "pause":
             note("pause")
             host.pause()

@@ -89,14 +89,16 @@ OPERATIONS: Final = {
     "reused": 1,
     "cancel for good": 1,
     "stranger": 1,
-    "webhook": 3,
+    "webhook": 4,
+    "burst": 2,
 }
 """Kinds of operations, by weight."""
 
 FAULTS: Final = {
     "kill": 4,
     "kill at an action": 4,
-    "pause": 3,
+    "kill for good": 3,
+    "pause": 5,
     "restart": 1,
     "separate": 2,
     "unreachable": 2,

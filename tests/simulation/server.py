@@ -110,6 +110,8 @@ class SimulatedServer:
         self.draining = False
         self.ended = False
         """Whether it has ended in order."""
+        self.stays_dead = False
+        """Whether nobody starts it again."""
         self._connection: Connection | None = None
         self._bus: SimulatedBus | None = None
         self._stop: asyncio.Event | None = None
@@ -208,6 +210,8 @@ class SimulatedServer:
         Returns whether it had to be killed for that.
         """
         assert self.host is not None
+        if self.stays_dead:
+            return False
         is_late = self.draining and not self.host.killed and not self.ended
         if is_late:
             self.kill()

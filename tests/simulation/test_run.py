@@ -14,13 +14,13 @@ from tests.simulation.run import histories, main, simulate
 
 from dragoman.ids import IDS
 
-HISTORIES = 200
+HISTORIES = 150
 
 PRINT_DIGESTS = """
 import hashlib
 from tests.simulation.run import simulate
 from tests.simulation.plan import plan_of
-for seed in range(40, 60):
+for seed in range(40, 50):
     print(hashlib.sha256(simulate(plan_of(seed)).text.encode()).hexdigest())
 """
 
@@ -53,7 +53,7 @@ def test_a_history_does_not_depend_on_the_process_or_its_hashes() -> None:
         ).stdout
         for seed in ("0", "1")
     ]
-    assert len(set(digests[0].split())) == 20
+    assert len(set(digests[0].split())) == 10
     assert digests[0] == digests[1]
 
 
