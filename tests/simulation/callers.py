@@ -180,7 +180,7 @@ class SimulatedCaller:
 
     async def do_cancel_for_good(self, words: str) -> None:
         """Cancels a task that runs longer than the history, until there is an answer. It ends despite all faults."""
-        words, key = self._rng.choice((f"sleep {LONG}", "ask", "steps 4 nap")), self._key()
+        words, key = self._rng.choice((*[f"sleep {LONG}"] * 2, "ask", "steps 4 nap")), self._key()
         task = None
         for _ in range(TRIES):
             if task := await self.send(words, how="at once", key=key, once=key):
@@ -274,7 +274,8 @@ class SimulatedCaller:
         request = pb.CancelTaskRequest(id=task)
         try:
             data = await self._call(
-                lambda runtime: runtime.operations.cancel.cancel_task(self._call_of(runtime), request)
+                lambda runtime: runtime.operations.cancel.cancel_task(self._call_of(runtime), request),
+                self._rng.randrange(2),  # not always the server that runs the task
             )
         except (NoAnswer, Unavailable):
             return False

@@ -87,7 +87,7 @@ OPERATIONS: Final = {
     "direct": 2,
     "listener": 2,
     "reused": 1,
-    "cancel for good": 1,
+    "cancel for good": 2,
     "stranger": 1,
     "webhook": 4,
     "burst": 2,
