@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import inspect
 import json
+import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -96,6 +98,15 @@ async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
     return ""
 
 
+def free_port() -> int:
+    """A free port outside the range from which the system assigns ports, so that it is free after a crash, too."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            return port
+
+
 class Server:
     """A separate server with a store of its own, which a check can kill and start again."""
 
@@ -103,7 +114,7 @@ class Server:
         self._command = [f"{project}/.venv/bin/python", "-m", "dragoman", "serve", "--log-format", "json", *options]
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self.addresses = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+        self.addresses = {"http": f"127.0.0.1:{free_port()}", "grpc": f"127.0.0.1:{free_port()}"}
         """Where it serves: `http`, a URL, and `grpc`. The same after another start."""
 
     def start(self) -> None:
@@ -150,14 +161,16 @@ def serving(project: str, *options: str) -> Iterator[dict[str, str]]:
 
 
 def _addresses(process: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Reads its addresses from its log."""
+    """Reads its addresses from its log. Raises RuntimeError with the log if it does not start."""
     assert process.stderr is not None
+    log = []
     for line in process.stderr:
+        log.append(line.decode("utf-8", "replace"))
         if b'"serving"' in line:
             # Further output is read too, otherwise a full pipe would block the server.
             threading.Thread(target=_read_on, args=(process.stderr,), daemon=True).start()
             return json.loads(line)
-    sys.exit("the server did not start")
+    raise RuntimeError(f"the server did not start: {''.join(log)}")
 
 
 def _read_on(pipe: IO[bytes]) -> None:

@@ -48,6 +48,8 @@ CLIENT_LIMIT = 600
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
 
+MCP_CLIENTS = ("mcp_sdk", "mcp_ts", "fastmcp")
+"""How the folders of clients of MCP begin."""
 EXECUTOR = "a2a_sdk_1_3_0"
 """The client in whose environment the executor runs that MCP clients call."""
 
@@ -81,7 +83,7 @@ class Client:
 
     @property
     def speaks_mcp(self) -> bool:
-        return "mcp" in self.name
+        return self.name.startswith(MCP_CLIENTS)
 
     def options(self, script: str) -> list[str]:
         """Arguments of the server for a script of a client of A2A."""
