@@ -60,6 +60,25 @@ async def order(turn: Turn) -> str:
     return f"{int(data['count'])} {data['size']}"
 
 
+@agent(id="twice", name="Twice", description="Asks two questions, one after the other")
+async def twice(turn: Turn) -> str:
+    """Asks for a color and a number."""
+    answers = turn.state.setdefault("answers", [])
+    if turn.question is not None:
+        answers.append(turn.text)
+    if len(answers) < 2:
+        turn.ask("Which color?" if not answers else "How many?")
+    return " ".join(answers)
+
+
+@agent(id="signed", name="Signed", description="Wants its caller to sign in elsewhere")
+async def signed(turn: Turn) -> str:
+    """Waits until its caller has signed in."""
+    if turn.question is None:
+        turn.need_auth("Sign in at https://login.example/start, then go on")
+    return "signed in"
+
+
 @agent(id="steady", name="Steady", description="Goes on after a crash of its server", on_crash=retry(3))
 async def steady(turn: Turn) -> str:
     """Waits to be killed, and ends in its second attempt."""

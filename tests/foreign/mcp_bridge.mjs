@@ -1,9 +1,10 @@
 // Lets the checks in Python call an MCP client of Node (mcp_bridge.py): one JSON text per line, in and out.
 //
-// In: {id, op, ...}; out: {id, result} or {id, error: {code, message}}, and meanwhile {id, progress, message}.
+// In: {id, op, ...}; out: {id, result} or {id, error: {code, message}}, and meanwhile {id, progress, message}. After
+// `listen` notifications go out as {id, notice}, and null when the server has ended them in order.
 // A question to the client's user goes out as {question, session, params}; its answer comes as {op: "answer", question,
 // result}. The adapter of a client exports `connect(url, options)`, which returns a session with `version`, `tools`,
-// `call`, `start`, `handle` and `close`.
+// `call`, `start`, `handle`, `listen` and `close`.
 
 import { createInterface } from "node:readline";
 import { connect } from "./adapter.mjs";
@@ -19,6 +20,7 @@ export class RpcError extends Error {
 const sessions = new Map();
 const tasks = new Map();
 const questions = new Map();
+const subscriptions = new Map();
 let count = 0;
 
 const send = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -39,6 +41,17 @@ const operations = {
   async close({ session }) {
     await sessions.get(session).close();
     sessions.delete(session);
+  },
+  async listen({ id, session, handles }) {
+    const notify = (notice) => send({ id, notice });
+    const subscription = await sessions.get(session).listen(handles, notify);
+    subscriptions.set(id, subscription);
+    subscription.closed.then((cause) => cause === "graceful" && send({ id, notice: null }));
+    return id;
+  },
+  async unlisten({ subscription }) {
+    await subscriptions.get(subscription).close();
+    subscriptions.delete(subscription);
   },
   tools: ({ session }) => sessions.get(session).tools(),
   call: ({ id, session, tool, args, limit, meta, reports }) => {

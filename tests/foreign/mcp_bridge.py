@@ -6,11 +6,12 @@ import asyncio
 import base64
 import itertools
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp_client import Answer, Connect, Json, OnProgress, Result, RpcError, Tool
+from mcp_client import Answer, Connect, EndOfNotices, Json, OnProgress, Result, RpcError, Tool
 
 LINE_LIMIT = 2**26
 
@@ -24,6 +25,8 @@ class Bridge:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._reports: dict[int, OnProgress] = {}
         self._users: dict[str, Answer] = {}
+        self.notices: dict[int, asyncio.Queue[Json | None]] = defaultdict(asyncio.Queue)
+        """Of each `listen`, by its id; None for the end."""
         self._answering: set[asyncio.Task[None]] = set()
 
     async def request(self, op: str, *, on_progress: OnProgress | None = None, **fields: Any) -> Any:
@@ -49,6 +52,8 @@ class Bridge:
                 task = asyncio.ensure_future(self._answer(line))
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
+            elif "notice" in line:
+                self.notices[line["id"]].put_nowait(line["notice"])
             elif "progress" in line:
                 self._reports[line["id"]](line["progress"], line["message"])
             elif "error" in line:
@@ -68,6 +73,17 @@ class Bridge:
         if answer is not None:
             self._users[connected["session"]] = answer
         return NodeSession(self, connected["session"], connected["version"])
+
+
+class NodeNotices:
+    def __init__(self, queue: asyncio.Queue[Json | None]) -> None:
+        self._queue = queue
+
+    async def wait(self) -> Json:
+        notice = await self._queue.get()
+        if notice is None:
+            raise EndOfNotices
+        return notice
 
 
 class NodeTask:
@@ -119,6 +135,14 @@ class NodeSession:
 
     def handle(self, id: str) -> NodeTask:
         return NodeTask(self._bridge, self._session, id)
+
+    @asynccontextmanager
+    async def listen(self, *tasks: str) -> AsyncIterator[NodeNotices]:
+        subscription = await self._bridge.request("listen", session=self._session, handles=tasks)
+        try:
+            yield NodeNotices(self._bridge.notices[subscription])
+        finally:
+            await self._bridge.request("unlisten", subscription=subscription)
 
     async def close(self) -> None:
         await self._bridge.request("close", session=self._session)

@@ -63,6 +63,17 @@ class Handle(Protocol):
     async def cancel(self) -> None: ...
 
 
+class Notices(Protocol):
+    """Notifications of a server."""
+
+    async def wait(self) -> Json:
+        """The next one: its parameters. Raises EndOfNotices when the server has ended the stream."""
+
+
+class EndOfNotices(Exception):
+    """The server ended a stream of notifications in order."""
+
+
 class Session(Protocol):
     """A connected client."""
 
@@ -89,6 +100,9 @@ class Session(Protocol):
 
     def handle(self, id: str) -> Handle:
         """A task that another session began."""
+
+    def listen(self, *tasks: str) -> AbstractAsyncContextManager[Notices]:
+        """Follows the list of tools; with handles, these tasks instead. Only in clients that listen (2026-07-28)."""
 
 
 class Connect(Protocol):

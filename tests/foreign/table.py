@@ -40,8 +40,8 @@ extension](https://github.com/modelcontextprotocol/ext-tasks)), which is read, a
 versions before 2026-07-28 have none. *input*: a question of an agent becomes a form (elicitation), which is answered or
 declined. *tools*: clients without either use `get_task`, `answer_task` and `cancel_task`. *cancel*: the client gives a
 call up, or cancels a task. *restart*: after the server's death, handles and questions are still good, and a stream of
-2025-11-25 goes on where it broke. The clients know tasks by an extension in the checks (mcp), by
-`@modelcontextprotocol/ext-tasks` 0.2.2 and by `fastmcp-tasks` 4.1.4.
+2025-11-25 goes on where it broke. *listen*: changes of tasks and of the list of tools are announced. `mcp` knows tasks
+by an extension in the checks, `@modelcontextprotocol/client` by `@modelcontextprotocol/ext-tasks` 0.2.2.
 """
 
 

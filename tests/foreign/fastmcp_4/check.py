@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from checks import arguments, finish
 from fastmcp_client import connecting
-from mcp_checks import check_client
+from mcp_run import check_client
 
 
 async def main() -> bool:

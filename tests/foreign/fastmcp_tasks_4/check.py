@@ -15,8 +15,8 @@ from checks import arguments, finish
 from fastmcp_client import McpSession, connecting, result_of, sent
 from fastmcp_tasks.client import ToolTask, call_tool_task
 from fastmcp_tasks.client_models import ClientCreateTaskResult
-from mcp_checks import check_client
 from mcp_client import Json, Result
+from mcp_run import check_client
 
 
 class TaskHandle:

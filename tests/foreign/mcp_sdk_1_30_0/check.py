@@ -19,8 +19,8 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import McpError
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, EmbeddedResource, TextContent
-from mcp_checks import check_client
 from mcp_client import Answer, Json, OnProgress, Result, RpcError, Tool
+from mcp_run import check_client
 
 
 class McpSession:

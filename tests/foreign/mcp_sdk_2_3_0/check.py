@@ -12,12 +12,15 @@ from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from checks import arguments, finish
+from checks import Checks, arguments, finish
 from mcp import Client, MCPError
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.client.session import ClientRequestContext
-from mcp_checks import check_client
-from mcp_client import Answer, Connect, Json, OnProgress, Result, RpcError, Tool
+from mcp.client.subscriptions import Subscription, ToolsListChanged
+from mcp_checks import every
+from mcp_client import Answer, Connect, EndOfNotices, Json, Notices, OnProgress, Result, RpcError, Tool
+from mcp_helpers import Place
+from mcp_run import check_client, tools_of
 from mcp_types import (
     CallToolResult,
     ElicitRequest,
@@ -26,10 +29,13 @@ from mcp_types import (
     EmbeddedResource,
     Request,
     RequestParams,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenRequestParams,
     TextContent,
 )
 from mcp_types import Result as McpResult
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 TASKS = "io.modelcontextprotocol/tasks"
 POLL_LIMIT = 0.2
@@ -52,6 +58,12 @@ class GetTaskResult(McpResult):
     result_type: Literal["complete"]
     task_id: str
     status: Literal["working", "input_required", "completed", "cancelled", "failed"]
+
+
+class TaskNotice(BaseModel):
+    """A task, and the id of the subscription in `_meta`."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class TaskParams(RequestParams):
@@ -93,6 +105,21 @@ class Tasks(ClientExtension):
 
     async def _resolve(self, created: CreateTaskResult, context: ClaimContext) -> CallToolResult:
         return await TaskHandle(context.session, created.task_id, self._answer).resolved()
+
+
+class TaskNotices(ClientExtension):
+    """Receives notifications of tasks: the SDK has no name for these, either."""
+
+    identifier = "com.example/task-notices"
+
+    def __init__(self) -> None:
+        self.seen: asyncio.Queue[Json] = asyncio.Queue()
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        return (NotificationBinding(method="notifications/tasks", params_type=TaskNotice, handler=self._take),)
+
+    async def _take(self, notice: TaskNotice) -> None:
+        self.seen.put_nowait(notice.model_dump(by_alias=True, mode="json"))
 
 
 class TaskHandle:
@@ -138,10 +165,27 @@ class TaskHandle:
             await _sent(self._session.send_request(UpdateTask(params=params), McpResult))
 
 
+class ToolNotices:
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    async def wait(self) -> Json:
+        async for event in self._subscription:
+            assert isinstance(event, ToolsListChanged), event
+            return {}
+        raise EndOfNotices
+
+
+class QueuedNotices:
+    def __init__(self, queue: asyncio.Queue[Json]) -> None:
+        self.wait = queue.get
+
+
 class McpSession:
-    def __init__(self, client: Client, answer: Answer | None) -> None:
+    def __init__(self, client: Client, answer: Answer | None, notices: TaskNotices) -> None:
         self._client = client
         self._answer = answer
+        self._notices = notices
         self.version = client.protocol_version
 
     async def tools(self) -> dict[str, Tool]:
@@ -186,6 +230,21 @@ class McpSession:
     def handle(self, id: str) -> TaskHandle:
         return TaskHandle(self._client.session, id, self._answer)
 
+    @asynccontextmanager
+    async def listen(self, *tasks: str) -> AsyncIterator[Notices]:
+        if not tasks:
+            async with self._client.listen(tools_list_changed=True) as subscription:
+                assert subscription.honored.tools_list_changed, subscription.honored
+                yield ToolNotices(subscription)
+            return
+        wanted = SubscriptionFilter(**{"taskIds": list(tasks)})
+        request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
+        listening = asyncio.ensure_future(self._client.session.send_request(request, McpResult))
+        try:
+            yield QueuedNotices(self._notices.seen)
+        finally:
+            listening.cancel()
+
 
 async def _sent(call: Any) -> Any:
     try:
@@ -212,18 +271,22 @@ def connecting(mode: str) -> Connect:
             question = params.model_dump(by_alias=True, mode="json", exclude_none=True)
             return ElicitResult.model_validate(await answer(question))
 
-        extensions = [Tasks(answer)] if tasks else []
+        notices = TaskNotices()
+        extensions = [Tasks(answer), notices] if tasks else []
         async with Client(
             url, mode=mode, elicitation_callback=elicit if answer else None, extensions=extensions
         ) as client:
-            yield McpSession(client, answer)
+            yield McpSession(client, answer, notices)
 
     return connect
 
 
 async def main() -> bool:
     where = arguments()
-    good = await check_client("mcp", "2026-07-28", connecting("auto"), where, has_tasks=True)
+    good = await check_client("mcp", "2026-07-28", connecting("auto"), where, has_tasks=True, listens_too=True)
+    pinned = connecting("2026-07-28")
+    place = Place(where.http, "playground", await tools_of(pinned, where.http, "2026-07-28"))
+    good &= await Checks().extend(every).run("2026-07-28 without a probe", pinned, place)
     return await check_client("mcp", "2025-11-25", connecting("legacy"), where) and good
 
 

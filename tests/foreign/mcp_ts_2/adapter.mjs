@@ -25,6 +25,19 @@ export async function connect(url, { answer, tasks, mode }) {
         { name, arguments: args, ...(meta ? { _meta: meta } : {}) },
         { ...(limit ? { timeout: limit * 1000 } : {}), ...(onProgress ? { onprogress: onProgress } : {}) },
       ),
+    async listen(handles, notify) {
+      if (handles.length) {
+        // The client knows no such notifications, and drops the filter of an extension from what it reads.
+        const before = client.fallbackNotificationHandler;
+        client.fallbackNotificationHandler = async (notification) => {
+          if (notification.method === "notifications/tasks") notify(notification.params);
+          await before?.(notification);
+        };
+        return client.listen({ taskIds: handles });
+      }
+      client.setNotificationHandler("notifications/tools/list_changed", () => notify({}));
+      return client.listen({ toolsListChanged: true });
+    },
     async close() {
       await transport.terminateSession();
       await client.close();

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from checks import arguments, finish
 from mcp_bridge import bridge, connecting
-from mcp_checks import check_client
+from mcp_run import check_client
 
 PACKAGE = "@modelcontextprotocol/client"
 
@@ -18,7 +18,8 @@ PACKAGE = "@modelcontextprotocol/client"
 async def main() -> bool:
     where = arguments()
     async with bridge(".") as client:
-        good = await check_client(PACKAGE, "2026-07-28", connecting(client, mode="auto"), where, has_tasks=True)
+        connect = connecting(client, mode="auto")
+        good = await check_client(PACKAGE, "2026-07-28", connect, where, has_tasks=True, listens_too=True)
         return await check_client(PACKAGE, "2025-11-25", connecting(client, mode="legacy"), where) and good
 
 
