@@ -16,27 +16,16 @@ from typing import Any, Final
 
 import grpc
 from tests.abuse import h2
+from tests.abuse.connections import BROKEN, connect, discard, repeat
+from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
 
 from dragoman.core.task import frames
 
 Attack = Callable[[str, str, float], Awaitable[int]]
 """Arguments: HTTP address, gRPC address, seconds."""
 
-BROKEN: Final = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
 LIST: Final = "/lf.a2a.v1.A2AService/ListTasks"
 WATCH: Final = "/grpc.health.v1.Health/Watch"
-
-
-async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host, int(port))
-
-
-async def _discard(reader: asyncio.StreamReader) -> None:
-    """Reads and discards everything, so the server never waits for this client."""
-    with suppress(*BROKEN):
-        while await reader.read(1 << 16):
-            pass
 
 
 async def _over_h2(address: str, seconds: float, frames_of: Callable[[int], bytes], *, reads: bool = True) -> int:
@@ -46,7 +35,7 @@ async def _over_h2(address: str, seconds: float, frames_of: Callable[[int], byte
         discard_task, writer = None, None
         with suppress(*BROKEN):
             reader, writer = await h2.connect(address)
-            discard_task = asyncio.create_task(_discard(reader)) if reads else None
+            discard_task = asyncio.create_task(discard(reader)) if reads else None
             number = 0
             while time.monotonic() < until and not (discard_task and discard_task.done()):
                 writer.write(b"".join(frames_of(number + offset) for offset in range(50)))
@@ -135,7 +124,7 @@ async def half_open(http: str, grpc_address: str, seconds: float) -> int:
     writers = set()
     for number in range(600):
         with suppress(*BROKEN):
-            writers.add((await _connect(grpc_address if number % 2 else http))[1])
+            writers.add((await connect(grpc_address if number % 2 else http))[1])
     await asyncio.sleep(seconds)
     for writer in writers:
         writer.transport.abort()
@@ -150,7 +139,7 @@ async def _trickle(http: str, seconds: float, start: bytes) -> int:
     writers = []
     for _ in range(300):
         with suppress(*BROKEN):
-            writer = (await _connect(http))[1]
+            writer = (await connect(http))[1]
             writer.write(start)
             writers.append(writer)
     until, count = time.monotonic() + seconds, len(writers)
@@ -175,28 +164,10 @@ async def slow_bodies(http: str, grpc_address: str, seconds: float) -> int:
     return await _trickle(http, seconds, head + b'Content-Length: 16000000\r\n\r\n{"')
 
 
-async def _repeat(http: str, seconds: float, data: bytes, callers: int = 4) -> int:
-    """Sends `data` on one connection after another, and reads the responses."""
-
-    async def caller() -> int:
-        until, count = time.monotonic() + seconds, 0
-        while time.monotonic() < until:
-            with suppress(*BROKEN):
-                reader, writer = await _connect(http)
-                writer.write(data)
-                await asyncio.wait_for(writer.drain(), 5)
-                await asyncio.wait_for(reader.read(1 << 16), 30)
-                writer.transport.abort()
-            count += 1
-        return count
-
-    return sum(await asyncio.gather(*(caller() for _ in range(callers))))
-
-
 async def large_heads(http: str, grpc_address: str, seconds: float) -> int:
     """Headers over the limits of size and number."""
     lines = b"".join(b"X-%d: %b\r\n" % (number, b"y" * 15000) for number in range(90))
-    return await _repeat(http, seconds, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n")
+    return await repeat(http, seconds, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n")
 
 
 async def pipelined(http: str, grpc_address: str, seconds: float) -> int:
@@ -204,7 +175,7 @@ async def pipelined(http: str, grpc_address: str, seconds: float) -> int:
     batch = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2000
     writers, count = [], 0
     until = time.monotonic() + seconds
-    writers += [(await _connect(http))[1] for _ in range(8)]
+    writers += [(await connect(http))[1] for _ in range(8)]
     while time.monotonic() < until:
         for writer in writers:
             if writer.transport.get_write_buffer_size() < len(batch):
@@ -220,7 +191,7 @@ async def tiny_chunks(http: str, grpc_address: str, seconds: float) -> int:
     """A body of chunks of one byte."""
     head = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += b"Transfer-Encoding: chunked\r\n\r\n"
-    return await _repeat(http, seconds, head + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
+    return await repeat(http, seconds, head + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
 
 
 # JSON -------------------------------------------------------------------------------------------------------------
@@ -241,27 +212,27 @@ MEBI: Final = 1 << 20
 
 async def deep_json(http: str, grpc_address: str, seconds: float) -> int:
     """Fifteen million opening brackets."""
-    return await _repeat(http, seconds, _post(b"[" * (15 * MEBI)))
+    return await repeat(http, seconds, _post(b"[" * (15 * MEBI)))
 
 
 async def deep_objects(http: str, grpc_address: str, seconds: float) -> int:
     """A part whose data nests as deep as the parser allows."""
-    return await _repeat(http, seconds, _post(_message('{"data":' + '{"a":' * 240 + "1" + "}" * 240 + "}")))
+    return await repeat(http, seconds, _post(_message('{"data":' + '{"a":' * 240 + "1" + "}" * 240 + "}")))
 
 
 async def many_values(http: str, grpc_address: str, seconds: float) -> int:
     """Seven million numbers in one part."""
-    return await _repeat(http, seconds, _post(_message('{"data":[' + "0," * (7 * MEBI) + "0]}")), callers=2)
+    return await repeat(http, seconds, _post(_message('{"data":[' + "0," * (7 * MEBI) + "0]}")), callers=2)
 
 
 async def many_parts(http: str, grpc_address: str, seconds: float) -> int:
     """A million parts."""
-    return await _repeat(http, seconds, _post(_message('{"text":"a"},' * MEBI + '{"text":"a"}')), callers=2)
+    return await repeat(http, seconds, _post(_message('{"text":"a"},' * MEBI + '{"text":"a"}')), callers=2)
 
 
 async def suspicious_json(http: str, grpc_address: str, seconds: float) -> int:
     """Fifteen megabytes that seem to repeat a key, so the server parses them twice."""
-    return await _repeat(
+    return await repeat(
         http, seconds, _post(_message('{"data":{' + '"\\u0061":1,' * (MEBI + 200_000) + '"b":2}}')), callers=2
     )
 
@@ -302,14 +273,14 @@ async def base64_bomb(http: str, grpc_address: str, seconds: float) -> int:
     """Sixteen megabytes of valid base64, and as much invalid."""
     valid = _post(_message('{"raw":"' + "A" * (15 * MEBI) + '"}'))
     invalid = _post(_message('{"raw":"' + "A" * (15 * MEBI) + '!"}'))
-    return sum(await asyncio.gather(_repeat(http, seconds, valid, 1), _repeat(http, seconds, invalid, 1)))
+    return sum(await asyncio.gather(repeat(http, seconds, valid, 1), repeat(http, seconds, invalid, 1)))
 
 
 async def zip_bomb(http: str, grpc_address: str, seconds: float) -> int:
     """256 MiB of zeros, compressed to a thousandth."""
     compressor = zlib.compressobj(9, wbits=31)
     compressed = b"".join([compressor.compress(bytes(MEBI)) for _ in range(256)] + [compressor.flush()])
-    return await _repeat(http, seconds, _post(compressed, "Content-Encoding: gzip"), callers=2)
+    return await repeat(http, seconds, _post(compressed, "Content-Encoding: gzip"), callers=2)
 
 
 # WebSocket --------------------------------------------------------------------------------------------------------
@@ -340,10 +311,10 @@ async def _over_ws(http: str, seconds: float, data: bytes, *, extension: str = "
         until, count = time.monotonic() + seconds, 0
         while time.monotonic() < until:
             with suppress(*BROKEN):
-                reader, writer = await _connect(http)
+                reader, writer = await connect(http)
                 writer.write(_UPGRADE + (extension and f"Sec-WebSocket-Extensions: {extension}\r\n").encode() + b"\r\n")
                 await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
-                discard_task = asyncio.create_task(_discard(reader))
+                discard_task = asyncio.create_task(discard(reader))
                 while time.monotonic() < until and not discard_task.done():
                     writer.write(data)
                     count += 1
@@ -409,6 +380,7 @@ ATTACKS: Final[dict[str, Attack]] = {
             zip_bomb,
         ),
         *(ws_tiny_frames, ws_pings, ws_giant_frame, ws_fragments, ws_zip_bomb, ws_bad_text),
+        *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
     )
 }
 

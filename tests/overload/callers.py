@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import aiohttp
 import grpc
 from google.rpc import error_details_pb2, status_pb2
+from tests.bindings.mcp.mcp_client import STATELESS, TASKS, McpCaller
 from tests.callers import named
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -180,6 +181,57 @@ class JsonRpcCaller:
 
 
 @dataclass
+class McpCallers:
+    """MCP of 2026-07-28: with task handles, or waiting. Its handles are those of tasks of `hold` and `quick`."""
+
+    session: aiohttp.ClientSession
+    headers: Mapping[str, str]
+
+    def _caller(self, *, waits: bool = False) -> McpCaller:
+        return McpCaller(self.session, "/mcp", STATELESS, {} if waits else TASKS, self.headers)
+
+    async def _call(self, method: str, params: Mapping[str, Any], *, waits: bool = False) -> Any:
+        answer = await self._caller(waits=waits).request(method, params)
+        assert answer.status == 200
+        if "error" in answer.last:
+            error = _mcp_error_of(answer.error)
+            assert isinstance(error, Rejected) == ("Retry-After" in answer.headers)
+            raise error
+        if answer.result.get("isError"):
+            raise Failed(answer.text_content)
+        return answer.result
+
+    async def send(self, text: str, *, agent: str = "", task: str = "", wait: bool = False) -> str:
+        if task:  # there are no messages to a task that asks nothing
+            return await JsonRpcCaller(self.session, self.headers).send(text, task=task)
+        params = {"name": agent or "hold", "arguments": {"message": text}}
+        result = await self._call("tools/call", params, waits=wait)
+        return str(result["_meta"]["dragoman/task"].rpartition("/")[2])
+
+    async def get(self, task: str) -> str:
+        return str((await self._call("tasks/get", {"taskId": f"hold/{task}"}))["taskId"].rpartition("/")[2])
+
+    async def cancel(self, task: str) -> None:
+        await self._call("tasks/cancel", {"taskId": f"hold/{task}"})
+
+    async def follow(self, task: str, stack: AsyncExitStack) -> None:
+        """A call of get_task, which waits as a stream does."""
+        params = {"name": "get_task", "arguments": {"task": f"hold/{task}"}}
+        body, headers = self._caller().envelope("tools/call", params, {"progressToken": 1})
+        response = await stack.enter_async_context(self.session.post("/mcp", json=body, headers=headers))
+        if response.content_type != "text/event-stream":
+            raise _mcp_error_of((await response.json())["error"])
+        assert await response.content.readline()
+
+
+def _mcp_error_of(error: Mapping[str, Any]) -> Exception:
+    data = error.get("data", {})
+    if data.get("reason") == "RATE_LIMITED":
+        return Rejected(data["limit"], data["retryAfterSeconds"])
+    return Failed(str(data.get("reason", error)))
+
+
+@dataclass
 class AllBindings:
     """The callers of one principal in turn: limits apply to all bindings together."""
 
@@ -203,7 +255,8 @@ async def over_all_bindings(http: str, target: str, principal: str) -> AsyncIter
         grpc.aio.insecure_channel(target) as channel,
     ):
         stub = rpc.A2AServiceStub(channel)
-        yield AllBindings([GrpcCaller(stub, headers), RestCaller(session, headers), JsonRpcCaller(session, headers)])
+        http_callers = (kind(session, headers) for kind in (RestCaller, JsonRpcCaller, McpCallers))
+        yield AllBindings([GrpcCaller(stub, headers), *http_callers])
 
 
 async def over_websocket(http: str, principal: str, calls: int, method: str, params: Any) -> list[Exception | Any]:

@@ -197,7 +197,7 @@ async def test_an_overloaded_server_rejects_stays_responsive_and_recovers(
         callers = [await stack.enter_async_context(over_all_bindings(server.http, server.grpc, name)) for name in names]
         alice, bob, carol, dave, erin = callers
         for caller in callers:  # opens the connections, so they are in the first report
-            for _ in range(3):
+            for _ in caller.callers:
                 await caller.next().send("hello", agent="quick", wait=True)
         before = await server.report()
         async with probing(server) as times:
