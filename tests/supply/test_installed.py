@@ -89,7 +89,7 @@ def test_the_metadata_says_what_it_is_for_which_python_and_how_the_text_is_writt
     assert metadata["Summary"].startswith("A durable task server for the A2A")
     pythons = {one.rpartition(" :: ")[2] for one in metadata.get_all("Classifier", []) if ":: 3." in one}
     assert {"3.11", "3.12", "3.13"} <= pythons
-    assert set(metadata.get_all("Provides-Extra", [])) == {"nats", "postgres", "telemetry"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"mcp", "nats", "postgres", "telemetry"}
 
 
 def test_both_packages_say_their_license_and_carry_its_text(tree: Path, built: list[Path]) -> None:
