@@ -1,65 +1,116 @@
-"""Other releases to run beside this one: an older one from the history, and a future one."""
+"""Other releases to run beside this one: an older one from the history or a wheel, and a future one.
+
+The older one is the newest released version before the current commit, by its tag. UPGRADE_FROM names another: a tag, a
+commit, or a wheel.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 from tests.stores import next_schema
 
+from dragoman.core.task.maintenance import min_schema
+
 ROOT: Final = Path(__file__).parents[1]
 
-BEFORE: Final = "c58691a08e"
-"""A commit with schema 14 of SQLite and 8 of PostgreSQL: before delegation and the metadata of cancels.
+FIRST: Final = "c58691a08e"
+"""The older release as long as no version is tagged: a commit with schema 14 of SQLite and 8 of PostgreSQL, before
+delegation and the metadata of cancels.
 
 Much earlier ones lose a turn that begins just as their drain ends."""
 
+_TAG: Final = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
+
 
 class Release(NamedTuple):
-    """A tree with `server` and `gen` in it."""
+    """A release: folders with the packages `dragoman` and `dragoman_pb`."""
 
     name: str
-    folder: Path
+    server: Path
+    gen: Path
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables that make `python -m dragoman` run this release."""
-        return {"PYTHONPATH": f"{self.folder / 'server'}:{self.folder / 'gen'}"}
+        return {"PYTHONPATH": f"{self.server}:{self.gen}"}
 
     def schema(self, kind: str) -> int:
         """The version of its schema. kind: `sqlite` or `postgres`."""
         return max(number for number, _ in self.steps(kind))
 
+    def oldest(self, kind: str) -> int:
+        """The oldest schema whose releases can serve its store."""
+        return min_schema(self.steps(kind))
+
+    def can_be_served_by(self, other: Release, kind: str) -> bool:
+        """Whether another release, an older one too, can serve a store of this one."""
+        return other.schema(kind) >= self.oldest(kind)
+
     def steps(self, kind: str) -> next_schema.Migrations:
         """Its migrations."""
-        found = (self.folder / "server" / "dragoman" / "stores" / kind / "migrations").glob("*.sql")
+        found = (self.server / "dragoman" / "stores" / kind / "migrations").glob("*.sql")
         return sorted((int(path.name.split("_")[0]), path.read_text()) for path in found)
+
+
+def in_tree(name: str, folder: Path) -> Release:
+    """A release in a tree like that of the project."""
+    return Release(name, folder / "server", folder / "gen")
 
 
 def this() -> Release:
     """The current release."""
-    return Release("this", ROOT)
+    return in_tree("this", ROOT)
+
+
+def newest(tags: Iterable[str], *, except_for: Iterable[str] = ()) -> str:
+    """Returns the newest released version among tags, or FIRST. Other tags, such as `v1.0.0-rc1`, do not count."""
+    released = {tag: tuple(map(int, found.groups())) for tag in tags if (found := _TAG.fullmatch(tag))}
+    for tag in except_for:
+        released.pop(tag, None)
+    return max(released, key=released.__getitem__, default=FIRST)
+
+
+def previous(root: Path) -> str:
+    """Returns the newest released version in the history of a clone, or FIRST. One tagged here is too new."""
+
+    def tags(*words: str) -> list[str]:
+        listed = subprocess.run(["git", "tag", *words], cwd=root, check=False, capture_output=True, text=True)
+        return listed.stdout.split()
+
+    return newest(tags("--merged", "HEAD"), except_for=tags("--points-at", "HEAD"))
 
 
 def before(folder: Path) -> Release:
-    """An older release, from the history. Skips the test without that commit, as in a shallow clone."""
-    packed = subprocess.run(["git", "archive", BEFORE, "server", "gen"], cwd=ROOT, check=False, capture_output=True)
-    if packed.returncode:
-        pytest.skip(f"commit {BEFORE} is missing: {packed.stderr.decode().strip()}")
+    """An older release, unpacked into a folder. Skips the test without its commit, as in a shallow clone."""
+    start = os.environ.get("UPGRADE_FROM") or previous(ROOT)
     folder.mkdir()
+    if start.endswith(".whl"):
+        with zipfile.ZipFile(ROOT / start) as wheel:
+            wheel.extractall(folder)
+        return Release(start, folder, folder)
+    packed = subprocess.run(["git", "archive", start, "server", "gen"], cwd=ROOT, check=False, capture_output=True)
+    if packed.returncode:
+        reason = f"{start} is missing: {packed.stderr.decode().strip()}"
+        assert "UPGRADE_FROM" not in os.environ, reason
+        pytest.skip(reason)
     subprocess.run(["tar", "-x"], cwd=folder, check=True, input=packed.stdout)
-    return Release("before", folder)
+    return in_tree(start, folder)
 
 
 def to_come(folder: Path) -> Release:
     """The next release: the current one, with a migration that changes every table of both stores."""
     for name in ("server", "gen"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    release = Release("to come", folder)
+    release = in_tree("to come", folder)
     for kind in ("sqlite", "postgres"):
         steps = release.steps(kind)
         tables = [table for _, script in steps for table in re.findall(r"CREATE TABLE (\w+) \(", script)]
