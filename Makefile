@@ -16,6 +16,9 @@ unexport VIRTUAL_ENV
 # Without bytecode files, each of the hundreds of processes that tests start would compile the package and all libraries: over a second.
 unexport PYTHONDONTWRITEBYTECODE
 
+# The folder of packages and of the bill of materials.
+DIST ?= dist
+
 ENV := .venv/.made
 UV := .tools/uv/bin/uv
 
@@ -144,8 +147,8 @@ long: $(ENV) ## run the long tests
 longest: $(ENV) ## run the longest tests: abuse, overload, upgrades, executors, many workers, PostgreSQL behind a pooler
 	@python -m pytest -n 2 $(LONGEST) $(ARGS)
 
-upgrade: $(ENV) ## test upgrades from an older commit, to a future schema and back, under load, on both stores
-	@python -m pytest tests/cli/serve/test_upgrade.py $(ARGS)
+upgrade: $(ENV) ## test upgrades from the last release, to a future schema and back, under load, on both stores (FROM=a tag or wheel)
+	@$(if $(FROM),UPGRADE_FROM=$(FROM)) python -m pytest tests/cli/serve/test_upgrade.py $(ARGS)
 
 coverage: $(ENV) chromium ## run the tests of test, long and browser with line coverage; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term $(LONGEST:%=--ignore=%) --ignore=tests/docs/test_sessions.py
@@ -202,8 +205,8 @@ $(NODE_MODULES): console/package.json console/package-lock.json
 console: $(NODE_MODULES) ## build the console from console/ into the package, where it is committed
 	@cd console && npm run --silent check && npm run --silent build
 
-console-check: ## check that the committed console matches console/ (skipped without npm)
-	@if command -v npm >/dev/null; then tools/check_console.sh; else echo "console-check: not compared (no npm)"; fi
+console-check: ## check that the committed console matches console/ (skipped without npm, unless NPM=required)
+	@if [ "$(NPM)" = required ] || command -v npm >/dev/null; then tools/check_console.sh; else echo "console-check: not compared (no npm)"; fi
 
 chromium:
 	@python -m tests.console.chromium
@@ -265,11 +268,11 @@ layers: $(ENV) ## check that every layer imports only the layers below it
 scorecard: $(ENV) ## write docs/reference/scorecard.md from recorded results: clients, chaos, benchmarks, limits
 	@python -m tools.scorecard
 
-release: $(ENV) ## prepare a release (VERSION=0.2.0); see docs/how-to/releasing.md
+release: $(ENV) ## make a release in dist/VERSION (VERSION=0.2.0); see docs/how-to/releasing.md
 	@python -m tools.release $(VERSION)
-	@$(MAKE) --no-print-directory baseline openapi scorecard wheel-check sbom
-	@python -m pytest -q tests/supply/test_installed.py tests/supply/test_index.py
-	@python -m tools.release --next-steps
+
+release-test: $(ENV) ## install the artifacts of DIST in new environments and use them (DIST=dist/0.2.0)
+	@RELEASE_DIST=$(abspath $(DIST)) python -m pytest -n 2 tests/supply/test_installed.py tests/supply/test_index.py $(ARGS)
 
 # ---------------------------------------------------------------- supply chain
 
@@ -283,13 +286,16 @@ audit-deps: $(SUPPLY)/.made ## list known vulnerabilities of the packages in uv.
 	@$(SUPPLY)/python tools/audit_deps.py $(if $(OSV),--osv $(OSV))
 
 sbom: $(SUPPLY)/.made .tools/runtime/bin/.made ## write dist/dragoman.cdx.json: the software bill of materials of an installation with all extras (CycloneDX)
-	@mkdir -p dist
-	@$(SUPPLY)/cyclonedx-py environment --output-reproducible --spec-version 1.6 --mc-type application \
-		--pyproject pyproject.toml -o dist/dragoman.cdx.json .tools/runtime
-	@echo "sbom: dist/dragoman.cdx.json"
+	@tools/make_sbom.sh $(SUPPLY)/cyclonedx-py .tools/runtime $(DIST)/dragoman.cdx.json
+
+sbom-check: $(SUPPLY)/.made .tools/runtime/bin/.made ## the same, twice, and compare the bytes
+	@tools/make_sbom.sh $(SUPPLY)/cyclonedx-py .tools/runtime $(DIST)/dragoman.cdx.json twice
 
 wheel-check: $(ENV) ## build twice in two folders and compare the bytes; leaves the builds in dist/
-	@tools/check_wheel.sh .venv/bin/python dist
+	@tools/check_wheel.sh .venv/bin/python $(DIST)
+
+site-check: $(ENV) $(DOCS)/.made ## build the site twice in two folders and compare the bytes; leaves it in dist/site
+	@$(if $(RELEASE_EPOCH),SOURCE_DATE_EPOCH=$(RELEASE_EPOCH)) tools/check_site.sh $(DOCS)/mkdocs $(DIST)/site
 
 $(SUPPLY)/.made: uv.lock tools/tool_env.sh | $(UV)
 	@tools/tool_env.sh "$(PYTHON)" $(UV) supply --only-group supply && touch $@

@@ -1,8 +1,8 @@
 """Writes docs/reference/scorecard.md, the measured results of a release: python -m tools.scorecard [--to PATH]
 
 It measures nothing: figures come from the pages that `make foreign` and `make bench` write, from
-docs/reference/limits.md, which a test compares with the code, and from the reports of chaos runs in `.chaos/`. Missing
-runs are listed.
+docs/reference/limits.md, which a test compares with the code, and from the reports of chaos runs in `.chaos/`. Without
+a report, the page's own entry stays; runs that never were are listed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHAOS: Final = ".chaos"
 """Folder with the latest report of each kind of chaos run."""
+
+PAGE: Final = Path("docs") / "reference" / "scorecard.md"
+RUNS: Final = {False: "one server on SQLite", True: "three servers, two workers, PostgreSQL and NATS"}
+"""Kinds of chaos runs: with several servers, or one."""
 
 HEAD: Final = """# Scorecard of {version}
 
@@ -88,12 +92,21 @@ def clients(page: str) -> str:
     return f"## Dialects and clients\n\n{text.rstrip()}\n\n{markdown(shown)}\n"
 
 
-def chaos(reports: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the section on chaos runs: faults, and broken promises."""
+def earlier_run(page: str, where: str) -> str:
+    """Returns the entry of a kind of chaos run in an earlier page, or an empty text."""
+    found = re.search(rf"^- {re.escape(where)}, .*\n(?:  .*\n)*", page, re.MULTILINE)
+    return found[0].rstrip() if found else ""
+
+
+def chaos(reports: Sequence[Mapping[str, Any]], earlier: str = "") -> str:
+    """Returns the section on chaos runs: faults, and broken promises.
+
+    earlier: the page so far. Its entry stays for a kind of run that has no report, as in a clone.
+    """
     lines = ["## Chaos runs", ""]
     for report in reports:
         counts, problems = report["counts"], report["problems"]
-        where = "three servers, two workers, PostgreSQL and NATS" if report["several"] else "one server on SQLite"
+        where = RUNS[report["several"]]
         verdict = f"**{problems} promises broken**" if problems else "no promise broken"
         at = f" at {report['commit']}" if report["commit"] else ""
         lines += [
@@ -103,7 +116,8 @@ def chaos(reports: Sequence[Mapping[str, Any]]) -> str:
     missing = {False: "make chaos", True: "make chaos-cluster"}
     for report in reports:
         missing.pop(report["several"], None)
-    lines += [f"- `{command}` was not run for this page." for command in missing.values()]
+    for several, command in missing.items():
+        lines.append(earlier_run(earlier, RUNS[several]) or f"- `{command}` was not run for this page.")
     return "\n".join(lines) + "\n"
 
 
@@ -136,12 +150,12 @@ def reports(folder: Path) -> list[dict[str, Any]]:
 
 def write(root: Path) -> str:
     """Returns the text of the page. Raises NoTable, OSError."""
-    docs = root / "docs"
+    docs, page = root / "docs", root / PAGE
     version = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     parts = (
         HEAD.format(version=version),
         clients((docs / "reference" / "clients.md").read_text("utf-8")),
-        chaos(reports(root / CHAOS)),
+        chaos(reports(root / CHAOS), page.read_text("utf-8") if page.exists() else ""),
         bench((docs / "explanation" / "performance.md").read_text("utf-8")),
         limits((docs / "reference" / "limits.md").read_text("utf-8")),
     )
@@ -150,7 +164,7 @@ def write(root: Path) -> str:
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.scorecard", description="Write docs/reference/scorecard.md.")
-    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "reference" / "scorecard.md", metavar="PATH")
+    parser.add_argument("--to", type=Path, default=ROOT / PAGE, metavar="PATH")
     namespace = parser.parse_args(words)
     try:
         page = write(ROOT)

@@ -8,6 +8,7 @@ shift 3
 if ! UV_PROJECT_ENVIRONMENT=$env "$uv" sync --quiet --frozen --no-install-project --python "$python" "$@"; then
   echo "make: uv could not install from the addresses in uv.lock; trying pip and its configured index" >&2
   "$uv" export --quiet --frozen --no-emit-project --no-header "$@" -o "$env.txt"
-  "$python" -m venv --clear "$env"
-  "$env/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$env.txt"
+  # Without pip in it, as uv creates it: the bill of materials lists what is in an environment.
+  "$python" -m venv --clear --without-pip "$env"
+  "$(dirname "$uv")/pip" --python "$env/bin/python" install -qq --disable-pip-version-check --require-hashes -r "$env.txt"
 fi

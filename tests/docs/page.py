@@ -42,19 +42,24 @@ def environment(name: str) -> Environment:
     return Environment(name, tuple(path for one in names if (path := FOREIGN / name / one).exists()))
 
 
-def run(page: Path, folder: Path) -> Iterator[str]:
+def run(page: Path, folder: Path, installed_in: Path | None = None) -> Iterator[str]:
     """Runs a page. Yields the first difference and stops there, because later results would depend on it.
 
-    Raises NotCreated if an environment cannot be created.
+    installed_in: an environment whose programs are used in place of the project's. Raises NotCreated if an environment
+    cannot be created.
     """
     with ExitStack() as stack:
         session = stack.enter_context(Session(folder))
+        if installed_in:
+            session.enter(installed_in)
         agents = ""
         for place in places(page):
             block = place.block
             if block.marker("anew"):
                 stack.close()
                 session = stack.enter_context(Session(folder.with_name(f"{folder.name}-{block.line}")))
+                if installed_in:
+                    session.enter(installed_in)
                 agents = ""
             for name in block.marker("with").split():
                 stack.callback(session.start_service(name))

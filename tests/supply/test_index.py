@@ -1,10 +1,12 @@
-"""What users get from a package index: `uvx` and `pipx run` start the server of our wheel, `twine` accepts the files.
+"""What users get from a package index: `pip`, `uvx` and `pipx run` install our packages, and `twine` accepts the files.
 
-The index is a folder in the form of PEP 503, served on loopback: our wheel, and the locked wheels of its dependencies.
+The index is a folder in the form of PEP 503, served on loopback: our packages, and the locked wheels of their
+dependencies and of what builds them.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import shutil
@@ -18,12 +20,31 @@ from typing import Any, Final
 
 import pytest
 from tests.cli.server import Lines, clean_environment
+from tests.docs import page
+from tests.supply.conftest import RELEASE
 from tests.supply.packages import ROOT, UV, VERSION, run
 
 from tools.environments import CACHE, Environment, NotCreated
 
 PACKAGING: Final = Environment("packaging", (Path(__file__).with_name("packaging.txt"),))
 """pipx and twine."""
+
+PROTOS_PROGRAM: Final = """
+from importlib.metadata import version
+from importlib.resources import files
+
+import grpc
+from dragoman_protos.lf.a2a.v1 import a2a_pb2 as a2a
+from dragoman_protos.lf.a2a.v1 import a2a_pb2_grpc as rpc
+
+message = a2a.Message(message_id="m-1", role=a2a.ROLE_USER, parts=[{"text": "hello"}])
+assert a2a.Message.FromString(message.SerializeToString()) == message
+with grpc.insecure_channel("127.0.0.1:1") as channel:
+    assert rpc.A2AServiceStub(channel).SendMessage
+assert files("dragoman_protos").joinpath("dragoman.binpb").read_bytes()
+print("dragoman", version("dragoman-protos"), message.parts[0].text)
+"""
+"""A caller without a server: builds a message, and finds the stubs and the image of the protos."""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -34,34 +55,42 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
 
 def locked_wheels() -> Path:
-    """A folder with the locked wheels of all dependencies, and pip, fetched once. Raises AssertionError."""
+    """A folder with the locked wheels of all dependencies, hatchling and pip, fetched once. Raises AssertionError."""
     locked = run(UV, "export", "--quiet", "--frozen", "--no-dev", "--no-emit-project", "--no-header", cwd=ROOT)
-    key = hashlib.sha256(locked.encode() + sys.version.encode()).hexdigest()[:12]
+    every = run(UV, "export", "--quiet", "--frozen", "--no-emit-project", "--no-hashes", "--no-header", cwd=ROOT)
+    key = hashlib.sha256((locked + every + sys.version).encode()).hexdigest()[:12]
     folder = CACHE / f"wheels-{key}"
-    if not (folder / ".made").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "requirements.txt").write_text(locked)
-        pip = UV.with_name("pip")
-        run(pip, "download", "-qq", "--require-hashes", "--no-deps", "-r", "requirements.txt", "-d", ".", cwd=folder)
-        run(pip, "download", "-qq", "--no-deps", "pip", "-d", ".", cwd=folder)  # pipx updates its own one first
-        (folder / ".made").touch()
+    CACHE.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be fetching them
+        if not (folder / ".made").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "requirements.txt").write_text(locked)
+            (folder / "constraints.txt").write_text(every)
+            fetch = (UV.with_name("pip"), "download", "-qq", "--disable-pip-version-check", "-d", ".")
+            run(*fetch, "--require-hashes", "--no-deps", "-r", "requirements.txt", cwd=folder)
+            run(*fetch, "-c", "constraints.txt", "hatchling", cwd=folder)  # builds the sdists
+            run(*fetch, "--no-deps", "pip", cwd=folder)  # pipx updates its own one first
+            (folder / ".made").touch()
     return folder
 
 
 @pytest.fixture(scope="module")
-def index(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def index(built: list[Path], built_protos: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of the index."""
     try:
         locked = locked_wheels()
     except AssertionError as failure:
+        if RELEASE:
+            raise
         pytest.skip(f"the wheels of the dependencies cannot be fetched: {failure}")
     folder = tmp_path_factory.mktemp("index")
-    for wheel in (*locked.glob("*.whl"), *(path for path in built if path.suffix == ".whl")):
-        project = folder / "simple" / wheel.name.partition("-")[0].replace("_", "-").replace(".", "-").lower()
+    for package in (*locked.glob("*.whl"), *built, *built_protos):
+        project = folder / "simple" / package.name.partition("-")[0].replace("_", "-").replace(".", "-").lower()
         project.mkdir(parents=True, exist_ok=True)
-        shutil.copy(wheel, project)
+        shutil.copy(package, project)
     for project in (folder / "simple").iterdir():
-        links = [f'<a href="{wheel.name}">{wheel.name}</a>' for wheel in project.glob("*.whl")]
+        links = [f'<a href="{package.name}">{package.name}</a>' for package in sorted(project.iterdir())]
         (project / "index.html").write_text(f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>")
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_QuietHandler, directory=folder))
     thread = threading.Thread(target=server.serve_forever)
@@ -72,12 +101,23 @@ def index(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterat
     server.server_close()
 
 
+def installed(index: str, folder: Path, *words: str) -> Path:
+    """A new environment, into which pip has installed something from the index."""
+    run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
+    pip = (folder / "bin" / "pip", "install", "-qq", "--disable-pip-version-check", "--no-cache-dir")
+    variables = {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": index}
+    run(*pip, *words, cwd=folder.parent, **variables)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def packaging() -> Path:
     """The programs of the environment with pipx and twine."""
     try:
         PACKAGING.make()
     except NotCreated as reason:
+        if RELEASE:
+            raise
         pytest.skip(str(reason))
     return PACKAGING.python.parent
 
@@ -101,6 +141,33 @@ def started_server(command: Sequence[object], folder: Path, variables: dict[str,
         assert server.wait(60) == 0
 
 
+def test_pip_installs_the_wheel_and_the_quickstart_runs(index: str, tmp_path: Path) -> None:
+    environment = installed(index, tmp_path / "new", "--only-binary", ":all:", "dragoman")
+    program = environment / "bin" / "dragoman"
+    assert run(program, "--version", cwd=tmp_path).strip() == VERSION
+    quickstart = ROOT / "docs" / "tutorials" / "quickstart.md"
+    if absent := page.missing(quickstart):
+        pytest.skip(f"not on this machine: {', '.join(sorted(absent))}")
+    assert not "\n".join(page.run(quickstart, tmp_path / "demo", environment))
+
+
+def test_pip_builds_the_sdist_and_its_server_answers(index: str, tmp_path: Path) -> None:
+    environment = installed(index, tmp_path / "new", "--no-binary", "dragoman", "dragoman")
+    program = environment / "bin" / "dragoman"
+    assert run(program, "--version", cwd=tmp_path).strip() == VERSION
+    assert started_server((program,), tmp_path, {}) == "hello\n"
+
+
+@pytest.mark.parametrize("kind", ["--only-binary", "--no-binary"])
+def test_pip_installs_the_protos_for_callers_without_a_server(index: str, tmp_path: Path, kind: str) -> None:
+    environment = installed(index, tmp_path / "new", kind, "dragoman-protos", "dragoman-protos")
+    python = environment / "bin" / "python"
+    assert run(python, "-c", PROTOS_PROGRAM, cwd=tmp_path) == f"{VERSION} hello\n"
+    names = run(python, "-m", "pip", "list", "--format", "freeze", cwd=tmp_path).split()
+    packages = {name.partition("==")[0] for name in names} - {"pip", "setuptools"}
+    assert packages == {"dragoman-protos", "googleapis-common-protos", "grpcio", "protobuf", "typing_extensions"}
+
+
 def test_uvx_runs_the_server_from_an_index(index: str, tmp_path: Path) -> None:
     uvx = (UV.with_name("uvx"), "--quiet", "--no-config", "--default-index", index, "--python", sys.executable)
     variables = {"UV_CACHE_DIR": str(tmp_path / "cache")}  # so that nothing comes from earlier installations
@@ -120,6 +187,6 @@ def test_pipx_runs_the_server_from_an_index(index: str, packaging: Path, tmp_pat
     assert started_server((*pipx, "dragoman"), tmp_path, variables) == "hello\n"
 
 
-def test_an_index_would_accept_the_packages(built: list[Path], packaging: Path) -> None:
-    output = run(packaging / "twine", "check", "--strict", *built, cwd=ROOT)
-    assert output.count("PASSED") == len(built) == 2
+def test_an_index_would_accept_the_packages(built: list[Path], built_protos: list[Path], packaging: Path) -> None:
+    output = run(packaging / "twine", "check", "--strict", *built, *built_protos, cwd=ROOT)
+    assert output.count("PASSED") == len(built) + len(built_protos) == 4

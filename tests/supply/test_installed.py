@@ -92,11 +92,11 @@ def test_the_metadata_says_what_it_is_for_which_python_and_how_the_text_is_writt
     assert set(metadata.get_all("Provides-Extra", [])) == {"mcp", "nats", "postgres", "telemetry"}
 
 
-def test_both_packages_say_their_license_and_carry_its_text(tree: Path, built: list[Path]) -> None:
+def test_both_packages_say_their_license_and_carry_its_text(built: list[Path], built_protos: list[Path]) -> None:
     text = (ROOT / "LICENSE").read_bytes()
     assert b"Apache License" in text
     assert (ROOT / "gen/LICENSE").read_bytes() == text
-    for archive in (*built, *build(tree / "gen", "sdist", "wheel")):
+    for archive in (*built, *built_protos):
         if archive.suffix == ".whl":
             files = contents(archive)
             assert [files[name] for name in files if name.endswith(".dist-info/licenses/LICENSE")] == [text]

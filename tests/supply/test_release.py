@@ -1,124 +1,111 @@
-"""Release preparation writes one version to all files; the scorecard has recorded results only."""
+"""The steps of a release: what runs, what a failure shows, what remains by hand, and which trees are rejected."""
 
 from __future__ import annotations
 
-import json
-import shutil
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tools import scorecard
-from tools.release import PLACES, ReleaseError, prepare, version_of, with_heading
+from tools.artifacts import packages
+from tools.release import LOGS, STEPS, Step, check_tree, expanded, failure, next_steps, run_steps
+from tools.versions import PLACES, ReleaseError
 
 ROOT = Path(__file__).parents[2]
-DAY = "2026-12-24"
-CHANGELOG = "# Changelog\n\n## Unreleased\n\n### Added\n\n- A thing.\n\n## 0.0.9 - 2026-01-01\n\n- Another.\n"
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+
+GOOD = Step("good", "it works", ("sh", "-c", "echo $WORD in {dist}"), "Nothing to do.")
+BAD = Step("bad", "it fails", ("sh", "-c", "seq 40; exit 3"), "Look into {dist}.")
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step_says_what_it_does_and_what_to_do_if_it_fails(step: Step) -> None:
+    assert step.does
+    assert step.advice.endswith((".", "`."))
+    if step.command[0] == "make":
+        assert f"\n{step.command[1]}:" in MAKEFILE
+    assert "{" not in " ".join(expanded(step.command, "dist/1.2.3"))
+
+
+def test_protos_are_compared_before_they_become_the_baseline() -> None:
+    names = [step.name for step in STEPS]
+    assert len(set(names)) == len(names)
+    # What changes committed files precedes what packs them; what is published is tried, and is not changed after that.
+    order = ["protos", "baseline", "openapi", "scorecard", "packages", "artifacts", "install", "sums"]
+    assert [name for name in names if name in order] == order
+    assert names.index("site") < names.index("artifacts")
+
+
+def test_a_failure_shows_the_end_of_the_output_what_to_do_and_how_to_continue() -> None:
+    text = failure(BAD, 3, "".join(f"line {n}\n" for n in range(100)), "build/x.log", "1.2.3", "dist/1.2.3")
+    assert "    line 99\n" in text
+    assert "line 74\n" not in text
+    assert "step bad failed with exit code 3: sh -c seq 40; exit 3" in text
+    assert "Look into dist/1.2.3." in text
+    assert "build/x.log" in text
+    assert "make release VERSION=1.2.3 again" in text
+
+
+def test_steps_run_in_order_until_one_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = tmp_path / LOGS
+    logs.mkdir(parents=True)
+    with pytest.raises(ReleaseError, match="step bad failed with exit code 3"):
+        run_steps((GOOD, BAD, GOOD), tmp_path, "1.2.3", "dist/1.2.3", {**os.environ, "WORD": "done"})
+    assert (logs / "01-good.log").read_text() == "done in dist/1.2.3\n"
+    assert sorted(path.name for path in logs.iterdir()) == ["01-good.log", "02-bad.log"]
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("release:  1 of 3  good       it works ... ok, ")
+    assert second.startswith("release:  2 of 3  bad        it fails ... FAILED, ")
+
+
+def test_the_remaining_steps_name_the_tag_and_upload_packages_only() -> None:
+    text = next_steps("1.2.3", "dist/1.2.3")
+    assert 'git tag -a v1.2.3 -m "Dragoman 1.2.3"' in text
+    upload = next(line for line in text.splitlines() if "twine" in line)
+    assert upload.partition("twine upload ")[2].split() == [f"dist/1.2.3/{name}" for name in packages("1.2.3")]
+
+
+# The tree --------------------------------------------------------------------------------------------------------
+
+
+def git(root: Path, *words: str) -> None:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com")
+    subprocess.run(["git", *identity, *words], cwd=root, check=True, capture_output=True)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """The files with the version, and a changelog with an unreleased entry."""
+def clone(tmp_path: Path) -> Path:
+    """A repository with one commit, prepared for 1.2.3."""
     for name in PLACES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+        (tmp_path / name).write_text("")
+    (tmp_path / "pyproject.toml").write_text('version = "1.2.3"\n')
+    (tmp_path / "CHANGELOG.md").write_text("## Unreleased\n\n## 1.2.3 - 2026-12-24\n\n- A thing.\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
     return tmp_path
 
 
-def test_the_version_is_written_once_to_every_place(project: Path) -> None:
-    old = version_of(project)
-    before = {name: (project / name).read_text() for name in PLACES}
-    prepare(project, "77.1.0", DAY)
-    assert version_of(project) == "77.1.0"
-    for name, patterns in PLACES.items():
-        text = (project / name).read_text()
-        assert text.count("77.1.0") == len(patterns), name
-        assert text.replace("77.1.0", old) == before[name]
-    assert (project / "CHANGELOG.md").read_text() == CHANGELOG.replace(
-        "## Unreleased\n", f"## Unreleased\n\n## 77.1.0 - {DAY}\n"
-    )
+def test_a_clean_tree_and_one_with_this_release_are_accepted(clone: Path) -> None:
+    check_tree(clone, "1.2.3")
+    (clone / "README.md").write_text("changed")
+    check_tree(clone, "1.2.3")
 
 
-@pytest.mark.parametrize(
-    ("version", "rule"),
-    [
-        ("1.0", "is not a version"),
-        ("01.0.0", "is not a version"),
-        ("1.0.0-rc1", "is not a version"),
-        ("0.0.1", "is older than"),
-        ("", "is not a version"),
-    ],
-)
-def test_invalid_and_older_versions_change_no_file(project: Path, version: str, rule: str) -> None:
-    before = {name: (project / name).read_text() for name in PLACES}
-    with pytest.raises(ReleaseError, match=rule):
-        prepare(project, version, DAY)
-    assert {name: (project / name).read_text() for name in PLACES} == before
+def test_other_changes_are_rejected_and_named(clone: Path) -> None:
+    (clone / "README.md").write_text("changed")
+    with pytest.raises(ReleaseError, match=r"uncommitted changes in README\.md; commit or stash"):
+        check_tree(clone, "1.2.4")  # not prepared, so no file may differ
+    (clone / "notes.txt").write_text("")
+    with pytest.raises(ReleaseError, match=r"uncommitted changes in notes\.txt;"):
+        check_tree(clone, "1.2.3")
 
 
-def test_a_file_with_another_version_stops_the_release(project: Path) -> None:
-    (project / "README.md").write_text("Dragoman 0.0.0\n")
-    with pytest.raises(ReleaseError, match=r"README\.md: .* 0 times"):
-        prepare(project, "77.1.0", DAY)
-    assert version_of(project) != "77.1.0"
-
-
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("# Changelog\n\n## Unreleased\n\n## 0.1.0\n\n- A thing.\n", "nothing under Unreleased"),
-        ("# Changelog\n\n- A thing.\n", "nothing under Unreleased"),
-        ("## Unreleased\n\n- A thing.\n\n## 1.2.3 - 2026-01-01\n", "has 1.2.3 already"),
-    ],
-)
-def test_a_changelog_without_unreleased_entries_is_rejected(text: str, rule: str) -> None:
-    with pytest.raises(ReleaseError, match=rule):
-        with_heading(text, "1.2.3", DAY)
-
-
-# The scorecard ---------------------------------------------------------------------------------------------------
-
-CLIENTS = """
-| client | transport | send | get | list |
-| --- | --- | --- | --- | --- |
-| one 1.0 | GRPC | yes | yes | — |
-| one 1.0 | JSONRPC | yes | FAILED | — |
-| two 2.0 | HTTP+JSON | yes | yes | yes |
-"""
-RUN = {"several": False, "date": DAY, "commit": "abc", "seconds": 60, "seed": 7, "counts": "3 kills", "problems": 0}
-
-
-def test_clients_are_counted_and_failures_are_named() -> None:
-    page = scorecard.clients(CLIENTS)
-    assert "2 published clients, 3 ways to call: 6 of 7 operations done" in page
-    assert "Failed: one 1.0 by JSONRPC: get." in page
-    assert "| one 1.0 | GRPC, JSONRPC | 3 of 4 |" in page
-
-
-def test_missing_chaos_runs_and_broken_promises_are_listed() -> None:
-    assert scorecard.chaos([]).count("was not run") == 2
-    page = scorecard.chaos([RUN, {**RUN, "several": True, "problems": 2}])
-    assert f"one server on SQLite, 60 s on {DAY} at abc, seed 7: no promise broken.\n  3 kills" in page
-    assert "PostgreSQL and NATS, 60 s" in page
-    assert "**2 promises broken**" in page
-    assert "was not run" not in page
-
-
-def test_the_committed_pages_produce_a_scorecard(tmp_path: Path) -> None:
-    for name in ("reference", "explanation"):
-        (tmp_path / "docs" / name).mkdir(parents=True)
-    for name in ("reference/clients.md", "explanation/performance.md", "reference/limits.md"):
-        shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / ".chaos").mkdir()
-    (tmp_path / ".chaos" / "one.json").write_text(json.dumps(RUN))
-    page = scorecard.write(tmp_path)
-    assert page.startswith(f"# Scorecard of {version_of(ROOT)}\n")
-    for text in ("a2a-sdk", "3 kills", "Measured on ", "| gRPC blocking send, 64 callers |", "`--live-tasks`"):
-        assert text in page
-    (tmp_path / "docs" / "explanation" / "performance.md").write_text(
-        "<!-- make bench: begin -->\n\nMeasured on a day.\n\n"
-    )
-    with pytest.raises(scorecard.NoTable, match="Targets"):
-        scorecard.write(tmp_path)
+def test_a_tagged_version_can_only_be_built_again_at_its_tag(clone: Path) -> None:
+    git(clone, "tag", "-a", "v1.2.3", "-m", "1.2.3")
+    check_tree(clone, "1.2.3")
+    git(clone, "commit", "-q", "--allow-empty", "-m", "two")
+    with pytest.raises(ReleaseError, match=r"v1\.2\.3 is tagged already, at [0-9a-f]{10}; take a newer version"):
+        check_tree(clone, "1.2.3")
