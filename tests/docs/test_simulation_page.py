@@ -8,6 +8,7 @@ from tests.simulation.planted import MUTATIONS
 
 def test_the_page_has_a_row_for_every_planted_fault() -> None:
     table = PAGE.read_text(encoding="utf-8").partition(PAGE_BEGIN)[2].partition(PAGE_END)[0]
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:] if line]
+    lines = [line for line in table.splitlines() if line]
+    rows = [line.strip("| ").split(" | ") for line in lines[2:]]
     assert [(row[0], row[1]) for row in rows] == [(one.name, one.guarantee) for one in MUTATIONS]
     assert all(int(row[2]) <= one.limit for row, one in zip(rows, MUTATIONS, strict=True))

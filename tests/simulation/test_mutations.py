@@ -25,5 +25,5 @@ def test_a_fault_without_its_place_fails_loudly() -> None:
 def test_a_planted_fault_is_found_in_a_process_of_its_own() -> None:
     (mutation,) = [one for one in MUTATIONS if one.name == "an artifact skips a sequence"]
     found = hunt_in_child(mutation)
-    assert "its log is numbered 1, 3" in found.problem
+    assert "its log is numbered" in found.problem
     assert found.histories <= 10
