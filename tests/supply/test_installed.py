@@ -77,6 +77,8 @@ def test_the_wheel_has_types_protos_and_the_console(built: list[Path]) -> None:
     info = VERSION.replace(" ", "-") + ".dist-info"
     assert {name.partition("/")[0] for name in names} == {"dragoman", "dragoman_pb", "dragoman_pytest.py", info}
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".map", ".ts", ".tsx"))]
+    protos = {f"dragoman_pb/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "proto").rglob("*.proto")}
+    assert {name for name in names if name.startswith("dragoman_pb/proto/")} == protos
 
 
 def test_the_metadata_says_what_it_is_for_which_python_and_how_the_text_is_written(built: list[Path]) -> None:
