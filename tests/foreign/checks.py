@@ -25,11 +25,12 @@ from typing import IO, Any
 
 
 def arguments() -> argparse.Namespace:
-    """Addresses of the server: `.http`, `.grpc`; `.project`: the project's folder."""
+    """Addresses of the server: `.http`, `.grpc`; `.project`: the project's folder; `.servers`: how many there are."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", required=True)
     parser.add_argument("--grpc", required=True)
     parser.add_argument("--project", required=True)
+    parser.add_argument("--servers", type=int, default=1)
     return parser.parse_args()
 
 

@@ -13,6 +13,7 @@ from mcp_restart_checks import listens, repeats, restarts, resumes, task_restart
 from mcp_server_checks import whole
 from mcp_task_checks import follows, tasks
 
+STATELESS = "2026-07-28"
 KINDS = {"playground": "function", "worker": "worker", "words": "executor", "upstream": "upstream"}
 """Agents of every kind that have the commands of the playground."""
 
@@ -37,9 +38,11 @@ async def check_client(
     of_agents, of_server = Checks(package), Checks(package)
     if has_plain_calls:
         of_agents.extend(every)
-        of_server.extend(restarts, repeats if version == "2026-07-28" else resumes)
-        if tells_end:
-            of_agents.extend(gives_up)
+        of_server.extend(restarts, repeats if version == STATELESS else resumes)
+        if tells_end and (where.servers == 1 or version == STATELESS):
+            of_agents.extend(
+                gives_up
+            )  # the notification of versions with a handshake has to reach the server of the call
     if has_tasks:
         of_agents.extend(tasks)
         of_server.extend(task_restarts)

@@ -5,7 +5,8 @@ With `--replicated`: against three servers on one PostgreSQL, behind a TCP round
 Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
 `check.py` or `check.mjs` is called with `--http URL --grpc HOST:PORT --project FOLDER`, in the folder of its
 environment. It prints `ok  SENTENCE` or `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then
-`end`, and exits with 0 if all checks passed. A `check.py` of a Node client runs in the project's environment.
+`end`, and exits with 0 if all checks passed. A `check.py` of a Node client runs in the project's environment, and one
+of an MCP client has `--servers COUNT`.
 Optional scripts: `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), `immediate.py`
 against one with `--blocking-default return`, and `executor_check.py` against a server that runs the `executor.py`
 beside it in the client's environment. Environments are kept in `.foreign/` under the hash of their requirements.
@@ -33,7 +34,7 @@ from pathlib import Path
 
 from tests.foreign import table
 from tests.foreign.kinds import Serve, every_kind
-from tests.foreign.replicated import replicas
+from tests.foreign.replicated import SERVERS, replicas
 
 from tools.environments import CACHE, ROOT, Environment, NotCreated
 
@@ -168,8 +169,8 @@ def addresses(log: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
     sys.exit(f"the server did not start:\n{log.read_text('utf-8')}")
 
 
-def check(client: Client, server_addresses: dict[str, str], script: str) -> Outcome:
-    """Runs one script of a client against the server."""
+def check(client: Client, server_addresses: dict[str, str], script: str, servers: int) -> Outcome:
+    """Runs one script of a client against the server, or against several behind one address."""
     folder = client.environment.folder
     if client.is_node:
         # Node resolves modules from the folder with node_modules.
@@ -181,6 +182,8 @@ def check(client: Client, server_addresses: dict[str, str], script: str) -> Outc
         python = sys.executable if client.is_node else client.environment.python
         command = [str(python), str(client.folder / script)]
     command += ["--http", server_addresses["http"], "--grpc", server_addresses["grpc"], "--project", str(ROOT)]
+    if client.speaks_mcp:
+        command += ["--servers", str(servers)]
     started_at = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
@@ -233,7 +236,7 @@ def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool) -> Ite
         if replicated and script.startswith("executor_check"):
             continue
         with serving(client, script, serve, replicated=replicated) as server_addresses:
-            outcome = check(client, server_addresses, script)
+            outcome = check(client, server_addresses, script, SERVERS if replicated else 1)
         name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
         line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
         print(line, flush=True)
