@@ -48,6 +48,12 @@ class Step(NamedTuple):
 
 STEPS: Final = (
     Step(
+        "openapi",
+        "gen/openapi gets the version",
+        ("make", "openapi"),
+        "It needs protoc-gen-openapiv2, which comes from Debian's packages on amd64: release on such a machine.",
+    ),
+    Step(
         "protos",
         "the protos are compatible with the last release, and gen/ is up to date",
         ("make", "proto-check"),
@@ -58,12 +64,6 @@ STEPS: Final = (
         "these protos become the baseline of the next release",
         ("make", "baseline"),
         "See the log: buf needs the environment of `make env`.",
-    ),
-    Step(
-        "openapi",
-        "gen/openapi gets the version",
-        ("make", "openapi"),
-        "It needs protoc-gen-openapiv2, which comes from Debian's packages on amd64: release on such a machine.",
     ),
     Step(
         "scorecard",
