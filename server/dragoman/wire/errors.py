@@ -39,6 +39,7 @@ class RpcCode(IntEnum):
     PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
+    ABORTED = 10
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
@@ -99,6 +100,8 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     ),
     errors.ExtensionSupportRequired: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32008, "EXTENSION_SUPPORT_REQUIRED"),
     errors.VersionNotSupported: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32009, "VERSION_NOT_SUPPORTED"),
+    # Draft of 1.1 §5.4 (core/task/generations.py): only its callers can cause it.
+    errors.TaskGenerationMismatch: ErrorCodes(RpcCode.ABORTED, 409, -32010, "TASK_GENERATION_MISMATCH"),
     # The official servers have no separate reason for invalid JSON, and their clients know none.
     errors.ParseError: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32700, "INVALID_REQUEST"),
     errors.InvalidRequest: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32600, "INVALID_REQUEST"),
@@ -185,6 +188,7 @@ _SDK_NAMES: Final = {
     -32007: "ExtendedAgentCardNotConfiguredError",
     -32008: "ExtensionSupportRequiredError",
     -32009: "VersionNotSupportedError",
+    -32010: "TaskGenerationMismatchError",
 }
 """Class names in the official SDKs, by JSON-RPC number. Their 0.3 clients read these in gRPC texts and REST bodies."""
 
@@ -287,7 +291,7 @@ def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
     if dialect in (Dialect.V1, Dialect.RUST):
         return {"code": row.jsonrpc, "message": error_message(error, dialect), "data": _details(error, row)}
     number = row.jsonrpc
-    if dialect is Dialect.V01 and -32010 < number < -32005:
+    if dialect is Dialect.V01 and -32010 <= number < -32005:
         number = -32603 if row.http >= 500 else -32600
     text = error_message(error, dialect)
     body: dict[str, Any] = {"code": number, "message": _LITERAL_MESSAGES.get(number, text)}
