@@ -253,7 +253,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         admission,
         access,
         SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
-        ReadOperations(store),
+        ReadOperations(store, feeds, admission, limits.blocking_wait),
         SubscribeOperation(store, feeds, specs, admission),
         cancel_operation,
         push_configs,

@@ -49,7 +49,7 @@ def added(message: Message) -> list[tuple[int, int]]:
 
 
 def test_a_task_has_the_sequence_of_its_last_event_as_generation() -> None:
-    task = pb.Task.FromString(with_task_generation(TASK.SerializeToString(), IDLE))
+    task = pb.Task.FromString(with_task_generation(TASK.SerializeToString(), 5))
     assert added(task) == [(7, 5)]
     task.DiscardUnknownFields()
     assert task == TASK

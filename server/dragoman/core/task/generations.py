@@ -30,9 +30,9 @@ class GenerationTerms:
     """`SendMessageConfiguration.if_generation_match`: the message is for the task at this generation only."""
 
 
-def with_task_generation(task: bytes, record: TaskRecord) -> bytes:
-    """A serialized Task with the generation that it has according to its record."""
-    return task + frames.integer(TASK_GENERATION, record.last_sequence)
+def with_task_generation(task: bytes, last_sequence: int) -> bytes:
+    """A serialized Task with its generation."""
+    return task + frames.integer(TASK_GENERATION, last_sequence)
 
 
 def with_generation(event: Event) -> Event:

@@ -15,8 +15,10 @@ from dragoman.core.errors import ExtensionSupportRequired, InvalidParams, TaskNo
 from dragoman.core.limits import message_checks, message_limits
 from dragoman.core.names import Owner, make_task_key, task_id_of, task_key_of
 from dragoman.core.task import states
+from dragoman.core.task.generations import AtGeneration
 from dragoman.core.task.log import (
     Append,
+    Guard,
     IdempotencyKey,
     IncomingMessage,
     New,
@@ -211,7 +213,9 @@ def _continue_task(
         raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
     message.context_id = record.context
     refuses = call.answers_question or spec.while_working == "refuse"
-    guard = NotRunning() if refuses else NotTerminal()
+    guard: Guard = NotRunning() if refuses else NotTerminal()
+    if call.generations is not None and call.generations.if_match is not None:
+        guard = AtGeneration(call.generations.if_match, guard)
     incoming = _incoming_message(call.caller, message, envelope)
     return Append(task=record.ref, guard=guard, message=incoming)
 

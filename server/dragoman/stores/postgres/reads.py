@@ -289,14 +289,15 @@ async def page(connection: Connection, query: TaskQuery) -> TaskPage:
     parts = shown.split("{}")  # in TASK the history length, in CHUNKS whether to read artifacts
     text = f"{parts[0]}{history}{parts[1]}{artifacts}{parts[2]}"
     rows = await connection.fetch(text, *sql.values, query.page_size + 1, query.history, query.artifacts)
-    tasks, summaries, record = [], [], None
+    tasks, summaries, sequences, record = [], [], [], None
     for row in rows[: query.page_size]:
         key, scope, principal = row[RECORD_WIDTH + 7 :]
         record = record_from_row(TaskRef(Owner(scope, principal), key), row)
         tasks.append(task_bytes(record, row))
         summaries.append(record.summary)
+        sequences.append(record.last_sequence)
     is_last = record is None or len(rows) <= query.page_size
-    return TaskPage(tasks, total, None if is_last or record is None else sort_key(record), summaries)
+    return TaskPage(tasks, total, None if is_last or record is None else sort_key(record), summaries, sequences)
 
 
 async def _total(connection: Connection, owner: int, query: TaskQuery, conditions: _Conditions) -> int:

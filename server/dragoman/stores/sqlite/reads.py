@@ -227,14 +227,15 @@ def page(connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
     rows = connection.execute(
         f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*arguments, query.page_size + 1)
     ).fetchall()
-    tasks, summaries, record = [], [], None
+    tasks, summaries, sequences, record = [], [], [], None
     for row in rows[: query.page_size]:
         owner = query.owner if row[0] == number else owner_of(connection, row[0])
         record = record_from_row(TaskRef(owner, row[1]), row[2:])
         tasks.append(task_bytes(connection, row[0], record, row[-1], query.history, query.artifacts))
         summaries.append(record.summary)
+        sequences.append(record.last_sequence)
     more = record is not None and len(rows) > query.page_size
-    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries)
+    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries, sequences)
 
 
 def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
