@@ -43,6 +43,7 @@ class ServerConnections:
     http: aiohttp.ClientSession
     v1: Any
     v03: Any
+    channel: grpc.aio.Channel
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
 
@@ -450,4 +451,4 @@ async def open_connections(http: str, target: str) -> AsyncIterator[ServerConnec
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(f"http://{http}"))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(target))
-        yield ServerConnections(session, rpc.A2AServiceStub(channel), v03_rpc.A2AServiceStub(channel), stack)
+        yield ServerConnections(session, rpc.A2AServiceStub(channel), v03_rpc.A2AServiceStub(channel), channel, stack)

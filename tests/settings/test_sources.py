@@ -129,7 +129,9 @@ def test_an_invalid_line_of_the_file_is_reported_with_the_file() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({})
     first, second = sorted(str(caught.value).splitlines())
-    assert first.startswith("colour: is not a setting (dragoman.toml); settings are agent_limits, api_keys, app, ")
+    assert first.startswith(
+        "colour: is not a setting (dragoman.toml); settings are a2a_draft_1_1, agent_limits, api_keys, app, "
+    )
     assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
 
 

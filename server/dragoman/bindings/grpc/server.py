@@ -17,7 +17,7 @@ from typing import Any, Final, Never
 import grpc
 from multidict import CIMultiDict
 
-from dragoman.bindings import a2a_headers, event_encoders, method_table
+from dragoman.bindings import a2a_headers, draft_rows, event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
@@ -179,9 +179,13 @@ class GrpcExchange(RequestExchange[bytes]):
 
     async def decode(self) -> Any:
         row = self.row
+        if row.dialect is Dialect.V1 and self.speaks_draft(self._pipeline.options):
+            row = self.row = draft_rows.rpc_rows()[row.name]
         if row.op.push:
             self._pipeline.operations.push_configs.check_enabled()
         request = self._dialect_request = field_count.parse_message(row.request, self._data)
+        if row.is_draft:
+            return self.from_draft(request)
         if row.decode is None:
             return request
         v1_request = row.decode(request)
@@ -200,16 +204,18 @@ class GrpcExchange(RequestExchange[bytes]):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            dialect=recorded_dialect(row.dialect, base64_files=self._base64_files),
+            dialect=recorded_dialect(row.dialect, base64_files=self._base64_files, draft=row.is_draft),
             extensions=self.extensions,
             cursor=headers.get("dragoman-after", ""),
             idempotency_key=headers.get("idempotency-key", ""),
+            generations=self.generations,
         )
 
     async def describe(self) -> bytes:
         cards = self._pipeline.cards
-        card = cards.extended_message(self.caller) if self.row.op.extended_card else cards.v03_card(self.caller)
-        return card.SerializeToString()
+        if self.row.op.extended_card:
+            return cards.extended_message(self.caller, draft=self.row.is_draft).SerializeToString()
+        return cards.v03_card(self.caller).SerializeToString()
 
     async def respond(self, response: bytes) -> bytes:
         row, base64_files = self.row, self._base64_files
@@ -229,7 +235,7 @@ class GrpcExchange(RequestExchange[bytes]):
             await self._send_activated_extensions()
         row, write, turn = self.row, self._context.write, self.row.turn
         encode = row.stream_encoders(base64_files=self._base64_files).grpc
-        adapt_event = a2a_headers.event_adapter(self.extensions)
+        adapt_event = a2a_headers.event_adapter(self.extensions, draft=row.is_draft)
         is_unchanged = encode is event_encoders.stored_bytes and adapt_event is a2a_headers.unchanged
         async with aclosing(events):
             async for batch in events:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, method_table
+from dragoman.bindings import a2a_headers, authentication, draft_rows, method_table
 from dragoman.bindings.a2a_operations import SEND_MESSAGE, STREAM_MESSAGE
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.exchange import (
@@ -38,7 +38,7 @@ from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors, jsonrpc
 from dragoman.wire.body_scan import AmbiguousJson
-from dragoman.wire.dialects import Dialect, json_mixed, parse_recorded, parts
+from dragoman.wire.dialects import Dialect, json_mixed, parse_recorded, parts, recorded_dialect
 from dragoman.wire.http import sse
 
 _ROWS: Final = method_table.jsonrpc_rows()
@@ -86,11 +86,13 @@ class JsonRpcExchange(HttpExchange):
         rows = _ROWS.get(self.rpc.method)
         if rows is None:
             raise MethodNotFound(f'Method not found: "{self.rpc.method[:100]}"')
-        row = self.row = await self._choose_row(rows)
+        draft = self.speaks_draft(self.pipeline.options) and draft_rows.jsonrpc_rows().get(self.rpc.method)
+        row = self.row = draft or await self._choose_row(rows)
         self.log_entry.dialect, self.log_entry.is_known_method = row.dialect.value, True
         if row.op.push:
             self.pipeline.operations.push_configs.check_enabled()
-        return row.read({} if self.rpc.params is None else self.rpc.params)
+        request = row.read({} if self.rpc.params is None else self.rpc.params)
+        return self.from_draft(request) if row.is_draft else request
 
     def call(self) -> Call:
         row, params = self.row, self.rpc.params
@@ -102,9 +104,10 @@ class JsonRpcExchange(HttpExchange):
             idempotency_key=str(idempotency.get("key", "")) or idempotency_key(self.headers),
             leaves_blocking_open=row.leaves_blocking_open is not None and row.leaves_blocking_open(params or {}),
             stops_with_turn=row.turn,
-            dialect=row.dialect.value,
+            dialect=recorded_dialect(row.dialect, draft=row.is_draft),
             names_tasks=row.names_tasks,
             extensions=self.extensions,
+            generations=self.generations,
         )
 
     async def describe(self) -> Response | web.StreamResponse:
@@ -115,7 +118,8 @@ class JsonRpcExchange(HttpExchange):
 
     def extended_card(self) -> bytes:
         """The card as the JSON of `result`."""
-        return self.pipeline.cards.extended_document(self.caller, self.origin(), self.row.dialect)
+        row = self.row
+        return self.pipeline.cards.extended_document(self.caller, self.origin(), row.dialect, draft=row.is_draft)
 
     def result(self, response: bytes) -> bytes:
         """The JSON of `result` for a serialized message of 1.0."""
@@ -126,8 +130,9 @@ class JsonRpcExchange(HttpExchange):
 
     def result_encoder(self) -> Callable[[Event], Iterable[bytes]]:
         """Returns the function that encodes an event as the JSON of one or more `result`s."""
-        encode, adapt_event = self.row.stream_results(), a2a_headers.event_adapter(self.extensions)
-        turn = self.row.turn
+        row = self.row
+        encode, adapt_event = row.stream_results(), a2a_headers.event_adapter(self.extensions, draft=row.is_draft)
+        turn = row.turn
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
+from dragoman.bindings import a2a_headers, authentication, draft_rows, event_encoders, method_table
 from dragoman.bindings.a2a_operations import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, google_parameters
@@ -95,7 +95,14 @@ class RestRoute:
         self.name = f"{rule.http_method} {rule.template}"
         self.transcoder = transcoder
         self.codec = protojson.compile(row.response, row.json)
+        self._rule = rule
         self._pipeline = pipeline
+
+    @cached_property
+    def draft(self) -> RestRoute:
+        """The same rule for callers of the draft of 1.1."""
+        row = draft_rows.rpc_rows()[self.row.name]
+        return RestRoute(row, self._rule, _transcoder(row, self._rule), self._pipeline)
 
     def exchange(self, request: AnyRequest, path: str, variables: Mapping[str, str], *, is_rust: bool) -> RestExchange:
         """Returns the exchange for a request. `is_rust`: its path is a2a-rust's."""
@@ -138,6 +145,9 @@ class RestExchange(HttpExchange):
         return self.headers.items()
 
     async def decode(self) -> Any:
+        if self.row.dialect is Dialect.V1 and self.speaks_draft(self.pipeline.options):
+            self._route = self._route.draft
+            self.row = self._route.row
         row, route, request = self.row, self._route, self.request
         query: Iterable[tuple[str, str]] = request.query.items() if request.query_string else ()
         if row.op.push:
@@ -147,6 +157,8 @@ class RestExchange(HttpExchange):
         dialect_request = self._dialect_request = route.transcoder.request(self._variables, query, self.body)
         if route.is_google and row.read_google is not None:
             row.read_google(dialect_request)
+        if row.is_draft:
+            return self.from_draft(dialect_request)
         if row.decode is None:
             if not self._is_rust:
                 self._is_rust = await self._has_rust_shape(dialect_request)
@@ -181,10 +193,11 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            dialect=recorded_dialect(dialect, base64_files=self._base64_files),
+            dialect=recorded_dialect(dialect, base64_files=self._base64_files, draft=row.is_draft),
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
             idempotency_key=idempotency_key(self.headers),
+            generations=self.generations,
         )
 
     async def describe(self) -> Response | web.StreamResponse:
@@ -192,7 +205,8 @@ class RestExchange(HttpExchange):
         if isinstance(request, PlainRequest):
             raise HandOver
         if self.row.op.extended_card:
-            body = agent_cards.extended_document(caller, self.origin(), self._route.dialect)
+            dialect, draft = self._route.dialect, self.row.is_draft
+            body = agent_cards.extended_document(caller, self.origin(), dialect, draft=draft)
             headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "private, no-store"}
             return Response(200, headers, body)
         card = agent_cards.v03_rest_document(caller, self.origin())
@@ -235,7 +249,7 @@ class RestExchange(HttpExchange):
         encode = encoders.json if as_array else encoders.sse
         if not self._format.is_default:
             encode = self._format.stream_encoder(as_array=as_array)
-        adapt_event = a2a_headers.event_adapter(self.extensions)
+        adapt_event = a2a_headers.event_adapter(self.extensions, draft=row.is_draft)
 
         def encode_event(event: Event) -> bytes:
             return encode(adapt_event(event), turn and event.ends)
@@ -259,13 +273,20 @@ def rest_routes(pipeline: HttpPipeline) -> Iterator[tuple[Rule, RestRoute]]:
         transcoders: dict[tuple[str, str, str], Transcoder[Any]] = {}
         for method, rule in httprule.rules(descriptor):
             row = rows[method.name]
-            json = json_proto.PROTOJSON_GOOGLE if rule_dialect(row, rule) is Dialect.GOOGLE else row.json
-            key = method.name, rule.body, json.name
+            key = method.name, rule.body, _request_json(row, rule).name
             if key not in transcoders:
-                # For rules without a body, some clients send `{}` or the complete request anyway.
-                shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
-                transcoders[key] = Transcoder(row.request, json, body=rule.body, shapes=shapes)
+                transcoders[key] = _transcoder(row, rule)
             yield rule, RestRoute(row, rule, transcoders[key], pipeline)
+
+
+def _request_json(row: RpcRow, rule: Rule) -> protojson.JsonDialect:
+    return json_proto.PROTOJSON_GOOGLE if rule_dialect(row, rule) is Dialect.GOOGLE else row.json
+
+
+def _transcoder(row: RpcRow, rule: Rule) -> Transcoder[Any]:
+    # For rules without a body, some clients send `{}` or the complete request anyway.
+    shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
+    return Transcoder(row.request, _request_json(row, rule), body=rule.body, shapes=shapes)
 
 
 def choose_candidate(request: AnyRequest, candidates: Iterable[Candidate[RestRoute]]) -> Candidate[RestRoute]:

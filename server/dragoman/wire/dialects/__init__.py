@@ -24,13 +24,23 @@ class Dialect(Enum):
 
 
 _BASE64_FILES: Final = "+base64"
+_DRAFT: Final = "+draft-1.1"
 
 
-def recorded_dialect(dialect: Dialect, *, base64_files: bool) -> str:
-    """The dialect as stored with a task: with a mark if its client puts base64 text into `file_with_bytes`."""
-    return f"{dialect.value}{_BASE64_FILES}" if base64_files else dialect.value
+def recorded_dialect(dialect: Dialect, *, base64_files: bool = False, draft: bool = False) -> str:
+    """The dialect as stored with a task: with a mark if its client puts base64 text into `file_with_bytes`.
+
+    `draft`: its client speaks the draft of 1.1 (draft_v1_1.py).
+    """
+    mark = _BASE64_FILES if base64_files else _DRAFT if draft else ""
+    return dialect.value + mark
 
 
 def parse_recorded(recorded: str) -> tuple[Dialect, bool]:
-    """The parts of a `recorded_dialect`. Raises ValueError for an unknown one."""
-    return Dialect(recorded.removesuffix(_BASE64_FILES)), recorded.endswith(_BASE64_FILES)
+    """The parts of a `recorded_dialect`, but for the draft. Raises ValueError for an unknown one."""
+    return Dialect(recorded.removesuffix(_BASE64_FILES).removesuffix(_DRAFT)), recorded.endswith(_BASE64_FILES)
+
+
+def is_draft(recorded: str) -> bool:
+    """Whether a `recorded_dialect` is that of a client of the draft of 1.1."""
+    return recorded.endswith(_DRAFT)
