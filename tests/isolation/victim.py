@@ -89,7 +89,7 @@ async def connections_of(app: App, who: Mapping[str, str]) -> AsyncIterator[Serv
         session = await stack.enter_async_context(aiohttp.ClientSession(f"http://{app.http}", headers=dict(who)))
         channel = grpc.aio.insecure_channel(str(app.grpc), interceptors=[_Unary(who), _Streams(who)])
         await stack.enter_async_context(channel)
-        yield ServerConnections(session, rpc.A2AServiceStub(channel), v03_rpc.A2AServiceStub(channel), stack)
+        yield ServerConnections(session, rpc.A2AServiceStub(channel), v03_rpc.A2AServiceStub(channel), channel, stack)
 
 
 @dataclass
