@@ -66,6 +66,7 @@ class JsonRpcExchange(HttpExchange):
         name = "JSON-RPC" if binding is JSONRPC_LABEL else "WebSocket"  # until the call names its method
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
         self.rpc = jsonrpc.JsonRpcRequest(None, "", None)
+        self._task_was_unknown = False
 
     async def read(self) -> None:
         if not self.request.can_read_body:
@@ -114,6 +115,7 @@ class JsonRpcExchange(HttpExchange):
         return self._response(self.extended_card())
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
+        await self.choose_row_again()
         return self._response(self.result(response))
 
     def extended_card(self) -> bytes:
@@ -140,6 +142,7 @@ class JsonRpcExchange(HttpExchange):
         return Response(200, headers, jsonrpc.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
+        await self.choose_row_again()
         prefix, encode_results = b"data: " + jsonrpc.result_prefix(self.rpc.id), self.result_encoder()
 
         def encode_event(event: Event) -> bytes:
@@ -192,8 +195,14 @@ class JsonRpcExchange(HttpExchange):
             return method_table.SHARED_TASK_ROWS.get((self.rpc.method, created_dialect)) or rows.get(
                 created_dialect, first
             )
+        self._task_was_unknown = True
         # A 0.x method with a version 1: only a2a-rust sends both.
         return rows[Dialect.RUST] if Dialect.RUST in rows and self.version.startswith("1") else first
+
+    async def choose_row_again(self) -> None:
+        """Chooses the row by its task, if the task was created between the choice and the call."""
+        if self._task_was_unknown:
+            self.row = await self._choose_row(_ROWS[self.rpc.method])
 
     async def _task_dialect(self, params: object) -> Dialect | None:
         """The dialect in which the task that the call names was created."""
