@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -214,10 +215,12 @@ def standing(*, replicated: bool) -> Iterator[Serve]:
         return
     with ExitStack() as stack:
         there: dict[Sequence[str], dict[str, str]] = {}
+        starting = threading.Lock()
 
         def serve(*arguments: str) -> AbstractContextManager[dict[str, str]]:
-            if arguments not in there:
-                there[arguments] = stack.enter_context(replicas(*arguments))
+            with starting:
+                if arguments not in there:
+                    there[arguments] = stack.enter_context(replicas(*arguments))
             return nullcontext(there[arguments])
 
         yield serve
@@ -266,16 +269,19 @@ def main() -> int:
     with ThreadPoolExecutor(2) as pool:
         needed = chosen if arguments.replicated else [*chosen, *others(chosen)]
         list(pool.map(make, needed))
-    # Two at a time: each mostly waits. Replicas serve one client at a time.
+    # Two at a time: each mostly waits. Replicas serve one client of A2A at a time, beside two of MCP.
     with (
         standing(replicated=arguments.replicated) as serve,
         ThreadPoolExecutor(1 if arguments.replicated else 2) as pool,
+        ThreadPoolExecutor(2) as mcp_pool,
     ):
 
         def tried(client: Client) -> list[Outcome]:
             return list(run(client, serve, verbose=arguments.verbose, replicated=arguments.replicated))
 
-        outcomes = [outcome for some in pool.map(tried, chosen) for outcome in some]
+        chosen_pools = [mcp_pool if arguments.replicated and client.speaks_mcp else pool for client in chosen]
+        running = [pool.submit(tried, client) for pool, client in zip(chosen_pools, chosen, strict=True)]
+        outcomes = [outcome for future in running for outcome in future.result()]
     if not arguments.clients and not arguments.replicated:
         write(outcomes)
     passed, failed = (sum(getattr(one, name) for one in outcomes) for name in ("passed", "failed"))
