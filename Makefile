@@ -288,7 +288,7 @@ audit-deps: $(SUPPLY)/.made ## list known vulnerabilities of the packages in uv.
 sbom: $(SUPPLY)/.made .tools/runtime/bin/.made ## write dist/dragoman.cdx.json: the software bill of materials of an installation with all extras (CycloneDX)
 	@tools/make_sbom.sh $(SUPPLY)/cyclonedx-py .tools/runtime $(DIST)/dragoman.cdx.json
 
-sbom-check: $(SUPPLY)/.made .tools/runtime/bin/.made ## the same, twice, and compare the bytes
+sbom-check: $(SUPPLY)/.made .tools/runtime/bin/.made ## write the bill of materials twice and compare the bytes
 	@tools/make_sbom.sh $(SUPPLY)/cyclonedx-py .tools/runtime $(DIST)/dragoman.cdx.json twice
 
 wheel-check: $(ENV) ## build twice in two folders and compare the bytes; leaves the builds in dist/
