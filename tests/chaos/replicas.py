@@ -56,8 +56,10 @@ SELECT count(*) FILTER (WHERE ready AND agent = ANY ($1::text[])), count(*) FILT
 """
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _ORPHANS: Final = f"""
-SELECT task FROM tasks WHERE session > 0 AND session NOT IN (SELECT session FROM sessions WHERE expires > {_NOW} - $1)
+SELECT t.task, coalesce(s.expires, 0) = 0 AS is_early FROM tasks t LEFT JOIN sessions s USING (session)
+WHERE t.session > 0 AND coalesce(s.expires, 0) <= {_NOW} - $1
 """
+"""`is_early`: a server of this machine has ended the session of a dead one before it expired."""
 _STUCK: Final = "SELECT task FROM tasks WHERE state = $1 AND session = 0 AND NOT ready"
 _EXAMPLES: Final = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 _UNPUSHED: Final = (
@@ -95,6 +97,8 @@ class ClusterTarget:
         """Parts with a fault in progress."""
         self._since: dict[object, float] = {}
         """Times since which parts work; parts with a fault are missing."""
+        self._orphans: dict[str, float] = {}
+        """When tasks were first seen whose session was ended early."""
         self._outages: list[tuple[float, float]] = []
         """Periods without a database, in seconds of the epoch."""
         self._seconds = 0.0
@@ -335,10 +339,16 @@ class ClusterTarget:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return None
         return Sampled(
-            at=at, up=round(up, 1), orphans=[task_id_of(row[0]) for row in orphans],
+            at=at, up=round(up, 1), orphans=self._overdue(orphans, now),
             stuck=[task_id_of(row[0]) for row in stuck], waiting=waiting, running=running,
             slots=SLOTS, elsewhere=elsewhere, such=[task_id_of(row[0]) for row in such],
         )  # fmt: skip
+
+    def _overdue(self, rows: Sequence[Any], now: float) -> list[str]:
+        """The tasks of dead sessions without those whose server died so recently that their workers may run them."""
+        early = {task_id_of(task): now for task, is_early in rows if is_early}
+        self._orphans = early | {task: at for task, at in self._orphans.items() if task in early}
+        return [id for id in (task_id_of(row[0]) for row in rows) if now - self._orphans.get(id, 0.0) > GRACE]
 
     async def unpushed(self) -> int:
         connection = await asyncpg.connect(self._cluster.postgres.url(), timeout=5)
