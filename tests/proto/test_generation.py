@@ -34,7 +34,9 @@ def test_the_wheel_contains_the_generated_code_the_protos_and_the_image() -> Non
 
     assert "gen/dragoman_pb" in wheel["packages"]
     assert wheel["force-include"] == {
-        "proto": "dragoman_pb/proto",
+        "proto/a2a": "dragoman_pb/proto/a2a",
+        "proto/dragoman": "dragoman_pb/proto/dragoman",
+        "proto/lf": "dragoman_pb/proto/lf",
         "gen/dragoman.binpb": "dragoman_pb/dragoman.binpb",
         "gen/openapi": "dragoman_pb/openapi",
     }
