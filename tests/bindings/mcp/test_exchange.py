@@ -304,6 +304,13 @@ async def test_a_page_of_another_site_may_not_call() -> None:
     assert answer.status == 403
 
 
+async def test_a_name_that_leads_here_by_dns_rebinding_may_not_call() -> None:
+    async with calling() as caller:
+        caller.headers["Host"] = "evil.example"
+        answer = await caller.request("tools/list")
+    assert answer.status == 403
+
+
 async def test_a_body_above_the_limit_is_rejected_unread() -> None:
     async with calling(message_bytes=1024) as caller:
         answer = await caller.call("echo", message="x" * 2_000_000)
