@@ -64,7 +64,7 @@ class SimulatedHandle:
 
 
 class World:
-    """The clock and the callbacks of all hosts. `random`: of the seed; whoever draws from it does so in one order."""
+    """The clock and the callbacks of all hosts. `random`: seeded; all draws happen in one order."""
 
     def __init__(self, seed: object) -> None:
         self.random = random.Random(f"world {seed}")
@@ -81,7 +81,7 @@ class World:
         self.timer_count = 0
         self.hosts: list[HostLoop] = [self.network]
         self.faults: list[str] = []
-        """Exceptions that nobody handled."""
+        """Unhandled exceptions."""
 
     def host(self, name: str, *, skew: float = 0.0, rate: float = 1.0) -> HostLoop:
         """A new machine. `skew`: seconds by which its wall clock is ahead. `rate`: of its clocks."""
@@ -153,7 +153,7 @@ class World:
 
 
 def _forget(_: object) -> None:
-    """Does nothing with an asynchronous generator that nobody refers to any more."""
+    """Ignores an asynchronous generator without references."""
 
 
 class HostLoop:

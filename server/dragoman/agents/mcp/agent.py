@@ -184,7 +184,7 @@ class McpAgent:
     # Discovery --------------------------------------------------------------------------------------------------
 
     async def discover(self) -> DiscoveredServer:
-        """Connects if there is no connection, and reads what the server offers. Raises ClientError."""
+        """Reads what the server offers, over a new connection if none is open. Raises ClientError."""
         location = self.server.location
         client = await self.client()
         try:

@@ -77,7 +77,7 @@ class McpConnection:
         return self._link is not None and not self._link.ended.is_set()
 
     async def client(self) -> Client:
-        """The client; opens one if there is none. Raises ServerUnavailable, CallForbidden, ProtocolError.
+        """The open client, or a new one. Raises ServerUnavailable, CallForbidden, ProtocolError.
 
         Whatever it raises, no tool was called.
         """
@@ -261,7 +261,7 @@ class _Opened:
         return self._streams
 
     async def __aexit__(self, *_: object) -> None:
-        """Does nothing: whoever opened the streams closes them."""
+        """Does nothing: the owner of the streams closes them."""
 
 
 def call_error(error: MCPError) -> ClientError | None:
