@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from dragoman.core.names import check_agent_id
@@ -107,20 +107,41 @@ def parse_upstreams(value: object) -> object:
         value = [item for item in map(str.strip, value.split(",")) if item]
     if not isinstance(value, list | tuple):
         return value
-    upstreams = []
-    for item in value:
-        if isinstance(item, UpstreamSpec):
-            upstreams.append(item)
+    kind, form = "upstream", "URL, ID=URL, or a table with url"
+    return read_sources(value, UpstreamSpec, parse_upstream, upstream_from_table, kind, form)
+
+
+class _Source(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+_S = TypeVar("_S", bound=_Source)
+
+
+def read_sources(
+    items: Sequence[object],
+    spec: type[_S],
+    parse: Callable[[str], _S],
+    from_table: Callable[[Mapping[str, Any]], _S],
+    kind: str,
+    form: str,
+) -> tuple[_S, ...]:
+    """Reads a list of sources of agents: specs, texts and tables. Raises ValueError, also for an id given twice."""
+    sources: list[_S] = []
+    for item in items:
+        if isinstance(item, spec):
+            sources.append(item)
         elif isinstance(item, str):
-            upstreams.append(parse_upstream(item))
+            sources.append(parse(item))
         elif isinstance(item, Mapping):
-            upstreams.append(upstream_from_table(item))
+            sources.append(from_table(item))
         else:
-            raise ValueError(f"{item!r} is not an upstream; use URL, ID=URL, or a table with url")
-    for index, upstream in enumerate(upstreams):
-        if upstream.id and upstream.id in [earlier.id for earlier in upstreams[:index]]:
-            raise ValueError(f'"{upstream.id}" is the id of two upstreams')
-    return tuple(upstreams)
+            raise ValueError(f"{item!r} is not an {kind}; use {form}")
+    for index, source in enumerate(sources):
+        if source.id and source.id in [earlier.id for earlier in sources[:index]]:
+            raise ValueError(f'"{source.id}" is the id of two {kind}s')
+    return tuple(sources)
 
 
 def upstream_to_json(upstream: UpstreamSpec) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dragoman.core.agent_sources import check_headers, check_http_url
+from dragoman.core.agent_sources import check_headers, check_http_url, read_sources
 from dragoman.core.names import check_agent_id
 
 MCP_FORMAT: Final = "[ID=]URL or [ID=]COMMAND"
@@ -125,20 +125,8 @@ def parse_mcp_servers(value: object) -> object:
         value = [line for line in map(str.strip, value.splitlines()) if line]
     if not isinstance(value, list | tuple):
         return value
-    servers = []
-    for item in value:
-        if isinstance(item, McpSpec):
-            servers.append(item)
-        elif isinstance(item, str):
-            servers.append(parse_mcp_server(item))
-        elif isinstance(item, Mapping):
-            servers.append(mcp_server_from_table(item))
-        else:
-            raise ValueError(f"{item!r} is not an MCP server; use {MCP_FORMAT}, or a table with url or command")
-    for index, server in enumerate(servers):
-        if server.id and server.id in [earlier.id for earlier in servers[:index]]:
-            raise ValueError(f'"{server.id}" is the id of two MCP servers')
-    return tuple(servers)
+    form = f"{MCP_FORMAT}, or a table with url or command"
+    return read_sources(value, McpSpec, parse_mcp_server, mcp_server_from_table, "MCP server", form)
 
 
 def mcp_agent_id(server: McpSpec, name: str) -> str:
