@@ -17,6 +17,7 @@ from dragoman.ports.agent import (
     TurnContext,
     TurnResult,
     WorkerLost,
+    is_remote,
 )
 from dragoman.ports.bus import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
 from dragoman.ports.outbound import (
@@ -84,6 +85,7 @@ __all__ = [
     "RemoteAgent",
     "TurnResult",
     "RemoteAgentRegistry",
+    "is_remote",
     "RegisteredAgent",
     "OutboundForbidden",
     "Job",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, TypeGuard
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
@@ -255,7 +255,6 @@ class Agent(Protocol):
         ...
 
 
-@runtime_checkable
 class RemoteAgent(Agent, Protocol):
     """An agent that runs in other processes, which may be absent or at capacity."""
 
@@ -293,3 +292,8 @@ class RemoteAgent(Agent, Protocol):
     def problem(self) -> str:
         """Why it is unavailable, in a few words; empty while it is available or when no reason is known."""
         ...
+
+
+def is_remote(agent: Agent | None) -> TypeGuard[RemoteAgent]:
+    """Whether an agent runs in other processes. Looks for one method, because every turn asks."""
+    return hasattr(agent, "on_canceled")

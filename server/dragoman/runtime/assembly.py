@@ -15,7 +15,7 @@ from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.quotas import NO_BUDGETS, Quotas, TaskBudgets
 from dragoman.core.push.delivery import DEFAULT_PUSH_RETRY_POLICY, PushRetryPolicy
 from dragoman.core.task.maintenance import RetentionPolicy
-from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder
+from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder, is_remote
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.access import Access, Admission, Limits
 from dragoman.runtime.feeds import TaskFeeds
@@ -356,7 +356,7 @@ def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, ti
 
 
 def _remote_agent(agents: Mapping[str, Agent], agent: str) -> RemoteAgent | None:
-    return found if isinstance(found := agents.get(agent), RemoteAgent) else None
+    return found if is_remote(found := agents.get(agent)) else None
 
 
 def root_of(agents: Sequence[Agent]) -> str:

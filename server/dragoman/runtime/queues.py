@@ -15,7 +15,7 @@ from typing import Protocol
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Appended, TaskRef
-from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, Unsubscribe
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, Unsubscribe, is_remote
 from dragoman.runtime.turn.runner import TurnRunner
 
 
@@ -273,7 +273,7 @@ class AgentQueues:
         self._is_paused = is_paused
         self.worker_wait = worker_wait
         """Seconds that tasks wait for an absent remote agent."""
-        remote = {name: agent for name, agent in agents.items() if isinstance(agent, RemoteAgent)}
+        remote = {name: agent for name, agent in agents.items() if is_remote(agent)}
         local = tuple(name for name in agents if name not in remote)
         self.local = AgentQueue(runs, local if runs_agents else ())
         self._remote = {name: AgentQueue(runs, (name,), agent) for name, agent in remote.items()}

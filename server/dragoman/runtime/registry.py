@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task.log import Append, AppendRejected, ClaimHeld, Ready, TaskRecord
 from dragoman.core.task.maintenance import AgesByState
-from dragoman.ports import Agent, RemoteAgent, Store
+from dragoman.ports import Agent, RemoteAgent, Store, is_remote
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
@@ -93,7 +93,7 @@ class AgentRegistry:
         """Whether an id belongs to this server, so that no worker can bring it."""
         registered = self.agents.get(agent)
         return agent in self._reserved or (
-            registered is not None and not (isinstance(registered, RemoteAgent) and registered.is_worker_backed)
+            registered is not None and not (is_remote(registered) and registered.is_worker_backed)
         )
 
     def is_registered(self, agent: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Ready, TaskRecord, TaskRef
-from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal, is_remote
 from dragoman.runtime.pauses import AgentPauses
 from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, JobSubscriptions, Reservation, RunRegistry
 from dragoman.runtime.timings import wall_clock_ms
@@ -338,7 +338,7 @@ class Scheduler:
         `metadata`: of the cancel request, a serialized Struct.
         """
         agent = self._agents.get(record.agent)
-        if isinstance(agent, RemoteAgent) and not agent.is_worker_backed:
+        if is_remote(agent) and not agent.is_worker_backed:
             self._start_task(self._notify_canceled(agent, record, metadata), f"notify agent of canceled {record.id}")
 
     async def _notify_canceled(self, agent: RemoteAgent, record: TaskRecord, metadata: bytes) -> None:

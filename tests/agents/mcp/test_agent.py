@@ -20,7 +20,7 @@ from dragoman.calling.errors import ServerUnavailable
 from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected
-from dragoman.ports import LeaseLost, OutboundStreams, RemoteAgent, StateUpdate
+from dragoman.ports import LeaseLost, OutboundStreams, StateUpdate, is_remote
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def agent_of(server: McpSpec, outbound: OutboundStreams, changes: list[bool] | N
 
 async def test_an_agent_is_unavailable_until_its_tools_were_read(tools: Tools, outbound: OutboundStreams) -> None:
     agent = agent_of(tools.spec, outbound)
-    assert isinstance(agent, RemoteAgent)
+    assert is_remote(agent)
     assert (agent.capacity, agent.is_worker_backed, agent.leaked_threads) == (0, False, 0)
     assert agent.apply(await agent.discover())
     assert (agent.capacity, agent.problem, agent.is_connected) == (100, "", True)

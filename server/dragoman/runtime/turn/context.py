@@ -15,7 +15,7 @@ from dragoman.core.names import Owner, task_id_of
 from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState, Event, TaskRecord
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal
-from dragoman.ports import NO_CHANGE, Agent, LeaseLost, RemoteAgent, StateUpdate, Store, StoredMessage
+from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, is_remote
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
@@ -213,7 +213,7 @@ class AgentFacade:
         return accepted
 
     def _check_lease(self) -> None:
-        if self._hold is not None and self._hold.lost and not isinstance(self._agent, RemoteAgent):
+        if self._hold is not None and self._hold.lost and not is_remote(self._agent):
             raise LeaseLost("the lease of this process has lapsed")
 
     def _replace_on_retry(self, change: Change) -> Change:
@@ -254,7 +254,7 @@ class AgentFacade:
         Raises CancelledError if a client has canceled the turn before it began.
         """
         # An upstream agent has to be told, which `cancel` does.
-        upstream = isinstance(self._agent, RemoteAgent) and not self._agent.is_worker_backed
+        upstream = is_remote(self._agent) and not self._agent.is_worker_backed
         if "client" in self.stop.requests or (self.attempt > 1 and not upstream):
             requests = await self._services.store.cancel_requests.pending([self.record.ref])
             if requests:

@@ -31,10 +31,10 @@ from dragoman.ports import (
     NO_CHANGE,
     AgentStillRuns,
     LeaseLost,
-    RemoteAgent,
     StateUpdate,
     TurnResult,
     WorkerLost,
+    is_remote,
 )
 from dragoman.runtime.lease import GuardedSteps
 from dragoman.runtime.turn.context import NO_MESSAGE, AgentFacade
@@ -199,7 +199,7 @@ class TurnRunner(AgentFacade):
             return False
         log.warning("the lease of this process has lapsed; its turns stop", extra=self.log_fields())
         is_first_request = self.stop.request("fenced")
-        if isinstance(self._agent, RemoteAgent):  # only its answer tells whether it has stopped
+        if is_remote(self._agent):  # only its answer tells whether it has stopped
             return is_first_request
         self._batch.close(LeaseLost("the lease of this process has lapsed"))
         return True
@@ -221,7 +221,7 @@ class TurnRunner(AgentFacade):
             self._end_without_agent(self._stop_status())
         else:
             self.stop.escalate()
-            if not isinstance(self._agent, RemoteAgent):  # which is told by its own process
+            if not is_remote(self._agent):  # which is told by its own process
                 self._batch.close(LeaseLost("the task is being canceled"))
 
     def _end_without_agent(self, end: StatusChange) -> None:
