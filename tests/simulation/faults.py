@@ -9,7 +9,7 @@ from tests.chaos.history import Fault
 from tests.simulation.plan import PlannedFault
 
 if TYPE_CHECKING:
-    from tests.simulation.run import History
+    from tests.simulation.history import History
 
 
 ACTION_SECONDS: Final = 4.0

@@ -106,10 +106,10 @@ def hunt(mutation: Mutation, first: int, limit: int) -> Found:
     """Plays histories with the fault until one is bad. In a process that has not imported the module yet."""
     finder = _MutatingFinder(mutation)
     sys.meta_path.insert(0, finder)
-    run = importlib.import_module("tests.simulation.run")
+    processes = importlib.import_module("tests.simulation.processes")
     if not finder.used:
         raise SourceChanged(f"{mutation.name}: {mutation.module} was imported without its fault")
-    for number, outcome in enumerate(run.histories(first, limit), 1):
+    for number, outcome in enumerate(processes.histories(first, limit), 1):
         if outcome.problems:
             return Found(mutation.name, number, outcome.problems[0])
     return Found(mutation.name, limit, "")

@@ -10,309 +10,82 @@ A failing seed is printed with its plan, shrunk, and its history. `--show` print
 from __future__ import annotations
 
 import argparse
-import asyncio
-import gc
-import logging
 import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Sequence
 from typing import Final
 
-from tests.chaos.actions import Action
-from tests.chaos.history import Entry, Fault, Sampled, line_of
-from tests.simulation.agents import Journal
-from tests.simulation.bus import Network
-from tests.simulation.callers import SimulatedCaller, answer_the_left
-from tests.simulation.connection import Disk
-from tests.simulation.faults import strike
-from tests.simulation.judge import judge_all, stored_tasks
-from tests.simulation.loop import EPOCH_SECONDS, Livelock, World
-from tests.simulation.memory.database import MemoryDatabase
-from tests.simulation.memory.tables import MemoryTables
-from tests.simulation.plan import Plan, Profile, plan_of
-from tests.simulation.receivers import Receivers
-from tests.simulation.server import SimulatedServer
-from tests.simulation.stage import MemoryRecorder, Stage
+from tests.simulation.history import simulate
+from tests.simulation.plan import plan_of
+from tests.simulation.processes import Played, play_all
 
-from dragoman.core.names import task_id_of
-from dragoman.core.push.delivery import PushState
-from dragoman.core.task import states
-from dragoman.ids import IDS
-from dragoman.supervision import is_expected
-
-CALLERS_SECONDS: Final = 90.0
-"""Simulated seconds after which callers have to be done."""
-QUIET_SECONDS: Final = 35.0
-"""Simulated seconds after the last fault in which every turn ends, and every webhook is told."""
-POLL_SECONDS: Final = 0.5
-HISTORIES_PER_COLLECTION: Final = 20
 SHRUNK_FAILURES: Final = 1
 """Failing histories of one call that are shrunk and printed."""
+REPORT_SECONDS: Final = 30.0
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a history was, and what was wrong with it."""
+class Totals:
+    """Adds up what was played."""
 
-    plan: Plan
-    entries: Sequence[Entry]
-    actions: Sequence[Action]
-    problems: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    """Simulated seconds."""
-    callbacks: int = 0
+    def __init__(self) -> None:
+        self.histories = self.operations = self.failed = 0
+        self.simulated_seconds = self.cpu_seconds = 0.0
+        self._began = time.perf_counter()
 
-    @property
-    def text(self) -> str:
-        """The whole history: the same for the same seed."""
-        lines = [line_of(entry) for entry in self.entries]
-        lines += [f"{action}\n" for action in self.actions]
-        lines += [f"{problem}\n" for problem in self.problems]
-        return "".join(lines)
+    def add(self, played: Played) -> None:
+        """Adds some histories."""
+        self.histories += played.histories
+        self.operations += played.operations
+        self.simulated_seconds += played.simulated_seconds
+        self.cpu_seconds += played.cpu_seconds
+        self.failed += len(played.problems)
 
-
-class History:
-    """One history."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.world = world = World(plan.seed)
-        self.epoch = EPOCH_SECONDS + world.random.uniform(-plan.profile.skew, plan.profile.skew)
-        """The time of the store's clock at the beginning."""
-        database = MemoryDatabase(lambda: int((self.epoch + world.now) * 1000))
-        self.disk = Disk(world, database, MemoryTables(), plan.profile)
-        self.network = Network(world, plan.profile)
-        self.record = MemoryRecorder()
-        self.receivers = Receivers(world, self.record)
-        self.journal = Journal(lambda: world.now)
-        self.servers = [
-            SimulatedServer(world, self.disk, self.network, self.receivers, self.journal, number, plan.slots)
-            for number in range(plan.servers)
-        ]
-        self.stage = Stage(world, plan, self.servers, self.receivers, self.record)
-        self.entries: Sequence[Entry] = ()
-        self.actions: Sequence[Action] = ()
-        """The history, once it has ended."""
-        self.problems: list[str] = []
-        self.recovered = 0.0
-        """When the last fault was over."""
-        self.disk.on_lapse = lambda began, seconds: self.record.add(
-            Fault(at=round(began, 6), how="pause", seconds=round(seconds, 6))
-        )
-        self.disk.on_failure = lambda ref: self.record.add(
-            Fault(at=self.stage.now, how="commit", part="store", task=task_id_of(ref.key))
+    def __str__(self) -> str:
+        seconds = time.perf_counter() - self._began
+        return (
+            f"{self.histories} histories, {self.operations} operations, {self.simulated_seconds:.0f} simulated seconds"
+            f" in {seconds:.1f} s ({self.histories / seconds:.0f} histories/s,"
+            f" {self.histories / self.cpu_seconds:.0f} of one core)"
         )
 
-    async def play(self) -> None:
-        """Everything that happens, to its end."""
-        world, stage = self.world, self.stage
-        for server in self.servers:
-            server.start()
-        await stage.server()
-        begins = world.now
-        loop = asyncio.get_running_loop()
-        sampling = loop.create_task(self._sample())
-        callers = [
-            loop.create_task(SimulatedCaller(stage, number).perform(operations))
-            for number, operations in enumerate(self.plan.callers, 1)
-        ]
-        faults = [loop.create_task(strike(self, fault, begins)) for fault in self.plan.faults]
-        if faults:
-            await asyncio.wait(faults)
-        if callers:
-            _, late = await asyncio.wait(callers, timeout=self.plan.tail_seconds)
-            if late and not faults:
-                await asyncio.wait(late, timeout=CALLERS_SECONDS)
-        self._recover()
-        if callers:
-            _, late = await asyncio.wait(callers, timeout=CALLERS_SECONDS)
-            if late:
-                self.problems.append(f"{len(late)} callers are not done {CALLERS_SECONDS:g} s after the last fault")
-            for caller in callers:
-                if caller.done() and (error := caller.exception()):
-                    self.problems.append(f"a caller failed: {error!r}")
-        await self._quiet("after the last fault")
-        if stage.left:
-            await answer_the_left(stage)
-            await self._quiet("after they were answered")
-        await self._followers_end()
-        sampling.cancel()
 
-    def _recover(self) -> None:
-        """Ends all faults."""
-        self.stage.over = self.receivers.over = True
-        self.disk.profile = self.network.profile = Profile()
-        self.disk.away = False
-        self.disk.unreachable.clear()
-        self.network.separated.clear()
-        for server in self.servers:
-            if server.recover():
-                self.record.add(Fault(at=self.stage.now, how="kill"))
-        self.recovered = self.world.now
-
-    def close(self) -> None:
-        """Takes no more entries: what ends now would only clean up."""
-        self.entries, self.actions = list(self.record.entries), list(self.journal.actions)
-
-    async def _quiet(self, since: str) -> None:
-        """Waits until no task runs or waits, and every webhook was told everything."""
-        deadline = self.world.now + QUIET_SECONDS
-        while busy := self._busy():
-            if self.world.now > deadline:
-                self.problems.append(f"{QUIET_SECONDS:g} s {since}: {', '.join(busy[:3])}")
-                return
-            await asyncio.sleep(POLL_SECONDS)
-
-    def _busy(self) -> list[str]:
-        database = self.disk.database
-        refs = [*database.running, *database.ready, *database.asleep]
-        busy = [f"task {task_id_of(ref.key)} has not ended its turn" for ref in refs]
-        for ref in database.live_pushes:
-            rows = database.tasks[ref]
-            busy += [
-                f"webhook {push.config.url} was told up to {push.last_delivered} of {rows.record.last_sequence}"
-                for push in rows.pushes.values()
-                if push.state is PushState.LIVE and push.last_delivered < rows.record.last_sequence
-            ]
-        return busy
-
-    async def _followers_end(self) -> None:
-        """Waits for the followers of tasks that have ended."""
-        deadline = self.world.now + QUIET_SECONDS
-        while self.world.now < deadline:
-            states_by_id = {rows.record.id: rows.record.state for rows in self.disk.database.tasks.values()}
-            due = [
-                follower
-                for follower, task in self.stage.following.items()
-                if states_by_id.get(task(), states.COMPLETED) in states.TERMINAL
-            ]
-            if not due:
-                return
-            await asyncio.wait(due, timeout=POLL_SECONDS)
-
-    async def _sample(self) -> None:
-        database, stage = self.disk.database, self.stage
-        while True:
-            await asyncio.sleep(1.0)
-            if not stage.over:
-                continue
-            sessions = {server.runtime.scheduler.session for server in self.servers if server.runtime is not None}
-            records = [database.tasks[ref].record for ref in database.running]
-            stuck = [
-                rows.record.id
-                for rows in database.tasks.values()
-                if rows.record.state in (states.SUBMITTED, states.WORKING) and not rows.record.has_open_turn
-            ]
-            self.record.add(
-                Sampled(
-                    at=stage.now,
-                    up=round(self.world.now - self.recovered, 3),
-                    orphans=[record.id for record in records if record.session not in sessions],
-                    stuck=stuck,
-                    waiting=len(database.ready),
-                    running=len(records),
-                    slots=self.plan.slots * sum(server.up for server in self.servers),
-                )
-            )
-
-
-def simulate(plan: Plan) -> Outcome:
-    """Plays one history, and judges it."""
-    source = Random(f"ids {plan.seed}")
-    before = IDS.use(source.randbytes)
-    history = History(plan)
-    world = history.world
-    try:
-        with _errors_logged_to(world):
-            world.run(history.play(), history.close)
-    except Livelock as stuck:
-        history.problems.append(str(stuck))
-    finally:
-        IDS.use(before)
-    outcome = Outcome(plan, history.entries, history.actions, seconds=world.now, callbacks=world.callbacks)
-    kept = stored_tasks(history.disk.database, history.journal, outcome.entries, history.epoch)
-    outcome.problems = [*history.problems, *world.faults, *judge_all(outcome.entries, outcome.actions, kept)]
-    return outcome
-
-
-class _ErrorHandler(logging.Handler):
-    """Notes the errors that come from inside of the code: those with a traceback."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(logging.ERROR)
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not is_expected(error) and "failing, as asked" not in text:
-            self._world.faults.append(f"logged: {text}: {error!r}")
-
-
-@contextmanager
-def _errors_logged_to(world: World) -> Iterator[None]:
-    logger, handler = logging.getLogger("dragoman"), _ErrorHandler(world)
-    level, propagates = logger.level, logger.propagate
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagates
-
-
-def histories(first: int, count: int) -> Iterator[Outcome]:
-    """Plays the histories of these seeds."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        for number in range(count):
-            yield simulate(plan_of(first + number))
-            if number % HISTORIES_PER_COLLECTION == 0:
-                gc.collect()
-    finally:
-        gc.enable()
-        gc.unfreeze()
+def show(seed: int) -> int:
+    """Prints one history. Returns 1 if it is bad."""
+    outcome = simulate(plan_of(seed))
+    print(outcome.text)
+    print(f"simulate: SEED={seed}: {'FAILED' if outcome.problems else 'ok'}")
+    return 1 if outcome.problems else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plays histories, and prints what is wrong. Returns 1 if anything was."""
     parser = argparse.ArgumentParser(description="plays histories on simulated time")
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--histories", type=int, default=None)
-    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--seed", type=int, default=None, help="of the first history; each further one has the next")
+    parser.add_argument("--histories", type=int, default=None, help="how many: 1000, or 1 with --seed")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at a time; one per core")
+    parser.add_argument("--show", action="store_true", help="print the history of --seed")
     options = parser.parse_args(arguments)
+    if options.show and options.seed is not None:
+        return show(options.seed)
     from tests.simulation.shrink import shrink  # it plays histories, too
 
     first = options.seed if options.seed is not None else secrets.randbelow(10**9)
     count = options.histories or (1 if options.seed is not None else 1000)
     print(f"simulate: {count} histories from SEED={first}", flush=True)
-    began, bad, seconds, operations = time.process_time(), 0, 0.0, 0
-    for outcome in histories(first, count):
-        seconds += outcome.seconds
-        operations += outcome.plan.operations
-        if options.show:
-            print(outcome.text)
-        if outcome.problems:
-            bad += 1
-            print(f"simulate: SEED={outcome.plan.seed}: " + "\n    ".join(outcome.problems), flush=True)
-            if bad <= SHRUNK_FAILURES:
-                print(shrink(outcome).text, flush=True)
-    took = time.process_time() - began
-    print(
-        f"simulate: {count} histories, {operations} operations, {seconds:.0f} simulated seconds in {took:.1f} s"
-        f" ({count / took:.0f} histories/s of one core): {f'{bad} FAILED' if bad else 'ok'}"
-    )
-    return 1 if bad else 0
+    totals, reported = Totals(), time.monotonic()
+    for played in play_all(first, count, options.processes):
+        totals.add(played)
+        for seed, problems in played.problems.items():
+            print(f"simulate: SEED={seed}: " + "\n    ".join(problems), flush=True)
+            if totals.failed <= SHRUNK_FAILURES:
+                print(shrink(simulate(plan_of(seed))).text, flush=True)
+        if time.monotonic() - reported > REPORT_SECONDS:
+            reported = time.monotonic()
+            print(f"simulate: {totals}, {totals.failed} failed so far", flush=True)
+    print(f"simulate: {totals}: {f'{totals.failed} FAILED' if totals.failed else 'ok'}")
+    return 1 if totals.failed else 0
 
 
 if __name__ == "__main__":

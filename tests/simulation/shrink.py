@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
+from tests.simulation.history import Outcome, simulate
 from tests.simulation.plan import Plan, Profile, plan_of, plan_to_json
-from tests.simulation.run import Outcome, simulate
 
 _VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+(\.\d+)?")
 _CALM: Final = Profile()

@@ -9,8 +9,10 @@ from collections import Counter
 
 import pytest
 from tests.chaos.history import Acknowledged, Canceled, Delivered, Fault, Seen
+from tests.simulation.history import simulate
 from tests.simulation.plan import FAULTS, OPERATIONS, plan_from_json, plan_of, plan_to_json
-from tests.simulation.run import histories, main, simulate
+from tests.simulation.processes import histories
+from tests.simulation.run import main
 
 from dragoman.ids import IDS
 
@@ -18,7 +20,7 @@ HISTORIES = 150
 
 PRINT_DIGESTS = """
 import hashlib
-from tests.simulation.run import simulate
+from tests.simulation.history import simulate
 from tests.simulation.plan import plan_of
 for seed in range(40, 50):
     print(hashlib.sha256(simulate(plan_of(seed)).text.encode()).hexdigest())
@@ -74,4 +76,10 @@ def test_the_command_prints_a_history_and_its_verdict(capsys: pytest.CaptureFixt
     assert main(["--seed", "3", "--show"]) == 0
     shown = capsys.readouterr().out
     assert '"what": "Acknowledged"' in shown
-    assert shown.rstrip().endswith("of one core): ok")
+    assert shown.rstrip().endswith("SEED=3: ok")
+
+
+def test_histories_in_several_processes_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "1", "--histories", "7", "--processes", "2"]) == 0
+    operations = sum(plan_of(seed).operations for seed in range(1, 8))
+    assert f"simulate: 7 histories, {operations} operations" in capsys.readouterr().out

@@ -6,8 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.simulation.history import simulate
 from tests.simulation.plan import plan_from_json
-from tests.simulation.run import simulate
 
 SEEDS = tomllib.loads(Path(__file__).with_name("seeds.toml").read_text(encoding="utf-8"))["history"]
 

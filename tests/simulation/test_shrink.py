@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.simulation.history import Outcome
 from tests.simulation.plan import Plan, PlannedFault, PlannedOperation, Profile
-from tests.simulation.run import Outcome
 from tests.simulation.shrink import kinds_of, shrink
 
 ECHO, ASK = (PlannedOperation("blocking", words, 0.0, 0, number) for number, words in enumerate(("echo", "ask")))
