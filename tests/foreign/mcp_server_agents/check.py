@@ -11,12 +11,13 @@ import asyncio
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,8 @@ async def a_killed_server_continues_with_the_task_of_the_mcp_server(folder: Path
         with running(command):
             agent = await agent_at(web, f"http://127.0.0.1:{http}", wait=True)
             task = await agent.start("report", topic="once", seconds=8)
-            while not (folder / "log").exists() or "once" not in (folder / "log").read_text():
+            while not has_handle(folder / "tasks.db"):  # only a crash before that loses the server's task
                 await asyncio.sleep(0.05)
-            await asyncio.sleep(0.5)  # until the handle is stored; only a crash in between loses it
         with running(command):
             agent = await agent_at(web, f"http://127.0.0.1:{http}", wait=True)
             while state(found := await agent.get(task.id)) not in ("COMPLETED", "FAILED"):
@@ -251,6 +251,13 @@ def running(command: list[str]) -> Iterator[None]:
             yield
         finally:
             process.kill()
+
+
+def has_handle(store: Path) -> bool:
+    """Whether the handle of a server's task is stored."""
+    with closing(sqlite3.connect(store)) as connection:
+        found = connection.execute("SELECT count(*) FROM tasks WHERE instr(memory, ?)", (b'"handle"',)).fetchone()
+    return bool(found[0])
 
 
 def free_port() -> int:
