@@ -14,6 +14,7 @@ import mcp_types as types
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
+from dragoman.agents.called import CalledAgent
 from dragoman.agents.mcp import discovery, tasks_extension
 from dragoman.agents.mcp.call_state import read_call_state
 from dragoman.agents.mcp.connection import McpConnection, call_error
@@ -26,9 +27,7 @@ from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.mcp_sources import McpSpec
-from dragoman.core.task import states
-from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import LeaseLost, OutboundStreams, TurnContext, TurnResult
+from dragoman.ports import OutboundStreams, TurnContext, TurnResult
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -36,7 +35,7 @@ TASK_CANCEL_TIMEOUT: Final = 5.0
 """Seconds for a server's task to end after its cancel. Shorter than the runtime waits for the agent."""
 
 
-class McpAgent:
+class McpAgent(CalledAgent[McpTurn]):
     """Implements `dragoman.ports.RemoteAgent`. Unavailable until its tools were read, and while its breaker is open."""
 
     def __init__(
@@ -54,8 +53,8 @@ class McpAgent:
     ) -> None:
         """on_availability_change: called when it becomes unavailable or loses its connection, and when it responds
         again. on_tools_changed: called when it says that its tools have changed. clock: monotonic seconds."""
+        super().__init__(breaker, server.turns)
         self.server = server
-        self.breaker = breaker
         self.spec: AgentSpec = discovery.placeholder_spec(server)
         self.discovered: DiscoveredServer | None = None
         self.calls = OpenCalls()
@@ -72,36 +71,8 @@ class McpAgent:
         self._sleep = sleep
         self._on_availability_change = on_availability_change
         self._on_tools_changed = on_tools_changed
-        self._running: dict[str, McpTurn] = {}
 
     # RemoteAgent, for the runtime -------------------------------------------------------------------------------
-
-    @property
-    def leaked_threads(self) -> int:
-        """Always 0: turns use no threads."""
-        return 0
-
-    @property
-    def is_worker_backed(self) -> bool:
-        """Always False."""
-        return False
-
-    @property
-    def capacity(self) -> int:
-        """The most concurrent turns: none while unavailable, one as a probe while half open."""
-        if self.is_unavailable:
-            return 0
-        return 1 if self.breaker.is_half_open else self.server.turns
-
-    @property
-    def seconds_absent(self) -> float:
-        """Seconds since it became unavailable."""
-        return self.breaker.seconds_open
-
-    @property
-    def problem(self) -> str:
-        """Why it is unavailable; empty while it is available."""
-        return self.breaker.last_error if self.is_unavailable else ""
 
     def runner_of(self, task_id: str) -> str:
         """Describes where the turn of a task runs; empty when none does."""
@@ -117,20 +88,11 @@ class McpAgent:
         turn = self._running.get(task_id)
         if turn is None:
             return ""
-        if error := self.breaker.last_error:
-            return (
-                f"The last call to the MCP server failed ({error}) and will be retried. After "
-                f"{self.breaker.max_failures} consecutive failures the agent counts as unavailable, and the turn is "
-                "returned to the queue."
-            )
+        if failure := self.describe_failure():
+            return failure
         if turn.handle:
             return "The MCP server runs the call as a task of its own, which is polled."
-        return "The tool was called and has not answered yet." if turn.calls.is_sent else ""
-
-    @property
-    def running(self) -> int:
-        """The number of running turns."""
-        return len(self._running)
+        return "The tool was called and has not answered yet." if turn.is_sent else ""
 
     # ToolServer, for its turns ----------------------------------------------------------------------------------
 
@@ -209,41 +171,18 @@ class McpAgent:
 
     # Turns ------------------------------------------------------------------------------------------------------
 
-    async def take_turn(self, context: TurnContext) -> TurnResult:
-        """Runs one turn. Raises WorkerLost when the server is unavailable, or the turn's end is unknown."""
-        turn = McpTurn(context, self, self._new_id, clock=self._clock, sleep=self._sleep)
-        self._running[context.task_id] = turn
-        work = asyncio.create_task(turn.run(), name=f"turn of {context.task_id} at an MCP server")
-        try:
-            await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
-            return work.result()
-        except asyncio.CancelledError:
-            try:
-                if turn.handle and context.cancel_reason in ("client", "deadline"):
-                    await self._cancel_task(turn, work)
-            finally:
-                # Before `work.cancel()`, after which it would look canceled.
-                ended_by_itself = work.done() and not work.cancelled() and work.exception() is None
-                work.cancel()
-                await asyncio.wait([work])
-            if ended_by_itself and context.cancel_reason == "client":
-                return work.result()
-            if not turn.calls.is_sent and context.cancel_reason == "drain":
-                await turn.mark_unsent()
-            raise
-        except (LeaseLost, AppendRejected):
-            # The claim is lost: nothing more of this turn is written, not even this result.
-            return TurnResult(StatusChange(states.CANCELED))
-        finally:
-            del self._running[context.task_id]
+    def new_turn(self, context: TurnContext) -> McpTurn:
+        """A turn that has not begun."""
+        return McpTurn(context, self, self._new_id, clock=self._clock, sleep=self._sleep)
 
-    async def _cancel_task(self, turn: McpTurn, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the server's task of a turn, and waits for its end, for a limited time."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TASK_CANCEL_TIMEOUT):
-                await self._cancel_handle(turn.handle)
-                turn.wake()
-                await asyncio.wait([work])
+    async def stop(self, turn: McpTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
+        """Cancels the server's task of a turn for a client or a deadline, and waits for its end, for a limited time."""
+        if turn.handle and context.cancel_reason in ("client", "deadline"):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TASK_CANCEL_TIMEOUT):
+                    await self._cancel_handle(turn.handle)
+                    turn.wake()
+                    await asyncio.wait([work])
 
     async def _cancel_handle(self, handle: str) -> None:
         try:

@@ -64,6 +64,11 @@ class McpTurn:
         """A question whose answer is known, for a tool that is called once more."""
 
     @property
+    def is_sent(self) -> bool:
+        """Whether the server may have received the call."""
+        return self.calls.is_sent
+
+    @property
     def handle(self) -> str:
         """The server's task; empty without one."""
         return self.output.state.handle

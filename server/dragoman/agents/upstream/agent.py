@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from dragoman.agents.called import CalledAgent
 from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, UpstreamTransport
 from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.agents.upstream.turn_writer import read_task_state
@@ -15,15 +16,13 @@ from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ClientError
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.core.task import states
-from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult
+from dragoman.ports import AGENT_STOP_TIMEOUT, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
 
 
-class UpstreamAgent:
+class UpstreamAgent(CalledAgent[UpstreamTurn]):
     """Implements `dragoman.ports.RemoteAgent`. Unavailable until its card was read, and while its breaker is open."""
 
     def __init__(
@@ -41,10 +40,9 @@ class UpstreamAgent:
         """location: its URL, for people. turns: the most turns at a time. on_availability_change: called when it
         becomes unavailable, and when it responds again. idle_timeout: seconds without a byte after which a call
         fails."""
+        super().__init__(breaker, turns)
         self.spec = spec
         self.location = location
-        self.turns = turns
-        self.breaker = breaker
         self.supports_streaming = spec.streaming
         self.idempotent = False
         self.required_extensions = ""
@@ -57,38 +55,15 @@ class UpstreamAgent:
         self._new_id = new_id
         self._on_availability_change = on_availability_change
         self._sleep = sleep
-        self._running: dict[str, UpstreamTurn] = {}
 
     # RemoteAgent, for the runtime -------------------------------------------------------------------------------
-
-    @property
-    def leaked_threads(self) -> int:
-        """Always 0: turns use no threads."""
-        return 0
-
-    @property
-    def is_worker_backed(self) -> bool:
-        """Always False."""
-        return False
-
-    @property
-    def capacity(self) -> int:
-        """The most concurrent turns: none while unavailable, one as a probe while half open."""
-        if self.is_unavailable:
-            return 0
-        return min(1, self.turns) if self.breaker.is_half_open else self.turns
-
-    @property
-    def seconds_absent(self) -> float:
-        """Seconds since it became unavailable."""
-        return self.breaker.seconds_open
 
     @property
     def problem(self) -> str:
         """Why it is unavailable; empty while it is available."""
         if self.is_removed:
             return f"{self.location}: an operator removed it"
-        return self.breaker.last_error if self.is_unavailable else ""
+        return super().problem
 
     def runner_of(self, task_id: str) -> str:
         """Describes where the turn of a task runs; empty when none does."""
@@ -104,18 +79,10 @@ class UpstreamAgent:
         turn = self._running.get(task_id)
         if turn is None:
             return ""
-        if error := self.breaker.last_error:
-            return (
-                f"The last call to it failed ({error}) and will be retried. After {self.breaker.max_failures} "
-                "consecutive failures the agent counts as unavailable, and the turn is returned to the queue."
-            )
+        if failure := self.describe_failure():
+            return failure
         waits = "It has the message and has not responded yet" if not turn.calls.task_id else "Its task is being read"
         return f"{waits}. A call that receives nothing for {self._idle_timeout:g} s is aborted and repeated."
-
-    @property
-    def running(self) -> int:
-        """The number of running turns."""
-        return len(self._running)
 
     # UpstreamConnection, for its turns --------------------------------------------------------------------------
 
@@ -163,42 +130,17 @@ class UpstreamAgent:
 
     # Turns ------------------------------------------------------------------------------------------------------
 
-    async def take_turn(self, turn_context: TurnContext) -> TurnResult:
-        """Runs one turn upstream. Raises WorkerLost when the agent is unavailable, or the turn's end is unknown."""
-        turn = UpstreamTurn(turn_context, self, self._new_id, self._sleep)
-        self._running[turn_context.task_id] = turn
-        work = asyncio.create_task(turn.run(), name=f"turn of {turn_context.task_id} upstream")
-        try:
-            await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
-            return work.result()
-        except asyncio.CancelledError:
-            try:
-                if turn_context.cancel_reason in ("client", "deadline"):
-                    await self._stop(turn, work)
-            finally:
-                # Before `work.cancel()`, after which it would look canceled.
-                ended_by_itself = work.done() and not work.cancelled() and work.exception() is None
-                work.cancel()
-                await asyncio.wait([work])
-            if ended_by_itself and turn_context.cancel_reason == "client":
-                return work.result()
-            if not turn.calls.is_sent and turn_context.cancel_reason == "drain":
-                turn.writer.mark_unsent()
-            raise
-        except (LeaseLost, AppendRejected):
-            # The claim is lost: nothing more of this turn is written, not even this result.
-            return TurnResult(StatusChange(states.CANCELED))
-        finally:
-            del self._running[turn_context.task_id]
+    def new_turn(self, context: TurnContext) -> UpstreamTurn:
+        """A turn that has not begun."""
+        return UpstreamTurn(context, self, self._new_id, self._sleep)
 
-    async def _stop(self, turn: UpstreamTurn, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the upstream task of a turn, and waits until the turn ends.
+    async def stop(self, turn: UpstreamTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
+        """Cancels the upstream task of a turn for a client or a deadline, and waits until the turn ends.
 
-        A client's cancel waits as long as the upstream task goes on. Other reasons wait up to the timeout.
+        A client's cancel waits as long as the upstream task goes on, a deadline up to the timeout.
         """
-        if not (turn.calls.is_sent or turn.calls.task_id):
+        if context.cancel_reason not in ("client", "deadline") or not (turn.is_sent or turn.calls.task_id):
             return
-        context = turn.turn_context
         with suppress(TimeoutError):
             async with asyncio.timeout(AGENT_STOP_TIMEOUT if context.cancel_reason != "client" else None):
                 if not turn.calls.task_id:
@@ -208,17 +150,13 @@ class UpstreamAgent:
                     finally:
                         known.cancel()
                 if not work.done() and turn.calls.task_id:
-                    await self.cancel(turn.calls.task_id, turn.turn_context.cancel_metadata)
+                    await self.cancel(turn.calls.task_id, context.cancel_metadata)
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():
             # CANCELED would claim that the upstream task has stopped. By now the runtime has fenced the turn and ended
             # our task itself: `Timings.fence_timeout` is shorter.
-            log.warning(
-                "%s did not confirm that its task has stopped",
-                self.location,
-                extra={"task": turn.turn_context.task_id},
-            )
+            log.warning("%s did not confirm that its task has stopped", self.location, extra={"task": context.task_id})
 
     async def cancel(self, task_id: str, metadata: bytes = b"") -> None:
         """Cancels an upstream task. The turn reads the result. `metadata`: of the request, a serialized Struct."""

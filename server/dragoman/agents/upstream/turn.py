@@ -60,6 +60,15 @@ class UpstreamTurn:
         self._message = turn_context.message
         self._envelope = turn_context.envelope
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether the agent may have received the message."""
+        return self.calls.is_sent
+
+    async def mark_unsent(self) -> None:
+        """Notes with the task that its message was not sent."""
+        self.writer.mark_unsent()
+
     def wake(self) -> None:
         """Polls the upstream task at once."""
         self._wakeup.set()
