@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -181,12 +181,10 @@ async def _open_upstreams(
         on_change=partial(infra.bus.publish_change, RegistryChange.UPSTREAMS),
     )
     stack.push_async_callback(upstreams.close)
+    with _token_file_errors("--upstream"):
+        specs = [with_token(spec) for spec in settings.upstream]
     try:
-        await upstreams.start([with_token(spec) for spec in settings.upstream], [agent.spec.id for agent in agents])
-    except OSError as error:
-        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise SettingsError(f"--upstream: token_file: {error}") from error
+        await upstreams.start(specs, [agent.spec.id for agent in agents])
     except InvalidUpstream as error:
         raise StartError(f"--upstream: {error}") from error
     return upstreams
@@ -206,15 +204,24 @@ async def _open_mcp_servers(
     stack.push_async_callback(outbound.close)
     servers = McpRegistry(outbound, registry, max_response_bytes=settings.upstream_bytes)
     stack.push_async_callback(servers.close)
+    with _token_file_errors("--mcp"):
+        specs = [with_mcp_token(server) for server in settings.mcp]
     try:
-        await servers.start([with_mcp_token(server) for server in settings.mcp], [agent.spec.id for agent in agents])
-    except OSError as error:
-        raise SettingsError(f"--mcp: token_file: {error.filename} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise SettingsError(f"--mcp: token_file: {error}") from error
+        await servers.start(specs, [agent.spec.id for agent in agents])
     except InvalidMcpServer as error:
         raise StartError(f"--mcp: {error}") from error
     return servers
+
+
+@contextmanager
+def _token_file_errors(option: str) -> Iterator[None]:
+    """Raises SettingsError for a token file that cannot be read, or has no token."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(f"{option}: token_file: {error.filename} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{option}: token_file: {error}") from error
 
 
 def _check_names(settings: Settings, registry: AgentRegistry) -> None:
