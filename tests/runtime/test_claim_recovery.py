@@ -122,6 +122,30 @@ async def test_a_claimed_turn_that_had_waited_for_a_slot_is_recovered(tmp_path: 
         await here.idle()
 
 
+async def test_a_server_that_ends_gives_back_what_it_has_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_timings(monkeypatch, claim_poll_interval=600.0)
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        task = await only(here)
+    async with open_harness(tmp_path, asks) as here:
+        assert texts(await here.ended(task)) == ["hello"]
+
+
+async def test_a_server_ends_in_time_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_timings(monkeypatch, claim_poll_interval=600.0)
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with asyncio.timeout(20), open_harness(tmp_path, asks, store=store) as here:
+        store.next = store.does_not
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        store.unavailable.add("append")
+
+
 async def test_the_store_is_polled_until_it_responds(tmp_path: Path) -> None:
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:

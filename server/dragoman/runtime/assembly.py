@@ -324,6 +324,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         for poll in polls:
             poll.cancel()
         await scheduler.stop()
+        await claim_recovery.close(timings.stop_timeout)
         await unserved.close()
         if push_scheduler:  # after the last events of running turns
             await push_scheduler.stop()

@@ -16,6 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -291,6 +292,17 @@ class ClaimRecovery:
         self._log = event_log
         self._scheduler = scheduler
         self._lease = lease
+        self._is_closing = False
+
+    async def close(self, seconds: float) -> None:
+        """Gives back the claims that it finds, for at most so many seconds: their turns cannot begin here any more."""
+        self._is_closing = True
+        if not self.claims.waiting.is_set():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.poll()
+                await self.give_back_late()
 
     async def poll_forever(self) -> None:
         """Gives late claims back, and polls again and again while there are claims of unknown outcome.
@@ -311,7 +323,7 @@ class ClaimRecovery:
         await asyncio.gather(*map(self._give_back, late))
 
     async def poll(self) -> None:
-        """Checks each claim of unknown outcome once, and begins the turns that this process holds."""
+        """Checks each claim of unknown outcome once, and begins the turns that this process holds, unless it closes."""
         tasks = list(self.claims.deadlines)
         for first in range(0, len(tasks), CLAIM_BATCH_SIZE):
             await asyncio.gather(*map(self._check, tasks[first : first + CLAIM_BATCH_SIZE]))
@@ -360,7 +372,7 @@ class ClaimRecovery:
         record = appended.record
         if record.session != self._scheduler.session or self._scheduler.runs.find(record.ref) is not None:
             return
-        if hold is not None and hold.lost:
+        if self._is_closing or (hold is not None and hold.lost):
             self.claims.add_late(record)
         else:
             log.warning("a claim of unknown outcome had succeeded; the turn begins now", extra={"task": record.id})
