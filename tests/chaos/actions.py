@@ -15,6 +15,9 @@ from pathlib import Path
 BEGIN = "begin"
 """The first action of each attempt."""
 
+END = "end"
+"""The last one, in a `finally`."""
+
 STEP = "step"
 RETURNED = "returned"
 """Actions of a turn with steps, each with the number of the step: it runs; its result was returned."""

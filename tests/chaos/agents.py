@@ -11,7 +11,7 @@ import os
 import time
 from typing import Final
 
-from tests.chaos.actions import BEGIN, RETURNED, STEP, act
+from tests.chaos.actions import BEGIN, END, RETURNED, STEP, act
 
 from dragoman import Turn, agent, retry
 
@@ -37,7 +37,7 @@ async def work(turn: Turn) -> str | None:
     try:
         return await _obey(turn)
     finally:
-        act(turn.task_id, turn.attempt, "end")
+        act(turn.task_id, turn.attempt, END)
 
 
 def _command(turn: Turn) -> str:

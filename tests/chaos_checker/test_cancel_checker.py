@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.chaos.actions import BEGIN, Action, act, read_actions
-from tests.chaos.history import Acknowledged, Canceled, Entry, Got, Opened, Seen
+from tests.chaos.actions import BEGIN, END, Action, act, read_actions
+from tests.chaos.history import Acknowledged, Canceled, Entry, Fault, Got, Opened, Seen
 from tests.chaos_checker.cancel_checker import judge_cancels
 
 from dragoman.core.task import states
@@ -52,6 +52,28 @@ def test_an_action_after_the_answer_is_reported(reported: Entry) -> None:
 def test_a_new_attempt_after_the_answer_is_reported() -> None:
     (problem,) = judge_cancels([REPORTED], [BEGAN, WROTE, AGAIN])
     assert "went on until 7.200 s later, and began again" in problem
+
+
+FREEZE = Fault(at=1.9, how="pause", seconds=12.0)
+
+
+def test_an_agent_may_clean_up_when_its_process_wakes() -> None:
+    assert list(judge_cancels([FREEZE, REPORTED], [BEGAN, WROTE, Action(14.0, "t", 1, END, "server-1.7")])) == []
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param([Action(13.9, "t", 1, "chunk 2", "server-1.7")], id="it does more than to clean up"),
+        pytest.param(
+            [Action(13.9, "t", 1, "chunk 2", "server-1.7"), Action(13.9, "t", 1, END, "server-1.7")], id="and cleans up"
+        ),
+        pytest.param([Action(9.0, "t", 1, END, "server-1.7")], id="it was not frozen then"),
+        pytest.param([Action(15.0, "t", 1, END, "server-1.7")], id="it goes on after the freeze"),
+    ],
+)
+def test_whatever_else_an_agent_does_after_a_freeze_is_reported(late: list[Action]) -> None:
+    assert len(list(judge_cancels([FREEZE, REPORTED], [BEGAN, WROTE, *late]))) == 1
 
 
 def test_the_first_answer_counts() -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from tests.chaos.actions import BEGIN, RETURNED, STEP, Action
+from tests.chaos.actions import BEGIN, END, RETURNED, STEP, Action
 from tests.chaos_checker.turn_checker import RECEIVED
 from tests.simulation.loop import HostLoop
 
@@ -83,7 +83,7 @@ async def _work(journal: Journal, process: str, turn: Turn) -> str | None:
     try:
         return await _obey(turn, command, act)
     finally:
-        act("end")
+        act(END)
 
 
 def _command(turn: Turn) -> str:
