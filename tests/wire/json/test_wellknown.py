@@ -1,11 +1,18 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from google.protobuf import timestamp_pb2
+from google.protobuf import struct_pb2, timestamp_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.wire.json.wellknown import FieldError, decode_bytes, decode_timestamp, encode_bytes, encode_timestamp
+from dragoman.wire.json.wellknown import (
+    FieldError,
+    decode_bytes,
+    decode_timestamp,
+    encode_bytes,
+    encode_struct,
+    encode_timestamp,
+)
 
 Timestamp = timestamp_pb2.Timestamp
 
@@ -126,3 +133,13 @@ def test_bytes_are_decoded_in_either_alphabet_with_or_without_padding(
 def test_invalid_base64_is_rejected(text: object) -> None:
     with pytest.raises(FieldError, match="base64"):
         decode_bytes(text)
+
+
+def test_the_keys_of_an_object_are_sorted() -> None:
+    """Protobuf orders a map differently in each process, and with enough keys never alphabetically."""
+    keys = [f"key-{number:02}" for number in range(40)]
+    message = struct_pb2.Struct()
+    message.update({key: {"b": 1, "a": 2} for key in reversed(keys)})
+    found = encode_struct(message)
+    assert list(found) == keys
+    assert all(list(value) == ["a", "b"] for value in found.values() if isinstance(value, dict))

@@ -155,9 +155,12 @@ def decode_timestamp(message: Any, data: object) -> None:
 
 
 def encode_struct(message: Any) -> dict[str, object]:
-    """Encodes as a JSON object."""
+    """Encodes as a JSON object, with sorted keys.
+
+    The order of a map differs between processes. A webhook that is repeated after a crash has to have the same bytes.
+    """
     fields = message.fields  # read by key: the container's items() is a generator in Python
-    return {key: encode_value(fields[key]) for key in fields}
+    return {key: encode_value(fields[key]) for key in sorted(fields)}
 
 
 def encode_list(message: Any) -> list[object]:
