@@ -172,6 +172,9 @@ mutations: $(ENV) ## plant faults into the runtime, and check that the simulatio
 chaos-cluster: $(ENV) ## run chaos with three servers, two workers, PostgreSQL and NATS, all killed and frozen
 	@python -m tests.chaos.run --replicas
 
+campaign: $(ENV) ## many chaos runs that add up in docs/reference/campaign.md (CAMPAIGN_MINUTES=60, ARGS=--page or --whole)
+	@GRPC_ENABLE_FORK_SUPPORT=false python -m tests.chaos.campaign $(ARGS)
+
 endurance: $(ENV) ## run ten-minute tasks through `dragoman flaky` over every binding; no event may be lost or repeated (ENDURANCE_SECONDS=600)
 	@python -m tests.endurance.run
 

@@ -105,7 +105,8 @@ def chaos(reports: Sequence[Mapping[str, Any]], earlier: str = "") -> str:
     """
     lines = ["## Chaos runs", ""]
     for report in reports:
-        counts, problems = report["counts"], report["problems"]
+        problems = report["problems"]
+        counts = ", ".join(f"{number} {name}" for name, number in {**report["faults"], **report["counts"]}.items())
         where = RUNS[report["several"]]
         verdict = f"**{problems} promises broken**" if problems else "no promise broken"
         at = f" at {report['commit']}" if report["commit"] else ""

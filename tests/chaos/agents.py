@@ -1,4 +1,4 @@
-"""Agents of the chaos run: stream, sleep, block the event loop, ask, fail, have steps.
+"""Agents of the chaos run: stream, burst, sleep, block the event loop, ask, fail, have steps.
 
 The first words of a message are the command; the text after `#` makes it unique. Each call of an agent is written to
 the file in CHAOS_TURNS, so that the checker can count the calls, and each action to a file in CHAOS_ACTIONS.
@@ -20,6 +20,8 @@ STEPS: Final = "steps"
 """The command for steps: `steps COUNT`, `steps COUNT ask`."""
 TICK: Final = 0.25
 """Seconds between two actions of a sleeping agent."""
+BURST_ACTION: Final = 50
+"""Chunks of a burst between two actions: an action takes about as long as a chunk."""
 
 
 def _note(task: str) -> None:
@@ -80,6 +82,12 @@ async def _obey(turn: Turn) -> str | None:
                 act(turn.task_id, turn.attempt, f"chunk {number}")
                 await turn.chunk(f"{number} ")
                 await asyncio.sleep(int(pause) / 1000)
+            return None
+        case ["burst", count]:
+            for number in range(int(count)):
+                if number % BURST_ACTION == 0:
+                    act(turn.task_id, turn.attempt, f"chunk {number}")
+                await turn.chunk(f"{number} ")
             return None
         case ["sleep", pause]:
             turn.status("sleeping")

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Final
 
 from tests.chaos.history import Closed, Cut, Got, Opened, Recorder, Seen, digest, shape
+from tests.chaos.pace import ORDINARY, Pace
 from tests.chaos.target import Target
 from tests.chaos.transports import BINDINGS, Place, Request
 
@@ -24,9 +25,10 @@ CUT: Final = 0.05
 class Stage:
     """Shared state of a run: the target, the clock, the history, and the connected followers."""
 
-    def __init__(self, victim: Target, recorder: Recorder, seed: int) -> None:
+    def __init__(self, victim: Target, recorder: Recorder, seed: int, pace: Pace = ORDINARY) -> None:
         self.victim = victim
         self.seed = seed
+        self.pace = pace
         self.reading: set[asyncio.Task[bool]] = set()
         self.following: set[asyncio.Task[None]] = set()
         self.over = asyncio.Event()
@@ -58,12 +60,13 @@ class Stage:
             reader.cancel()
         return len(readers)
 
-    def follow(self, task: str, tenant: str, started: Start | None = None) -> None:
+    def follow(self, task: str, tenant: str, started: Start | None = None, cut: float = CUT) -> asyncio.Task[None]:
         """Starts to follow a task; `started` is the stream of the send that created it."""
-        follower = TaskFeed(self, task, tenant, started)
+        follower = TaskFeed(self, task, tenant, started, cut)
         watching = asyncio.create_task(follower.watch(), name=f"follower {follower.number}")
         self.following.add(watching)
         watching.add_done_callback(self.following.discard)
+        return watching
 
 
 class Start:
@@ -80,12 +83,14 @@ class Start:
 class TaskFeed:
     """Follows one task over many connections."""
 
-    def __init__(self, stage: Stage, task: str, tenant: str, started: Start | None = None) -> None:
+    def __init__(self, stage: Stage, task: str, tenant: str, started: Start | None = None, cut: float = CUT) -> None:
+        """cut: the probability that it disconnects after an event."""
         self.number = stage.number()
         self._stage = stage
         self._task = task
         self._tenant = tenant
         self._started = started
+        self._cut = cut
         self._rng = random.Random(f"{stage.seed}/{self.number}")
         self._cursor = ""
         self._at: int | None = None
@@ -147,7 +152,7 @@ class TaskFeed:
         async with aclosing(transports.stream(binding, rpc, requested_request, key, self._cursor)) as events:
             async for place in events:
                 self._see(place, binding)
-                if self._rng.random() < CUT:
+                if self._rng.random() < self._cut:
                     return True
         return False
 

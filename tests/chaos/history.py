@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -259,6 +259,22 @@ KINDS: Final = {
 }
 
 
+EventKeys = Set[tuple[str, int]]
+"""Events, by task and sequence."""
+
+
+def shown_tasks(entries: Iterable[Entry]) -> EventKeys:
+    """Returns the events at which followers have received a Task."""
+    tasks: dict[int, str] = {}
+    found = set()
+    for entry in entries:
+        if isinstance(entry, Opened):
+            tasks[entry.follower] = entry.task
+        elif isinstance(entry, Seen) and entry.shape and entry.sequence is not None:
+            found.add((tasks[entry.follower], entry.sequence))
+    return found
+
+
 class Recorder:
     """Appends entries in memory and on disk."""
 
@@ -269,6 +285,17 @@ class Recorder:
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
         self._file.write(line_of(entry))
+
+
+class LateRecorder(Recorder):
+    """Appends entries in memory, and writes them on request: a line takes longer than the event that it records."""
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+    def write(self) -> None:
+        """Writes all entries. Called once."""
+        self._file.writelines(map(line_of, self.entries))
 
 
 def line_of(entry: Entry) -> str:

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.chaos.agents import RETRIES
-from tests.chaos.history import Sampled, digest, shape
+from tests.chaos.history import EventKeys, Sampled, digest, shape
 from tests.chaos_checker.checker import StoredEvent, StoredTask
 
 from dragoman.core.names import Owner, task_id_of
@@ -31,24 +31,31 @@ EXAMPLES = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
 
 
-async def read_all(path: Path, turns: Path, began: float = 0.0) -> dict[str, StoredTask]:
-    """Reads every visible task with its log. turns: the file with the calls of agents. began: the start of the run, in
-    seconds of the epoch."""
+async def read_all(
+    path: Path, turns: Path, began: float = 0.0, shown: EventKeys | None = None, agents: Sequence[str] = AGENTS
+) -> dict[str, StoredTask]:
+    """Reads every visible task with its log.
+
+    turns: the file with the calls of agents. began: the start of the run, in seconds of the epoch. shown: the events
+    whose shape is needed, None for all: the shapes of a long log take longer than the rest.
+    """
     store = open_store(path)
     try:
-        return await read_store(store, AGENTS, turns, began)
+        return await read_store(store, agents, turns, began, shown)
     finally:
         await store.close()
 
 
-async def read_store(store: Store, agents: Sequence[str], turns: Path, began: float) -> dict[str, StoredTask]:
+async def read_store(
+    store: Store, agents: Sequence[str], turns: Path, began: float, shown: EventKeys | None = None
+) -> dict[str, StoredTask]:
     """`read_all` for an open store."""
     begun = Counter(turns.read_text().split()) if turns.exists() else Counter[str]()
     found = {}
     for agent in agents:
         async for task in _tasks(store, agent):
             attempts = 1 + RETRIES if "again" in agent else 1
-            found[task.id] = await _kept(store, agent, task, attempts, begun[task.id], began)
+            found[task.id] = await _kept(store, agent, task, attempts, begun[task.id], began, shown)
     return found
 
 
@@ -63,14 +70,17 @@ async def _tasks(store: Store, agent: str) -> AsyncIterator[pb.Task]:
         query = TaskQuery(OWNER, agent, page_size=100, after=page.last_key)
 
 
-async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: int, began: float) -> StoredTask:
+async def _kept(
+    store: Store, agent: str, task: pb.Task, attempts: int, begun: int, began: float, shown: EventKeys | None
+) -> StoredTask:
     head = await store.find(OWNER, agent, task.id)
     assert head is not None
     folded, events, times = pb.Task(), [], []
     for event in await store.events(head.ref, 0, ALL):
         response = pb.StreamResponse.FromString(event.data)
         fold(folded, response)
-        events.append(StoredEvent(event.sequence, digest(response), event.state, shape(folded), _text_of(response)))
+        form = shape(folded) if shown is None or (task.id, event.sequence) in shown else ""
+        events.append(StoredEvent(event.sequence, digest(response), event.state, form, _text_of(response)))
         times.append(folded.status.timestamp.ToNanoseconds() / 1e9 - began)
     messages = [message for message in task.history if message.role == pb.ROLE_USER]
     return StoredTask(

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import asyncpg
 from tests.chaos.faults import errors_of
-from tests.chaos.history import Fault, Sampled
+from tests.chaos.history import EventKeys, Fault, Sampled
 from tests.chaos.outages import PARTS, Outage, parse_outages, plan_outages
 from tests.chaos.readback import read_store
 from tests.chaos.server import LONG, SLOTS
@@ -164,7 +164,7 @@ class ClusterTarget:
         deck: list[str] = []
         long = LONG if until - time.monotonic() > 60 else 0.0
         while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, rng.uniform(0.3, 2.5)))
+            await asyncio.sleep(min(left, rng.uniform(*scene.pace.cluster_between)))
             deck = deck or rng.sample(FAULT_CYCLE, len(FAULT_CYCLE))
             what = deck.pop()
             fault = self._fault_on(scene, what, rng, long) if time.monotonic() < until else None
@@ -358,13 +358,13 @@ class ClusterTarget:
         finally:
             await connection.close()
 
-    async def kept(self, began: float) -> Mapping[str, StoredTask]:
+    async def kept(self, began: float, shown: EventKeys | None = None) -> Mapping[str, StoredTask]:
         for part in self._cluster.parts:
             await asyncio.to_thread(part.kill)
             self.faults += errors_of(part.log, self._outages)
         store = await open_store(self._cluster.postgres.url())
         try:
-            return await read_store(store, (*NEAR, *FAR), self._turns, began)
+            return await read_store(store, (*NEAR, *FAR), self._turns, began, shown)
         finally:
             await store.close()
 

@@ -1,33 +1,33 @@
 """`make chaos`: kills and pauses a server under load at random, and then checks the history of all clients.
 
-With `--replicas` the target is a cluster with workers, PostgreSQL and NATS (replicas.py). CHAOS_SECONDS (120) is the
-duration; CHAOS_SEED, printed at the start, repeats a run; CHAOS_OUTAGES selects long outages (outages.py). Prints
-counts, and exits with 1 if a guarantee was broken; the folder with the store, the history and the server's log is kept
-then.
+With `--replicas` the target is a cluster with workers, PostgreSQL and NATS (replicas.py); `--kind` selects any kind of
+kinds.py. CHAOS_SECONDS (120) is the duration; CHAOS_SEED, printed at the start, repeats a run; CHAOS_OUTAGES selects
+long outages (outages.py). Prints counts, writes a report, and exits with 1 if a guarantee was broken; the folder with
+the store, the history and the server's log is kept then.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import gc
 import io
-import json
 import os
 import random
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos import history
 from tests.chaos.actions import Action, read_actions
+from tests.chaos.bursts import BurstClient
 from tests.chaos.clients import RandomClient
 from tests.chaos.followers import Stage
 from tests.chaos.history import (
@@ -37,6 +37,7 @@ from tests.chaos.history import (
     Canceled,
     Delivered,
     Fault,
+    LateRecorder,
     Left,
     Opened,
     Progressed,
@@ -46,11 +47,11 @@ from tests.chaos.history import (
     Seen,
     Sent,
 )
+from tests.chaos.kinds import KINDS, Kind
 from tests.chaos.mcp_clients import McpClient
 from tests.chaos.receivers import Receivers
-from tests.chaos.replicas import missing, replicas
-from tests.chaos.server import running
-from tests.chaos.target import Target
+from tests.chaos.replicas import missing
+from tests.chaos.report import RunReport, commit
 from tests.chaos.transports import BINDINGS
 from tests.chaos_checker.call_checker import canceled_by_leaving
 from tests.chaos_checker.cancel_checker import judge_cancels, reported_canceled
@@ -61,14 +62,11 @@ from tests.chaos_checker.step_checker import finished_steps, judge_steps
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-CLIENT_COUNT: Final = 10
-MCP_CLIENT_COUNT: Final = 8
 IDLE_SECONDS: Final = 4.0
 """Seconds without an entry after which the run is over."""
 TAIL: Final = 20.0
 """Seconds of the run that are reserved for its end."""
 MOST_SHOWN: Final = 30
-REPORTS: Final = Path(__file__).parents[2] / ".chaos"
 FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
 """Read by gRPC at import. Its fork handlers sometimes break the child process before it executes PostgreSQL."""
 RETRY_OPTIONS: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
@@ -84,7 +82,7 @@ async def cut_connections(stage: Stage) -> None:
     """Cuts all connections of all followers at random intervals."""
     rng = random.Random(f"{stage.seed}/storms")
     while True:
-        await asyncio.sleep(rng.uniform(0.5, 4))
+        await asyncio.sleep(rng.uniform(*stage.pace.storms))
         stage.storm()
 
 
@@ -162,12 +160,13 @@ async def _any(sends: Iterable[Coroutine[Any, Any, pb.Task | None]]) -> bool:
 
 async def scene(stage: Stage, seconds: float) -> list[str]:
     """Performs the run. Returns the problems found before the checks."""
-    keys = await offers_keys(stage)
+    keys, pace = await offers_keys(stage), stage.pace
     problems = [] if keys else ["the server knows no idempotency keys"]
     background = [asyncio.create_task(cut_connections(stage)), asyncio.create_task(looks(stage))]
     clients = [
-        *(asyncio.create_task(RandomClient(stage, number, keys=keys).serve()) for number in range(1, CLIENT_COUNT + 1)),
-        *(asyncio.create_task(McpClient(stage, number).serve()) for number in range(1, MCP_CLIENT_COUNT + 1)),
+        *(asyncio.create_task(RandomClient(stage, number, keys=keys).serve()) for number in _numbers(pace.clients)),
+        *(asyncio.create_task(McpClient(stage, number).serve()) for number in _numbers(pace.mcp_clients)),
+        *(asyncio.create_task(BurstClient(stage, number).serve()) for number in _numbers(pace.bursts)),
     ]
     try:
         await stage.victim.inject_faults(
@@ -200,6 +199,10 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
     return problems
 
 
+def _numbers(count: int) -> range:
+    return range(1, count + 1)
+
+
 async def followers_end(stage: Stage) -> None:
     """Waits until followers of ended tasks have received no entry for IDLE_SECONDS."""
     number = -1
@@ -212,44 +215,45 @@ async def followers_end(stage: Stage) -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask], actions: Sequence[Action]) -> str:
-    """Returns the counts of a run."""
-    opened: dict[int, int] = {}
-    for entry in entries:
-        if isinstance(entry, Opened):
-            opened[entry.follower] = opened.get(entry.follower, 0) + 1
-    numbered = sum(isinstance(entry, Seen) and entry.sequence is not None for entry in entries)
-    struck = Counter(_fault_on(entry) for entry in entries if isinstance(entry, Fault))
-    numbers = {
-        **dict(sorted(struck.items())),
-        "sends": history.of_kind(entries, Sent),
-        "acknowledged": history.of_kind(entries, Acknowledged),
-        "refused": history.of_kind(entries, Rejected),
+def faults(entries: Sequence[history.Entry]) -> dict[str, int]:
+    """Returns the faults of a run, counted by kind."""
+    return dict(sorted(Counter(_fault_on(entry) for entry in entries if isinstance(entry, Fault)).items()))
+
+
+def counts(
+    entries: Sequence[history.Entry], kept: Mapping[str, StoredTask], actions: Sequence[Action]
+) -> dict[str, int]:
+    """Returns the counts of a run other than its faults."""
+    of_kind = Counter(map(type, entries))
+    opened = Counter(entry.follower for entry in entries if isinstance(entry, Opened))
+    return {
+        "sends": of_kind[Sent],
+        "acknowledged": of_kind[Acknowledged],
+        "refused": of_kind[Rejected],
         "tasks": len(kept),
         "longer than a drain": drained(kept),
         "followers": len(opened),
         "reconnects": sum(opened.values()) - len(opened),
-        "events": history.of_kind(entries, Seen),
-        "with cursor": numbered,
-        "cancels": history.of_kind(entries, Canceled),
+        "events": of_kind[Seen],
+        "with cursor": sum(isinstance(entry, Seen) and entry.sequence is not None for entry in entries),
+        "cancels": of_kind[Canceled],
         "canceled": sum(isinstance(entry, Canceled) and entry.state == states.CANCELED for entry in entries),
         "told canceled": len(reported_canceled(entries)),
         "actions of agents": len(actions),
         "finished steps": finished_steps(actions),
-        "MCP connections": history.of_kind(entries, CallOpened),
+        "MCP connections": of_kind[CallOpened],
         "MCP resumptions": sum(isinstance(entry, CallOpened) and entry.how == "resume" for entry in entries),
         "MCP results": sum(isinstance(entry, CallResult) and entry.kind == "final" for entry in entries),
         "MCP questions": sum(isinstance(entry, CallResult) and entry.kind == "question" for entry in entries),
-        "progress notifications": history.of_kind(entries, Progressed),
+        "progress notifications": of_kind[Progressed],
         "canceled by leaving": canceled_by_leaving(entries, kept),
-        "left interrupted": history.of_kind(entries, Left),
-        "webhook requests": history.of_kind(entries, Delivered),
+        "left interrupted": of_kind[Left],
+        "webhook requests": of_kind[Delivered],
         "rejected webhook requests": sum(
             isinstance(entry, Delivered) and not 200 <= entry.status < 300 for entry in entries
         ),
         "keys": len({entry.key for entry in entries if isinstance(entry, Sent) and entry.key}),
     }
-    return ", ".join(f"{number} {name}" for name, number in numbers.items())
 
 
 def _fault_on(struck: Fault) -> str:
@@ -258,58 +262,71 @@ def _fault_on(struck: Fault) -> str:
     return kinds[struck.how] + (f" of {struck.part}" if struck.part != "server" else "")
 
 
-async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tuple[str, list[str]]:
-    """Performs one run, and returns its counts and violations."""
+async def play(folder: Path, seconds: float, seed: int, kind: Kind) -> RunReport:
+    """Performs one run. Its history is written only if it has problems or does not come to its end."""
     with (folder / "history.jsonl").open("w", encoding="utf-8") as file:
-        recorder = Recorder(file)
-        there: AbstractAsyncContextManager[Target] = (
-            replicas(folder, *OPTIONS) if several else running(folder, *OPTIONS)
-        )
-        async with there as ground:
-            stage = Stage(ground, recorder, seed)
-            receivers = Receivers(stage)
-            async with receivers.open():
-                stage.hook = receivers.url
-                problems = await scene(stage, max(5, seconds - TAIL))
-            kept = await ground.kept(stage.began)
-            actions = read_actions(folder / "actions", stage.origin)
-            problems += judge(recorder.entries, kept)
-            problems += judge_cancels(recorder.entries, actions)
-            problems += judge_steps(actions)
-            problems += ground.troubles
-    return counts(recorder.entries, kept, actions), problems
+        recorder, judged = LateRecorder(file), False
+        try:
+            report = await _play(folder, seconds, seed, kind, recorder)
+            judged = not report.problems
+        finally:
+            if not judged:
+                recorder.write()
+    return report
 
 
-def report(numbers: str, problems: int, seconds: int, seed: int, *, several: bool) -> None:
-    """Writes the report of a run for `make scorecard`, which replaces the last one of its kind."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    values = {
-        "several": several,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": commit.stdout.strip(),
-        "seconds": seconds,
-        "seed": seed,
-        "counts": numbers,
-        "problems": problems,
-    }
-    REPORTS.mkdir(exist_ok=True)
-    (REPORTS / f"{'several' if several else 'one'}.json").write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+async def _play(folder: Path, seconds: float, seed: int, kind: Kind, recorder: Recorder) -> RunReport:
+    async with kind.open(folder, *OPTIONS) as ground:
+        stage = Stage(ground, recorder, seed, kind.pace)
+        receivers = Receivers(stage)
+        async with receivers.open():
+            stage.hook = receivers.url
+            problems = await scene(stage, max(5, seconds - TAIL))
+        say(f"{stage.now:3.0f} s, judging {len(recorder.entries)} entries")
+        kept = await ground.kept(stage.began, history.shown_tasks(recorder.entries))
+        actions = read_actions(folder / "actions", stage.origin)
+        problems += judge(recorder.entries, kept)
+        problems += judge_cancels(recorder.entries, actions)
+        problems += judge_steps(actions)
+        problems += ground.troubles
+        say(f"{stage.now:3.0f} s, judged")
+    return RunReport(
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        commit=commit(),
+        seconds=int(seconds),
+        seed=seed,
+        faults=faults(recorder.entries),
+        counts=counts(recorder.entries, kept, actions),
+        problems=problems,
+    )
+
+
+def read_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.run", description="Perform one chaos run.")
+    parser.add_argument("--replicas", action="store_const", dest="kind", const="cluster", help="as --kind cluster")
+    parser.add_argument("--kind", choices=KINDS, default="one", help="what is served, and at which pace [one]")
+    parser.add_argument("--report", type=Path, metavar="PATH", help="file for the report [one of .chaos]")
+    return parser.parse_args(words)
 
 
 def main() -> int:
     """Performs one run."""
-    several = "--replicas" in sys.argv[1:]
-    if several and os.environ.get(FORKS) != "0":
+    options = read_arguments(sys.argv[1:])
+    kind = KINDS[options.kind]
+    if kind.several and os.environ.get(FORKS) != "0":
         os.environ[FORKS] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.chaos.run", *sys.argv[1:]])
-    if several and (why := missing()):
+    if kind.several and (why := missing()):
         say(f"replicas skipped: {why}")
         return 0
     seconds = max(5, int(os.environ.get("CHAOS_SECONDS", "120")))
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**9))
     say(f"{seconds} s, CHAOS_SEED={seed}")
     began, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="chaos-"))
-    numbers, problems = asyncio.run(play(folder, seconds, seed, several=several))
+    gc.set_threshold(100_000, 20, 100)  # a long run keeps a million entries, which full collections would visit
+    report = asyncio.run(play(folder, seconds, seed, kind))
+    problems = report.problems
     for problem in problems[:MOST_SHOWN]:
         say(problem)
     if len(problems) > MOST_SHOWN:
@@ -318,9 +335,9 @@ def main() -> int:
         say(f"the history is in {folder}")
     else:
         shutil.rmtree(folder)
-    report(numbers, len(problems), seconds, seed, several=several)
+    report.write(options.kind, options.report)
     verdict = f"{len(problems)} PROBLEMS" if problems else "ok"
-    say(f"{numbers} in {time.monotonic() - began:.1f}s: {verdict}")
+    say(f"{report.text} in {time.monotonic() - began:.1f}s: {verdict}")
     return 1 if problems else 0
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos import readback
-from tests.chaos.history import Fault, Sampled
+from tests.chaos.history import EventKeys, Fault, Sampled
 from tests.chaos.target import Scene
 from tests.chaos.transports import Transports
 from tests.chaos_checker.checker import StoredTask
@@ -34,6 +34,8 @@ class ServerTarget:
 
     agents: Sequence[str] = ("", "again")
     words: Sequence[str] = ()
+    stored_agents: Sequence[str] = readback.AGENTS
+    """The ids of `agents` in the store."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.store = folder / "tasks.db"
@@ -115,13 +117,13 @@ class ServerTarget:
         rng = random.Random(f"{scene.seed}/strikes")
         long_pause = until - time.monotonic() > 60
         while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, rng.uniform(0.8, 4)))
+            await asyncio.sleep(min(left, rng.uniform(*scene.pace.between)))
             if time.monotonic() >= until:
                 return
-            if rng.random() < 0.6:
+            if rng.random() < scene.pace.kill_share:
                 await self.restart(scene)
             else:
-                seconds = rng.uniform(0.1, 3)
+                seconds = rng.uniform(0.1, scene.pace.longest_pause)
                 if long_pause and until - time.monotonic() > 2 * LONG and rng.random() < 0.3:
                     seconds, long_pause = LONG, False
                 scene.record.add(Fault(at=scene.now, how="pause", seconds=round(seconds, 3)))
@@ -138,9 +140,9 @@ class ServerTarget:
     async def unpushed(self) -> int:
         return readback.unpushed(self.store)
 
-    async def kept(self, began: float) -> Mapping[str, StoredTask]:
+    async def kept(self, began: float, shown: EventKeys | None = None) -> Mapping[str, StoredTask]:
         await self.stop()
-        return await readback.read_all(self.store, self.turns, began)
+        return await readback.read_all(self.store, self.turns, began, shown, self.stored_agents)
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -174,9 +176,11 @@ def _error(line: dict[str, str]) -> str:
 
 
 @asynccontextmanager
-async def running(folder: Path, *arguments: str) -> AsyncIterator[ServerTarget]:
-    """Runs a server inside the block."""
-    victim = ServerTarget(folder, *arguments)
+async def running(
+    folder: Path, *arguments: str, target: Callable[..., ServerTarget] = ServerTarget
+) -> AsyncIterator[ServerTarget]:
+    """Runs a server inside the block. `arguments`: further options of the server."""
+    victim = target(folder, *arguments)
     try:
         await victim.start()
         yield victim

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from tests.chaos.history import Recorder, Sampled
+from tests.chaos.history import EventKeys, Recorder, Sampled
+from tests.chaos.pace import Pace
 from tests.chaos.transports import Transports
 from tests.chaos_checker.checker import StoredTask
 
@@ -15,6 +16,7 @@ class Scene(Protocol):
     """Clock, history and seed for faults."""
 
     seed: int
+    pace: Pace
 
     @property
     def now(self) -> float: ...
@@ -59,8 +61,11 @@ class Target(Protocol):
         """Counts the webhooks with undelivered events."""
         ...
 
-    async def kept(self, began: float) -> Mapping[str, StoredTask]:
-        """Reads the store after all servers have stopped. `began`: the start of the run, in seconds of the epoch."""
+    async def kept(self, began: float, shown: EventKeys | None = None) -> Mapping[str, StoredTask]:
+        """Reads the store after all servers have stopped. `began`: the start of the run, in seconds of the epoch.
+
+        shown: the events whose Tasks clients have received, so that these are compared; None for all.
+        """
         ...
 
     @property

@@ -106,8 +106,7 @@ def judge(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> list[str]
             outputs,
             judge_pushes,
             judge_ends,
-            *(logs, acknowledged, streams, terminal, claims, interrupted, keys, turns),
-            *(judge_pushes, judge_ends, judge_calls),
+            judge_calls,
         )
         for problem in check(history, kept)
     ]
@@ -324,7 +323,12 @@ def outputs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]
     """Checks that the output of a completed stream is there once, whatever dead attempts have left."""
     for task in kept.values():
         command, *rest = task.text.split()
-        if command in ("stream", "append") and rest and task.output is not None and task.state == states.COMPLETED:
+        if (
+            command in ("stream", "burst", "append")
+            and rest
+            and task.output is not None
+            and task.state == states.COMPLETED
+        ):
             expected = "".join(f"{number} " for number in range(int(rest[0])))
             if task.output != expected:
                 yield f"task {task.id}: its output is {task.output!r}, and was to be {expected!r}"

@@ -21,7 +21,10 @@ CLIENTS = """
 | one 1.0 | JSONRPC | yes | FAILED | — |
 | two 2.0 | HTTP+JSON | yes | yes | yes |
 """
-RUN = {"several": False, "date": DAY, "commit": "abc", "seconds": 60, "seed": 7, "counts": "3 kills", "problems": 0}
+RUN = {
+    "several": False, "date": DAY, "commit": "abc", "seconds": 60, "seed": 7, "faults": {"kills": 3},
+    "counts": {"sends": 9}, "problems": 0,
+}  # fmt: skip
 
 
 def test_clients_are_counted_and_failures_are_named() -> None:
@@ -34,18 +37,19 @@ def test_clients_are_counted_and_failures_are_named() -> None:
 def test_missing_chaos_runs_and_broken_promises_are_listed() -> None:
     assert scorecard.chaos([]).count("was not run") == 2
     page = scorecard.chaos([RUN, {**RUN, "several": True, "problems": 2}])
-    assert f"one server on SQLite, 60 s on {DAY} at abc, seed 7: no promise broken.\n  3 kills" in page
+    assert f"one server on SQLite, 60 s on {DAY} at abc, seed 7: no promise broken.\n  3 kills, 9 sends" in page
     assert "PostgreSQL and NATS, 60 s" in page
     assert "**2 promises broken**" in page
     assert "was not run" not in page
 
 
 def test_a_kind_of_chaos_run_without_a_report_keeps_its_entry() -> None:
-    page = scorecard.chaos([RUN, {**RUN, "several": True, "counts": "1 kills, 2 drains\n  of worker"}])
+    page = scorecard.chaos([RUN, {**RUN, "several": True, "faults": {"kills": 1, "drains of worker": 2}}])
+    page = page.replace("1 kills, 2 drains of", "1 kills, 2 drains\n  of")  # wrapped by hand
     assert scorecard.chaos([], page) == page
     newer = scorecard.chaos([{**RUN, "seed": 8}], page)
     assert "seed 8: no promise broken.\n  3 kills" in newer
-    assert "seed 7: no promise broken.\n  1 kills, 2 drains\n  of worker" in newer
+    assert "seed 7: no promise broken.\n  1 kills, 2 drains\n  of worker, 9 sends" in newer
     assert newer.count("seed") == 2
 
 
