@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 
 def prompt(messages: list[ModelMessage]) -> str:
@@ -21,11 +21,7 @@ def prompt(messages: list[ModelMessage]) -> str:
 async def script(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
     """The model: it streams what the last prompt says."""
     text = prompt(messages)
-    if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
-        yield f"the tool returned: {text}"
-        return
-    words = text.partition("#")[0].split()
-    match words:
+    match text.partition("#")[0].split():
         case ["stream", count, pause]:
             for number in range(int(count)):
                 yield f"{number} "
@@ -41,16 +37,9 @@ async def script(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator
             yield text
         case ["fail"]:
             raise RuntimeError("failing, as asked")
-        case [*_, "ask"]:
-            yield {0: DeltaToolCall(name="charge", json_args="{}", tool_call_id="call-1")}
         case _:
             yield text
 
 
 framed: Agent[None, str] = Agent(FunctionModel(stream_function=script), name="Framed", description="Follows a script")
-
-
-@framed.tool_plain(requires_approval=True)
-def charge() -> str:
-    """Charges."""
-    return "charged"
+"""It has no tools, which would be the tools of MCP in place of the agent. So it does not ask."""
