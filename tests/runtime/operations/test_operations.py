@@ -19,6 +19,7 @@ from dragoman.core.errors import (
     Unavailable,
     UnsupportedOperation,
 )
+from dragoman.core.task.log import Append, ClaimHeld
 from dragoman.ports import LeaseLost
 from dragoman.runtime.turn.finish import Stop
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -248,6 +249,24 @@ async def test_a_slow_direct_agent_becomes_visible_as_a_task(tmp_path: Path) -> 
         assert state(task) == "WORKING"
         here.at("go").set()
         assert texts(await here.ended(task.id)) == ["done"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_task_that_its_process_lost_before_it_was_visible_is_no_answer(tmp_path: Path, streaming: bool) -> None:
+    async def replies(turn: Turn) -> None:
+        await here.at("go").wait()
+        turn.reply("hi")
+
+    async with open_harness(tmp_path, replies, direct=True) as here:
+        sending = asyncio.create_task(anext(here.stream()) if streaming else here.answer())
+        await eventually(lambda: len(here.runtime.scheduler.runs) == 1)
+        (runner,) = here.runtime.scheduler.runs
+        record = runner.record
+        guard = ClaimHeld(record.session, record.token)
+        await here.store.append(Append(task=record.ref, guard=guard, discard=True))
+        here.at("go").set()
+        with pytest.raises(Unavailable, match="lost the task"):
+            await sending
 
 
 # Ends --------------------------------------------------------------------------------------------------------------

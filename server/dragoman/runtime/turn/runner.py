@@ -19,6 +19,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
+from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import (
     CHANGED,
@@ -133,8 +134,9 @@ class TurnRunner(AgentFacade):
             self.deadlines.close()
             self._batch.close()
             self.task = None  # breaks the reference cycle, so the run is freed without the garbage collector
-            if not self.first_response.done():
-                self.first_response.set_result(None)
+            if not self.first_response.done():  # another process discards the task, or repeats the turn
+                text = "this process lost the task; the request may still be done, so check before you repeat it"
+                self._fail_response(Unavailable(text))
             if not self.turn_ended.done():
                 self.turn_ended.set_result(False)
 
