@@ -304,8 +304,9 @@ async def _play(folder: Path, seconds: float, seed: int, kind: Kind, recorder: R
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     """Returns the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.run", description="Perform one chaos run.")
+    parser.set_defaults(kind="one")
     parser.add_argument("--replicas", action="store_const", dest="kind", const="cluster", help="as --kind cluster")
-    parser.add_argument("--kind", choices=KINDS, default="one", help="what is served, and at which pace [one]")
+    parser.add_argument("--kind", choices=KINDS, help="what is served, and at which pace [one]")
     parser.add_argument("--report", type=Path, metavar="PATH", help="file for the report [one of .chaos]")
     return parser.parse_args(words)
 
