@@ -131,8 +131,8 @@ LIMITS: Final = """## What this does not show
   process is paused or killed.
 - `kill -9` ends a process; the operating system keeps what the process has written. Power failures are not part of a
   run.
-- An event counts once for each follower that received it, and most events of a dense run come from tasks with 24
-  followers.
+- An event counts once for each follower that received it, and most events of a dense run come from tasks with
+  several dozen followers.
 - The checkers find what they look for. Their own tests plant each kind of violation.
 """
 

@@ -35,9 +35,9 @@ class Pace:
 ORDINARY: Final = Pace()
 DENSE: Final = Pace(
     between=(0.3, 2.0), kill_share=0.85, longest_pause=1.0, storms=(0.5, 2.5),
-    clients=5, mcp_clients=3, bursts=2, followers=24,
+    clients=5, mcp_clients=3, bursts=2, followers=32,
 )  # fmt: skip
 """Many followers of few tasks: an event that one task writes is encoded once, and counts for each follower."""
 DENSE_CLUSTER: Final = Pace(
-    cluster_between=(0.2, 1.6), storms=(0.5, 2.5), clients=5, mcp_clients=3, bursts=2, followers=24
+    cluster_between=(0.2, 1.6), storms=(0.5, 2.5), clients=5, mcp_clients=3, bursts=2, followers=32
 )
