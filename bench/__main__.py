@@ -18,11 +18,23 @@ from typing import Final
 
 from bench import machine
 from bench.load.jobs import LoadProcess
-from bench.measurements import ladder, memory, replicas, rounds, steps, task_lists, task_size, telemetry, webhooks
+from bench.measurements import (
+    ladder,
+    memory,
+    replicas,
+    rounds,
+    sizing,
+    steps,
+    task_lists,
+    task_size,
+    telemetry,
+    webhooks,
+)
 from bench.report import document
+from bench.report import sizing as sizing_report
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
-from bench.sections import LIST, MEMORY, REPLICAS, SIZE, STEPS, TELEMETRY, WEBHOOKS, select_sections
+from bench.sections import LIST, MEMORY, REPLICAS, SIZE, SIZING, STEPS, TELEMETRY, WEBHOOKS, select_sections
 from bench.servers import commits
 from bench.servers.contestants import BENCH_FOLDER, CONTESTANTS, DRAGOMAN, LOAD_CORE, pin
 from tools.environments import NotCreated
@@ -58,7 +70,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--own-load", action="store_true", help="use neither wrk nor h2load, even if installed")
     parser.add_argument("--report", metavar="ROWS", type=Path, nargs="+", help="measure nothing; report these files")
-    parser.add_argument("--write", action="store_true", help="write docs/explanation/performance.md in any case")
+    parser.add_argument("--write", action="store_true", help="write the pages of the measured sections in any case")
     namespace = parser.parse_args()
     namespace.short = short
     namespace.servers = [name for name in namespace.servers.split(",") if name]
@@ -91,6 +103,7 @@ def main() -> int:
         rows = Rows([writer.rows])
         print(f"\nrows: {writer.path}")
     print(document.render(rows))
+    print(sizing_report.report(rows))
     failed = [row for row in rows.errors if CONTESTANTS[row["server"]].implementation in ("bare", DRAGOMAN)]
     if namespace.write or (
         complete
@@ -100,7 +113,7 @@ def main() -> int:
         and namespace.rounds >= MIN_DOCUMENTED_ROUNDS
         and not failed
     ):
-        for path in document.write(rows):
+        for path in (*document.write(rows), *sizing_report.write(rows)):
             print(f"wrote {path}")
     if not complete and not namespace.report:
         return INTERRUPTED
@@ -144,6 +157,8 @@ def measure(namespace: argparse.Namespace) -> tuple[Writer, bool]:
                 replicas.measure(run)
             if TELEMETRY in namespace.alone:
                 telemetry.measure(run)
+            if SIZING in namespace.alone:
+                sizing.measure(run)
         except KeyboardInterrupt:
             run.log("interrupted; the measured rows are saved")
             return writer, False

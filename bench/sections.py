@@ -66,10 +66,11 @@ STEPS: Final = "steps"
 MEMORY: Final = "memory"
 WEBHOOKS: Final = "push"
 REPLICAS: Final = "replicas"
+SIZING: Final = "sizing"
 TELEMETRY: Final = "telemetry"
 START: Final = "start"
 DISK: Final = "disk"
-STANDALONE: Final = (LIST, SIZE, STEPS, MEMORY, WEBHOOKS, REPLICAS, TELEMETRY)
+STANDALONE: Final = (LIST, SIZE, STEPS, MEMORY, WEBHOOKS, REPLICAS, TELEMETRY, SIZING)
 """Sections measured after the rounds."""
 
 

@@ -35,8 +35,15 @@ class NatsServer:
         self._binary = found
         self.folder = Path(tempfile.mkdtemp(prefix="nats-"))
         self.port = free_port()
+        self.monitor_port = 0
         (self.folder / "server.conf").write_text(settings)
         self._process: subprocess.Popen[bytes] | None = None
+
+    def open_monitor(self) -> None:
+        """Adds the monitoring port to its configuration. Call it before the start."""
+        self.monitor_port = free_port()
+        with (self.folder / "server.conf").open("a") as settings:
+            settings.write(f'\nhttp: "127.0.0.1:{self.monitor_port}"\n')
 
     def start(self) -> None:
         """Starts it and waits until it listens."""

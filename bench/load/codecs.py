@@ -15,7 +15,7 @@ import orjson
 from bench.responses import TEXT
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-AGENTS: Final = frozenset({"chunks", "ticks", "talk", "ask", "hold"})
+AGENTS: Final = frozenset({"chunks", "ticks", "stamps", "talk", "ask", "hold"})
 """Commands with their own agent on a server with several agents; everything else goes to the echo agent."""
 
 HEADERS: Final = {"A2A-Version": "1.0"}

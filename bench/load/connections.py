@@ -87,10 +87,12 @@ class GrpcConnection:
 
     async def stream(self, request: WireRequest, on_events: Callable[[int], None]) -> None:
         marker = self._marker
+        await self.stream_messages(request, lambda event: on_events(event[0] == marker))
+
+    async def stream_messages(self, request: WireRequest, on_message: Callable[[bytes], None]) -> None:
+        """Calls `on_message` with each encoded StreamResponse, until the stream ends."""
         try:
-            await self._connection.stream(
-                self._head(request), request.body, lambda event: on_events(event[0] == marker)
-            )
+            await self._connection.stream(self._head(request), request.body, on_message)
         except http2.CallFailed as failed:
             raise WrongResponse(str(failed)) from None
 

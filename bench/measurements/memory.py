@@ -84,23 +84,23 @@ async def _measure_server(server: RunningServer, binding: str, counts: Counts) -
     codec = CODECS[binding, server.contestant.implementation]
     connections = [await connect(binding, server.target(binding), codec) for _ in range(CALLERS)]
     results = {"idle server": await _memory(server, counts.settle)}
-    await _create_tasks(connections, codec, TEXT, counts.before)
+    await create_tasks(connections, codec, TEXT, counts.before)
     before = await _memory(server, counts.settle)
-    await _create_tasks(connections, codec, TEXT, counts.finished)
+    await create_tasks(connections, codec, TEXT, counts.finished)
     ended = await _memory(server, counts.settle)
     results["finished task"] = (ended - before) / counts.finished
-    tasks = await _create_tasks(connections, codec, "ask", counts.waiting)
+    tasks = await create_tasks(connections, codec, "ask", counts.waiting)
     waiting = await _memory(server, counts.settle)
     results["waiting task"] = (waiting - ended) / counts.waiting
     if counts.streams:
-        streams = await _open_streams(connections, codec, tasks[: counts.streams])
+        streams = await open_streams(connections, codec, tasks[: counts.streams])
         together = await _memory(server, counts.settle)
         results["idle stream"] = (together - waiting) / counts.streams
         results["total"] = together
         if any(stream.done() for stream in streams):
             raise WrongResponse("a stream ended while its task waits")
         if counts.running:
-            await _create_tasks(connections, codec, "hold", counts.running, wait=False)
+            await create_tasks(connections, codec, "hold", counts.running, wait=False)
             results["running turn"] = (await _memory(server, counts.settle) - together) / counts.running
         for connection in connections:
             connection.close()
@@ -113,7 +113,7 @@ async def _memory(server: RunningServer, settle: float) -> float:
     return float(resident(server.pid))
 
 
-async def _create_tasks(
+async def create_tasks(
     connections: list[Connection], codec: Codec, text: str, count: int, *, wait: bool = True
 ) -> list[str]:
     """Sends `count` messages and returns the task ids."""
@@ -132,7 +132,7 @@ async def _create_tasks(
     return tasks
 
 
-async def _open_streams(connections: list[Connection], codec: Codec, tasks: list[str]) -> list[asyncio.Task[None]]:
+async def open_streams(connections: list[Connection], codec: Codec, tasks: list[str]) -> list[asyncio.Task[None]]:
     """Opens a stream for each task, in batches, and waits for the first event of each. Raises errors of the streams."""
     streams: list[asyncio.Task[None]] = []
     for batch in batched(tasks, STREAM_BATCH):

@@ -103,24 +103,26 @@ def measure(run: Run) -> None:
 
 
 @contextmanager
-def start_cluster(shape: Shape) -> Iterator[Cluster]:
-    """Starts a cluster on the servers' core."""
+def start_cluster(shape: Shape, *, monitored: bool = False) -> Iterator[Cluster]:
+    """Starts a cluster on the servers' core. `monitored`: with NATS's monitoring port."""
     app = "" if shape.workers else AGENTS
     serving = ["--root", "echo", *(["--role", "server"] if shape.runners else [])]
-    with tempfile.TemporaryDirectory() as folder, _on(SERVER_CORE):
+    with tempfile.TemporaryDirectory() as folder, on_core(SERVER_CORE):
         cluster = Cluster(
             Path(folder), app=app, servers=shape.servers, workers=shape.workers, worker_app=AGENTS, serving=serving
         )
+        if monitored:
+            cluster.nats.open_monitor()
         for number in range(shape.runners):
             cluster.add_server(f"runner-{number + 1}", "--role", "worker")
-        with cluster, _path():
+        with cluster, python_path():
             cluster.start()
-            with _on(LOAD_CORE):
+            with on_core(LOAD_CORE):
                 yield cluster
 
 
 @contextmanager
-def _on(core: int) -> Iterator[None]:
+def on_core(core: int) -> Iterator[None]:
     """Starts processes inside the block on this core."""
     before = os.sched_getaffinity(0) if CORES else set[int]()
     if len(CORES) > 1 and core in CORES:
@@ -133,7 +135,7 @@ def _on(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def _path() -> Iterator[None]:
+def python_path() -> Iterator[None]:
     """Sets PYTHONPATH, since servers start in another folder and their agents import our modules."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(ROOT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from bench.measurements import ladder, replicas, steps, telemetry
 from bench.measurements.task_lists import STATES
 from bench.measurements.webhooks import CASES, NO_WEBHOOK, STREAMS
 from bench.report import plot
+from bench.report.tables import replace_generated, table
 from bench.report.targets import targets
 from bench.responses import EVENTS
 from bench.rows import Key, Rows, format_number
@@ -19,6 +20,7 @@ from bench.sections import (
     LIST,
     MEMORY,
     SIZE,
+    SIZING,
     START,
     STEPS,
     TELEMETRY,
@@ -45,29 +47,21 @@ BEGIN: Final = "<!-- make bench: begin -->"
 END: Final = "<!-- make bench: end -->"
 
 
-class NoMarkers(Exception):
-    """The document does not contain each marker exactly once."""
-
-
 def write(rows: Rows) -> Iterator[Path]:
-    """Writes the plot and the document, and yields their paths relative to the root. Raises NoMarkers."""
+    """Writes the plot and the document, and yields their paths relative to the root. Raises NoMarkers.
+
+    Rows of the section on sizing have a page of their own (bench.report.sizing); without others nothing is written.
+    """
+    if all(key.section == SIZING for key in rows):
+        return
     picture = plot.svg(rows)
     text = render(rows)
     if picture:
         PLOT.write_text(picture, "utf-8")
         yield PLOT.relative_to(ROOT)
         text = f"![Rates of every server by load and binding, logarithmic]({PLOT.name})\n\n{text}"
-    DOCUMENT.write_text(replace_generated(DOCUMENT.read_text("utf-8"), text), "utf-8")
+    DOCUMENT.write_text(replace_generated(DOCUMENT.read_text("utf-8"), text, (BEGIN, END)), "utf-8")
     yield DOCUMENT.relative_to(ROOT)
-
-
-def replace_generated(document: str, generated: str) -> str:
-    """Returns the document with new text between its markers. Raises NoMarkers."""
-    if document.count(BEGIN) != 1 or document.count(END) != 1:
-        raise NoMarkers(f"{DOCUMENT.name} needs {BEGIN} and {END}, each once")
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{generated.strip()}\n\n{END}{after}"
 
 
 def render(rows: Rows) -> str:
@@ -280,6 +274,8 @@ def remarks(rows: Rows) -> str:
     lines = []
     for key in rows:
         load, others = rows.spread(key, "load"), rows.spread(key, "others")
+        if key.section == SIZING:  # its own report has verdicts
+            continue
         where = f"{key.section}, {key.case}, {key.server}"
         if load is not None and load.median > LOAD_BOUND_SHARE:
             lines.append(f"- {where}: the load used {load.median:.0%} of its core and may be the bottleneck.")
@@ -290,17 +286,6 @@ def remarks(rows: Rows) -> str:
         for row in rows.errors
     ]
     return "### Remarks\n\n" + "\n".join(lines) if lines else ""
-
-
-def table(lines: Iterable[tuple[str, ...]]) -> str:
-    """Returns a Markdown table with aligned columns."""
-    rows = [list(line) for line in lines]
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    rule = ["-" * width for width in widths]
-    return "\n".join(
-        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
-        for row in [rows[0], rule, *rows[1:]]
-    )
 
 
 def _cell(value: object) -> str:

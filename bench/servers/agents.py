@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,6 +30,14 @@ async def ticks(turn: Turn) -> AsyncIterator[str]:
         await asyncio.sleep(0.005)
     for number in range(int(count)):
         yield f"chunk-{number} "
+
+
+@agent(description="`stamps N MS` streams N chunks, one every MS milliseconds on average, with the time in ns.")
+async def stamps(turn: Turn) -> AsyncIterator[str]:
+    _, count, pace = turn.text.split()
+    for _ in range(int(count)):
+        await asyncio.sleep(random.expovariate(1000 / float(pace)))
+        yield f"stamp-{time.monotonic_ns():020} "
 
 
 @agent(description="`talk N` reports N sentences, one at a time.")

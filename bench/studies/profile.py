@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from bench.load.jobs import Job, LoadFailed, LoadProcess
-from bench.report.document import table
+from bench.report.tables import table
 from bench.servers.contestants import ALL_BINDINGS, BENCH_FOLDER, CONTESTANTS, DRAGOMAN, RunningServer, start_server
 
 RATE: Final = 200

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 from bench.rows import Row, Rows
 from bench.sections import TIMED
 from bench.servers.contestants import DRAGOMAN
 from tests.bench.report.test_targets import full_run, row
 
 from bench.measurements import steps
-from bench.report import document, plot
+from bench.report import document, plot, tables
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -80,11 +79,6 @@ def test_the_report_names_the_load_tool() -> None:
     assert "Load: wrk." in text
 
 
-def test_table_columns_are_aligned() -> None:
-    text = document.table([("a", "bcd"), ("efgh", "i")])
-    assert text == "| a    | bcd |\n| ---- | --- |\n| efgh | i   |"
-
-
 def test_saturated_load_busy_cores_and_failures_get_remarks() -> None:
     rows: list[Row] = [
         row("rest-send", "64 callers", "bare HTTP", 1, load=0.99, others=0.0, p50=1, p99=1, cpu_us=1) | {"tool": "wrk"},
@@ -121,19 +115,10 @@ def test_no_rows_give_no_plot() -> None:
     assert plot.svg(Rows([])) == ""
 
 
-def test_only_the_text_between_the_markers_is_replaced() -> None:
-    before = f"By hand.\n\n{document.BEGIN}\n\nold\n\n{document.END}\n\nMore by hand.\n"
-    after = document.replace_generated(before, "new\n")
-    assert after == before.replace("old", "new")
-    assert document.replace_generated(after, "new") == after
-
-
-@pytest.mark.parametrize("text", ["", document.BEGIN, f"{document.BEGIN}{document.BEGIN}{document.END}"])
-def test_a_document_without_both_markers_is_rejected(text: str) -> None:
-    with pytest.raises(document.NoMarkers, match="each once"):
-        document.replace_generated(text, "new")
-
-
 def test_the_document_of_this_project_has_the_markers() -> None:
     text = Path(document.DOCUMENT).read_text("utf-8")
-    assert document.replace_generated(text, "new").count("new") >= 1
+    assert tables.replace_generated(text, "new", (document.BEGIN, document.END)).count("new") >= 1
+
+
+def test_rows_of_other_pages_do_not_write_the_document() -> None:
+    assert list(document.write(Rows([[row("sizing", "a case", DRAGOMAN, 1.0)]]))) == []
