@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +53,7 @@ WARM_UP: Final = 0.5
 WARM_UP_SHORT: Final = 0.2
 SECONDS: Final = 2.0
 SECONDS_SHORT: Final = 0.3
+MAX_SERVERS_SHORT: Final = 2
 CALLERS_TIMEOUT: Final = 30.0
 """Seconds in which callers have to end after the clock has stopped."""
 
@@ -79,7 +79,8 @@ def measure(run: Run) -> None:
         if postgres.binaries() is None or nats.binary() is None:
             run.log("sizing on PostgreSQL skipped: no PostgreSQL or NATS for this machine or this Python")
         else:
-            _measure_cluster(run, number, GROWING, Shape("growing", 1))
+            growing = [case for case in GROWING if case.servers <= MAX_SERVERS_SHORT or not run.plan.short]
+            _measure_cluster(run, number, growing, Shape("growing", 1))
             _measure_cluster(run, number, WORKERS[Worker.ON_STORE], Shape("worker on the store", 1, runners=1))
             _measure_cluster(run, number, WORKERS[Worker.CONNECTED], Shape("connected worker", 1, workers=1))
         _measure_memory(run, number)
@@ -157,10 +158,10 @@ async def _measure_case(
     calls: list[Callable[[], Awaitable[None]]] = []
     connections = []
     for number in range(case.callers):
-        places = targets if case.kind is Kind.ALTERNATING else [targets[number % len(targets)]]
-        opened = [await connect("grpc", target, codec) for target in places]
-        connections += opened
-        calls.append(_call(case.kind, [one for one in opened if isinstance(one, GrpcConnection)], codec, observed))
+        connection = await connect("grpc", targets[number % len(targets)], codec)
+        assert isinstance(connection, GrpcConnection)
+        connections.append(connection)
+        calls.append(_call(case.kind, connection, codec, observed))
     callers = [asyncio.create_task(_repeat(call, observed)) for call in calls]
     try:
         await asyncio.sleep(WARM_UP_SHORT if short else WARM_UP)
@@ -209,16 +210,15 @@ async def _repeat(call: Callable[[], Awaitable[None]], observed: Observed) -> No
 
 
 def _call(
-    kind: Kind, connections: Sequence[GrpcConnection], codec: GrpcCodec, observed: Observed
+    kind: Kind, connection: GrpcConnection, codec: GrpcCodec, observed: Observed
 ) -> Callable[[], Awaitable[None]]:
     """Returns one caller's call of this kind."""
-    following = cycle(connections)
     send, burst = codec.send(TEXT), codec.stream(f"chunks {EVENTS}")
     paced = codec.stream(f"stamps {CHUNKS_PER_STREAM} {PACE_MS}")
 
     async def send_call() -> None:
         began = time.perf_counter()
-        response = await next(following).call(send)
+        response = await connection.call(send)
         if not codec.is_completed(response):
             raise WrongResponse(response[:500].decode("utf-8", "replace"))
         observed.count += 1
@@ -228,7 +228,7 @@ def _call(
         def on_events(count: int) -> None:
             observed.count += count
 
-        await connections[0].stream(burst, on_events)
+        await connection.stream(burst, on_events)
 
     async def paced_call() -> None:
         def on_message(message: bytes) -> None:
@@ -236,7 +236,7 @@ def _call(
                 observed.count += 1
                 observed.seconds.append((time.monotonic_ns() - int(stamp[1])) / 1e9)
 
-        await connections[0].stream_messages(paced, on_message)
+        await connection.stream_messages(paced, on_message)
 
     return {Kind.BURST: burst_call, Kind.PACED: paced_call}.get(kind, send_call)
 

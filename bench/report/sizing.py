@@ -6,12 +6,14 @@ The page is a function of these medians, so a test can compare it with the model
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from bench.report.tables import replace_generated, table
 from bench.rows import Rows, format_number
+from bench.run import FEW
 from bench.sections import SIZING
 from bench.sizing import plan as planning
 from bench.sizing.cases import Kind, Store
@@ -71,10 +73,12 @@ def constants_table(measured: Measured) -> str:
     ):
         lines.append((title, *map(format_number, values)))
     memory = MemoryCosts.of(measured)
-    factors = ", ".join(f"{slowdown(measured, servers):.2f}" for servers in (2, 3, 4))
+    sends = ", ".join(f"{slowdown(measured, Kind.SEND, servers):.2f}" for servers in (2, 3, 4))
+    bursts = ", ".join(f"{slowdown(measured, Kind.BURST, servers):.2f}" for servers in (2, 4))
     return (
         f"{table(lines)}\n\n"
-        f"CPU times with two, three and four servers in alternation on one core: times {factors}. Memory: "
+        f"Factor of CPU times in alternation on one core: {sends} for sends at two, three and four servers,\n{bursts} "
+        f"for chunks of bursts at two and four. Memory:\n"
         f"{memory.idle / 1e6:.0f} MB of a server, {memory.stream / 1e3:.1f} KB of an open stream, "
         f"{memory.running / 1e3:.1f} KB of a running turn, {memory.waiting / 1e3:.1f} KB of a task that waits."
     )
@@ -137,8 +141,8 @@ def walls_table(measured: Measured) -> str:
 
 def _number(value: float, digits: int = 2) -> str:
     """Formats with few digits: these are predictions."""
-    if value == 0:
-        return "0"
+    if value in (0, math.inf):
+        return "0" if value == 0 else "never"
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
 
@@ -157,10 +161,10 @@ def report(rows: Rows) -> str:
 
 
 def description(rows: Rows) -> str:
-    """Describes the run: date, machine and rounds."""
+    """Describes the run: date, machine, rounds and whether the machine was quiet."""
     return " ".join(
         f"Measured on {run['date']}: {run['cpu']}, {run['cores']} cores, {run['disk'].partition(' ')[0]}, Python"
-        f" {run['python']}; {run['arguments']['rounds']} rounds, load average {run['busy']:.1f} before."
+        f" {run['python']}; rounds: {min(run['arguments']['rounds'], FEW)}, load average {run['busy']:.1f} before."
         for run in rows.run_rows
     )
 

@@ -16,6 +16,9 @@ MANY_STREAMS: Final = 40
 CHUNKS_PER_STREAM: Final = 50
 """Chunks of a paced stream, which lasts a second."""
 
+BURST_STREAMS: Final = 16
+"""Streams per server whose agents make all chunks at once."""
+
 PACE_MS: Final = 20.0
 """Mean milliseconds between two chunks of a paced stream. They come at random, as tokens of a model do."""
 
@@ -32,7 +35,6 @@ class Kind(StrEnum):
 
     IDLE = "idle second"
     SEND = "send"
-    ALTERNATING = "send to each server in turn"
     BURST = "chunk of a burst"
     PACED = "paced chunk"
 
@@ -79,7 +81,8 @@ GROWING: Final = (
     Case(Kind.IDLE, 0, constant=True),
     Case(Kind.SEND, FEW_CALLERS, constant=True),
     Case(Kind.SEND, MANY_CALLERS, constant=True),
-    Case(Kind.BURST, 16, constant=True),
+    Case(Kind.BURST, FEW_CALLERS, constant=True),
+    Case(Kind.BURST, BURST_STREAMS, constant=True),
     Case(Kind.PACED, FEW_CALLERS, constant=True),
     Case(Kind.PACED, MANY_STREAMS, constant=True),
     Case(Kind.SEND, 4),
@@ -87,14 +90,16 @@ GROWING: Final = (
     Case(Kind.PACED, 8),
     Case(Kind.PACED, 20),
     Case(Kind.IDLE, 0, 2, constant=True),
-    Case(Kind.ALTERNATING, FEW_CALLERS, 2, constant=True),
+    Case(Kind.SEND, FEW_CALLERS * 2, 2, constant=True),
+    Case(Kind.BURST, FEW_CALLERS * 2, 2, constant=True),
     Case(Kind.SEND, 32, 2),
     Case(Kind.BURST, 32, 2),
     Case(Kind.IDLE, 0, 3, constant=True),
-    Case(Kind.ALTERNATING, FEW_CALLERS, 3, constant=True),
+    Case(Kind.SEND, FEW_CALLERS * 3, 3, constant=True),
     Case(Kind.SEND, 48, 3),
     Case(Kind.IDLE, 0, 4, constant=True),
-    Case(Kind.ALTERNATING, FEW_CALLERS, 4, constant=True),
+    Case(Kind.SEND, FEW_CALLERS * 4, 4, constant=True),
+    Case(Kind.BURST, FEW_CALLERS * 4, 4, constant=True),
     Case(Kind.SEND, 64, 4),
     Case(Kind.BURST, 64, 4),
 )

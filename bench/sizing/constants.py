@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from bench.sizing.cases import (
+    BURST_STREAMS,
     CHUNKS_PER_STREAM,
     FEW_CALLERS,
     MANY_CALLERS,
@@ -33,6 +34,11 @@ PARTS: Final = ("servers", "workers", "postgres", "nats")
 SEND_WRITES: Final = 2
 """A send writes the task with its claim, then the result."""
 
+CLAIM_COMMITS: Final = 1
+"""A process with `--role worker` claims each task by a commit of its own."""
+
+MIN_CORE_SHARE: Final = 0.05
+
 MICRO: Final = 1e-6
 MILLI: Final = 1e-3
 
@@ -51,6 +57,11 @@ def case_figures(measured: Measured, case: Case) -> Figures:
 def cpu(figures: Figures) -> float:
     """Returns the CPU seconds of one unit, of all processes together."""
     return sum(figures.get(part, 0.0) for part in PARTS) * MICRO
+
+
+def core_share(figures: Figures) -> float:
+    """Returns the share of the core that a case had; the rest was used by other programs, or taken by the host."""
+    return max(1 - figures.get("others", 0.0), MIN_CORE_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +92,25 @@ def demand(measured: Measured, kind: Kind, store: Store = Store.POSTGRES) -> Dem
     waits = SEND_WRITES if kind is Kind.SEND else 1  # a chunk's reader waits for one write
     alone = split.unit + split.commit * (few["commits"] if kind is Kind.SEND else 1)
     caller = many["load_us"] * MICRO
-    delay = max((few["p50"] * MILLI - alone - caller) / waits, 0.0)
+    delay = max((few["p50"] * MILLI - alone / core_share(few) - caller) / waits, 0.0)
     full = case_figures(measured, Case(Kind.SEND, MANY_CALLERS, store=store))
     return Demand(split.unit, split.commit, delay, caller, writes, SEND_WRITES / full["commits"])
 
 
-def slowdown(measured: Measured, servers: int) -> float:
-    """Returns the factor of CPU times when processes alternate on one core, from one caller of all servers in turn.
+def slowdown(measured: Measured, kind: Kind, servers: int) -> float:
+    """Returns the factor of CPU times when processes alternate on one core, from one caller or stream of each server.
 
     A process that runs again finds the caches with the data of the others.
     """
     if servers == 1:
         return 1.0
-    alternating = case_figures(measured, Case(Kind.ALTERNATING, FEW_CALLERS, servers, constant=True))
-    return max(cpu(alternating) / cpu(case_figures(measured, Case(Kind.SEND, FEW_CALLERS))), 1.0)
+    each = case_figures(measured, Case(kind, FEW_CALLERS * servers, servers))
+    return max(cpu(each) / cpu(case_figures(measured, Case(kind, FEW_CALLERS))), 1.0)
 
 
 def send_demand(measured: Measured, case: Case) -> Demand:
     """Returns the demand of a send in a case, with the share of its worker and of cold caches. Raises NotMeasured."""
-    plain = demand(measured, Kind.SEND, case.store).slowed(slowdown(measured, case.servers))
+    plain = demand(measured, Kind.SEND, case.store).slowed(slowdown(measured, Kind.SEND, case.servers))
     if not case.worker:
         return plain
     with_worker = case_figures(measured, Case(Kind.SEND, FEW_CALLERS, worker=case.worker, constant=True))
@@ -108,19 +119,32 @@ def send_demand(measured: Measured, case: Case) -> Demand:
     if case.worker is Worker.ON_STORE:  # claims each task by a commit of its own, at any load
         return replace(plain, unit=plain.unit + more)
     factor = cpu(with_worker) / cpu(without)  # its messages are batched as the server's own work is
-    return plain.slowed(factor)
+    return replace(plain.slowed(factor), groups=3)  # one group of callers is at the worker
 
 
 def solve(measured: Measured, case: Case) -> Solution:
-    """Returns the predicted steady state of a case. Raises NotMeasured, Saturated."""
+    """Returns the predicted steady state of a case, with the share of the core that it had, if it was measured.
+
+    Raises NotMeasured, Saturated.
+    """
+    share = core_share(measured.get(case.name, {}))
     if case.kind is Kind.PACED:
-        paced = demand(measured, Kind.PACED)
-        return solve_open(paced, case.callers * case_figures(measured, Case(Kind.PACED, 1))["rate"])
+        return _solve_paced(measured, case.callers, share)
     if case.kind is Kind.BURST:
-        one = case_figures(measured, Case(Kind.BURST, 16))
-        rate = one["rate"] / slowdown(measured, case.servers)
+        one = case_figures(measured, Case(Kind.BURST, BURST_STREAMS))
+        rate = one["rate"] / core_share(one) * share / slowdown(measured, Kind.BURST, case.servers)
         return Solution(rate, 0.0, 1 / one["commits"], rate * cpu(one))
-    return solve_closed(send_demand(measured, case), case.callers, case.servers)
+    return solve_closed(send_demand(measured, case).slowed(1 / share), case.callers, case.servers)
+
+
+def _solve_paced(measured: Measured, streams: int, share: float) -> Solution:
+    """Solves chunks of so many streams. Part of a chunk's CPU follows its delivery: one stream shows how much."""
+    one = case_figures(measured, Case(Kind.PACED, FEW_CALLERS))
+    paced = demand(measured, Kind.PACED)
+    alone = solve_open(paced.slowed(1 / core_share(one)), one["rate"])
+    solution = solve_open(paced.slowed(1 / share), streams * one["rate"])
+    before_delivery = min(one["p50"] * MILLI / alone.latency, 1.0)
+    return replace(solution, latency=solution.latency * before_delivery)
 
 
 def commits_per_unit(measured: Measured, case: Case, solution: Solution) -> float:
@@ -129,10 +153,7 @@ def commits_per_unit(measured: Measured, case: Case, solution: Solution) -> floa
     shared = writes / solution.batch
     if case.worker is not Worker.ON_STORE:
         return shared
-    with_worker, without = (
-        case_figures(measured, Case(Kind.SEND, FEW_CALLERS, worker=worker)) for worker in (case.worker, Worker.NONE)
-    )
-    return shared + max(with_worker["commits"] - without["commits"], 0.0)
+    return shared + CLAIM_COMMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,10 @@ STREAM_EVENT_SECONDS: Final = 10.0
 UTILIZATION: Final = 0.6
 """Planned share of each core, so that latency stays flat and one server may fail."""
 
-SLOTS: Final = 1_000
-"""Concurrent turns of a process, by default."""
+SLOTS: Final = 5_000
+"""Concurrent turns of a process that are planned for: `--slots`, whose default is lower, because a turn that waits for
+a model needs memory only.
+"""
 
 STREAMS_PER_PROCESS: Final = 10_000
 """Open streams of a process that are planned for, so that a restart moves few."""
@@ -43,14 +45,15 @@ RETAINED_DAYS: Final = 30
 COUNTER_SLOTS: Final = 32
 """Slots of the counters in PostgreSQL: processes with the same slot wait for each other's commits."""
 
+MAX_TASKS_PER_DAY: Final = 1e11
 SEARCH_PRECISION: Final = 1.01
-MAX_PLANNED: Final = 1_000_000
+MAX_PLANNED: Final = 10_000_000
 """Processes up to which a plan is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load at its peak. `waiting`: streams on tasks without a turn. `tasks_per_day` decides how the store grows."""
+    """A load at its peak, per second and at once; the figures per day decide how the store grows."""
 
     name: str
     sends: float
@@ -70,7 +73,7 @@ def tasks_load(tasks_per_day: float) -> Load:
 
 
 def streams_load(streams: float) -> Load:
-    """Returns the load of so many open streams, each with an event now and then, and no new tasks."""
+    """Returns the load of so many streams of turns that run for long, with a chunk now and then, and no new tasks."""
     chunks = streams / STREAM_EVENT_SECONDS
     return Load(f"{streams:,.0f} open streams", 0.0, chunks, streams, streams, 0.0, chunks * DAY_SECONDS)
 
@@ -144,7 +147,7 @@ class Plan:
 
 def plan(costs: Costs, load: Load) -> Plan:
     """Returns the plan with the fewest processes that keep the planned utilization, slots and streams."""
-    by_slots = load.turns / SLOTS if load.sends else 0.0
+    by_slots = load.turns / SLOTS
     by_streams = load.streams / STREAMS_PER_PROCESS
     processes, limited_by = 1, "one is enough"
     for limit, name in ((by_slots, "slots"), (by_streams, "streams")):
@@ -212,7 +215,7 @@ class Wall:
 
 
 STORED_LIMIT: Final = 1e12
-"""Bytes of the database from which on vacuum and backup of tables that are not partitioned take most of a day."""
+"""Bytes of one database that are planned for: vacuum, backup and restore of more take too long for most teams."""
 
 POSTGRES_CORES: Final = 32
 NATS_CORES: Final = 4
@@ -254,10 +257,12 @@ def walls(costs: Costs) -> list[Wall]:
 
 
 def _tasks_per_day(is_met: Callable[[Plan], bool], costs: Costs) -> float:
-    """Returns the smallest load that meets a wall, to 1 %."""
+    """Returns the smallest load that meets a wall, to 1 %; infinity if there is none below MAX_TASKS_PER_DAY."""
     low, high = 1.0, 1.0
     while not is_met(plan(costs, tasks_load(high))):
         low, high = high, high * 2
+        if high > MAX_TASKS_PER_DAY:
+            return math.inf
     while high / low > SEARCH_PRECISION:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if is_met(plan(costs, tasks_load(middle))) else (middle, high)

@@ -49,8 +49,7 @@ class Prediction:
             return "yes"
         if self.disturbed > DISTURBED_SHARE:
             return f"MISSED: other programs had {self.disturbed:.0%} of the core"
-        direction = "above" if self.error > 0 else "below"
-        return f"MISSED: the model is {direction} by {abs(self.error):.0%} on an undisturbed core"
+        return "MISSED: the model lacks an effect; the core was not disturbed"
 
 
 def predictions(measured: Measured) -> Iterator[Prediction]:

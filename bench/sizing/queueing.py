@@ -17,7 +17,7 @@ DAMPING: Final = 0.5
 """Fixed points are reached to 1e-6 in some dozen iterations for every load below saturation."""
 
 SATURATED: Final = 0.98
-"""Utilization up to which an open network is solved; above it there is no steady state."""
+"""Utilization apart from commits up to which an open network is solved; above it there is no steady state."""
 
 
 class Saturated(ValueError):
@@ -37,6 +37,8 @@ class Demand:
     caller: float
     writes: float
     full_batch: float
+    groups: int = 2
+    """Groups of callers that alternate: one in a commit, one waiting for the next, and one for each further wait."""
 
     def cpu(self, batch: float) -> float:
         """Returns the CPU of one unit when `batch` writes share a commit."""
@@ -57,21 +59,20 @@ class Solution:
     utilization: float
 
 
-def batch_of(callers: float, full_batch: float) -> float:
+def batch_of(callers: float, full_batch: float, groups: int = 2) -> float:
     """Returns the writes that share a commit of a process with so many callers.
 
-    With few callers their writes form two groups: one is being committed while the other waits, so half of the callers
-    share a commit. With many callers most wait for CPU, and the batch is the process's own limit. The two are joined as
-    rates of independent limits are: by the root of the sum of the inverse squares. A batch has at least one write.
+    With few callers their writes form groups: one is being committed while the others wait, so half of the callers
+    share a commit, or a third if some are elsewhere, such as at a worker. With many callers most wait for CPU, and the
+    batch is the process's own limit. Two independent limits are joined as the root of the sum of their inverse squares.
     """
-    half = max(callers / 2, 1.0)
-    limit = max(full_batch, 1.0)
-    return max(1.0, 1 / math.sqrt(1 / half**2 + 1 / limit**2)) if callers > 1 else 1.0
+    share, limit = max(callers / groups, 1.0), max(full_batch, 1.0)
+    return max(1.0, 1 / math.sqrt(1 / share**2 + 1 / limit**2)) if callers > 1 else 1.0
 
 
 def solve_closed(demand: Demand, callers: int, servers: int = 1) -> Solution:
     """Returns the steady state of `callers` in all, spread evenly over `servers` that share one core."""
-    batch = batch_of(callers / servers, demand.full_batch)
+    batch = batch_of(callers / servers, demand.full_batch, demand.groups)
     core, delay = demand.cpu(batch), demand.writes * commit_delay(demand.delay, batch)
     at_core = at_caller = rate = 0.0
     for population in range(1, callers + 1):
@@ -102,10 +103,10 @@ def solve_open(demand: Demand, rate: float) -> Solution:
         arrived = rate * demand.writes * commit
         found = min(arrived + math.exp(-arrived), max(demand.full_batch, 1.0))
         batch += DAMPING * (found - batch)
-    utilization = rate * demand.cpu(batch)
-    if utilization > SATURATED:
+    utilization, others = rate * demand.cpu(batch), rate * demand.unit
+    if others > SATURATED or utilization > 1:  # commits one after the other with room in each are no overload
         raise Saturated(f"{utilization:.0%} of a core")
-    commit = demand.commit / (1 - rate * demand.unit) + demand.delay
+    commit = demand.commit / (1 - others) + demand.delay
     busy = min(1.0, rate * demand.writes / batch * commit)
-    latency = demand.unit / (1 - utilization) + commit * (1 + busy / 2) + demand.caller
+    latency = demand.unit * (1 + busy) / (1 - others) + commit * (1 + busy / 2) + demand.caller
     return Solution(rate, latency, batch, utilization)

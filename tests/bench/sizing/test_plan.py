@@ -1,0 +1,75 @@
+"""Plans for loads, and the walls."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from bench.sizing.constants import Split
+from bench.sizing.plan import (
+    LOADS,
+    PEAK_FACTOR,
+    SLOTS,
+    UTILIZATION,
+    Costs,
+    plan,
+    streams_load,
+    tasks_load,
+    walls,
+)
+from tests.bench.sizing.synthetic import measured
+
+COSTS = Costs.of(measured())
+
+
+def test_the_peak_is_a_multiple_of_the_mean() -> None:
+    load = tasks_load(86_400)
+    assert load.sends == PEAK_FACTOR
+    assert load.chunks_per_day == load.chunks / load.sends * 86_400
+
+
+def test_few_tasks_need_one_process() -> None:
+    small = plan(COSTS, LOADS[0])
+    assert (small.processes, small.limited_by) == (1, "one is enough")
+    assert small.memory == pytest.approx(COSTS.memory.idle, rel=0.01)
+
+
+def test_processes_keep_the_planned_utilization_and_no_fewer_would() -> None:
+    large = plan(COSTS, tasks_load(10_000_000))
+    assert large.limited_by == "CPU"
+    assert large.server_cores / large.processes <= UTILIZATION * 1.02
+    assert large.server_cores / (large.processes - 1) > UTILIZATION * 0.98
+
+
+def test_idle_turns_are_limited_by_slots_and_need_memory() -> None:
+    streams = plan(COSTS, streams_load(100_000))
+    assert (streams.processes, streams.limited_by) == (100_000 / SLOTS, "slots")
+    assert streams.memory == pytest.approx(
+        streams.processes * 95e6 + 100_000 * (COSTS.memory.stream + COSTS.memory.running)
+    )
+
+
+def test_a_hundred_times_the_load_needs_at_most_a_hundred_times_the_cores() -> None:
+    plans = [plan(COSTS, load) for load in LOADS[:3]]
+    for less, more in pairwise(plans):
+        factor = more.load.sends / less.load.sends
+        assert less.postgres_cores < more.postgres_cores <= less.postgres_cores * factor
+        assert more.growth_per_day == pytest.approx(less.growth_per_day * factor)
+
+
+def test_a_growing_load_meets_the_walls_in_their_order() -> None:
+    found = walls(COSTS)
+    assert len(found) == 4
+    assert sorted(found, key=lambda wall: wall.tasks_per_day) == found
+    assert all(wall.tasks_per_day > 0 and wall.change for wall in found)
+
+
+def test_a_wall_that_no_load_meets_is_infinitely_far() -> None:
+    free = replace(
+        COSTS,
+        send_parts={**COSTS.send_parts, "nats": Split(0, 0)},
+        chunk_parts={**COSTS.chunk_parts, "nats": Split(0, 0)},
+    )
+    assert walls(free)[-1].tasks_per_day == math.inf
