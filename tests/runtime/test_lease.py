@@ -12,6 +12,7 @@ from tests.runtime.harness import open_harness, state, status_text, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn, retry
+from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, NotTerminal
 from dragoman.ports import LeaseLost
 from dragoman.runtime.lease import GuardedSteps, Lease, elapsed_clock, watch_lease
@@ -190,6 +191,24 @@ async def test_a_claim_whose_answer_comes_after_a_lapse_begins_no_turn(tmp_path:
         lease.extend(clock.now, 10.0)
         ended = await here.ended(task.id)
         assert (state(ended), begun) == ("COMPLETED", [1])
+
+
+async def test_a_direct_task_that_is_claimed_after_a_lapse_is_no_answer(tmp_path: Path) -> None:
+    """It is not visible yet. Whoever takes it next answers with a Message in its place, or shows it."""
+
+    async def replies(turn: Turn) -> None:
+        turn.reply("hi")
+
+    clock = ManualClock()
+    lease = Lease(10.0, clock=clock)
+    store = open_store(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, replies, direct=True, store=store, exclusive=False, run_lease=lease) as here:
+        sending = asyncio.ensure_future(here.start())
+        while not here.runtime.scheduler.runs.reserved:  # noqa: ASYNC110  # every step counts here
+            await asyncio.sleep(0)
+        clock.now += 9.0
+        with pytest.raises(Unavailable, match="check before you repeat it"):
+            await sending
 
 
 async def test_a_claim_of_unknown_outcome_is_given_back_after_a_lapse(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from dragoman.runtime.operations.push_configs import too_many_configs
 from dragoman.runtime.operations.read import split_at_end
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.events import TaskProjection
-from dragoman.runtime.turn.runner import TurnRunner
+from dragoman.runtime.turn.runner import TurnRunner, lost_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 REPLY_POLL_INTERVAL: Final = 0.1
@@ -287,12 +287,12 @@ def _send_error(rejected: AppendRejected) -> Exception:
 async def direct_reply(result: SendResult) -> pb.Message | None:
     """The Message with which a `direct` agent replaced its task; waits until that is decided.
 
-    Raises InvalidAgentResponse if its first response was invalid.
+    Raises InvalidAgentResponse if its first response was invalid, Unavailable if this process has lost the task.
     """
-    if result.reply is not None:
+    if result.reply is not None or result.record.visible:
         return result.reply
-    if result.runner is None or result.record.visible:
-        return None
+    if result.runner is None:  # the lease lapsed before the turn began
+        raise lost_task()
     return await asyncio.shield(result.runner.first_response)
 
 

@@ -85,6 +85,11 @@ class Phase(Enum):
     CLOSED = "it is over"
 
 
+def lost_task() -> Unavailable:
+    """The error for the sender of a task that is not visible yet and that another process may run or discard."""
+    return Unavailable("this process lost the task; the request may still be done, so check before you repeat it")
+
+
 class TurnRunner(AgentFacade):
     """Runs one claimed task."""
 
@@ -135,8 +140,7 @@ class TurnRunner(AgentFacade):
             self._batch.close()
             self.task = None  # breaks the reference cycle, so the run is freed without the garbage collector
             if not self.first_response.done():  # another process discards the task, or repeats the turn
-                text = "this process lost the task; the request may still be done, so check before you repeat it"
-                self._fail_response(Unavailable(text))
+                self._fail_response(lost_task())
             if not self.turn_ended.done():
                 self.turn_ended.set_result(False)
 
