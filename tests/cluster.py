@@ -21,6 +21,7 @@ from tests.cli.server import clean_environment
 from tests.nats import WHO, NatsServer, granted
 from tests.postgres import Server as Postgres
 from tests.postgres import free_port
+from tests.postgres_pair import PostgresPair
 
 START: Final = 60.0
 """Timeout of a start, in seconds."""
@@ -160,15 +161,18 @@ class Cluster:
         serving: Sequence[str] = (),
         working: Sequence[str] = (),
         postgres: Sequence[str] = (),
+        standby: bool = False,
+        nats: str = "",
     ) -> None:
         """app: APP of the servers; empty: only agents of workers. serving, working: further options of `dragoman serve`
-        and `dragoman worker`. postgres: its settings, such as `shared_buffers=64MB`.
+        and `dragoman worker`. postgres: its settings, such as `shared_buffers=64MB`. standby: PostgreSQL has a
+        synchronous standby. nats: further configuration of NATS.
 
         The second worker connects to the second server, and so on.
         """
         self.folder = folder
-        self.nats = NatsServer(granted())
-        self.postgres = Postgres(*postgres)
+        self.nats = NatsServer(granted() + nats)
+        self.postgres: Postgres | PostgresPair = PostgresPair(*postgres) if standby else Postgres(*postgres)
         own = [app] if app else ["--workers-only"]
         self.options = [*own, "--store", self.postgres.url(), "--bus", self.nats.url(WHO), *serving]
         self.servers = [ServerPart(f"server-{n}", self.options, folder) for n in range(1, servers + 1)]

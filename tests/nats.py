@@ -85,6 +85,10 @@ class NatsServer:
             self._process.wait(60)
             self._process = None
 
+    def wipe(self) -> None:
+        """Deletes everything that it has stored: the folder `streams`. It must not run."""
+        shutil.rmtree(self.folder / "streams", ignore_errors=True)
+
     def remove(self) -> None:
         """Stops it and removes its folder."""
         self.stop()

@@ -192,6 +192,7 @@ class ClusterShell:
 
     def __init__(self, cluster: Cluster) -> None:
         self.parts: dict[str, DragomanPart | ServicePart] = {part.name: DragomanPart(part) for part in cluster.parts}
+        assert isinstance(cluster.postgres, Postgres)
         self.parts |= {"postgres": ServicePart(cluster.postgres), "nats": ServicePart(cluster.nats)}
         self._cluster = cluster
 

@@ -1,27 +1,30 @@
-"""Long outages of PostgreSQL and NATS in a chaos run: each frozen, or killed and restarted later.
+"""Outages in a chaos run that take seconds or minutes: which ones, and when.
 
-CHAOS_OUTAGES selects them by name, separated by commas, such as `postgres-freeze-30,nats-kill-75`; `all` selects every
-one of ALL, which fit in a run of five minutes. Outages of one part follow each other; the parts fail independently.
+CHAOS_OUTAGES selects them by name, separated by commas, such as `postgres-failover-3,nats-kill-75` or, for one server,
+`disk-fill-5`; `all` selects every usual one, which fit in a run of five minutes. Outages of one part follow each other;
+the parts fail independently.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-PARTS: Final = ("postgres", "nats")
-KINDS: Final = ("freeze", "kill")
 SHORTEST_GAP: Final = 4.0
 """Seconds between two outages of a part, at least."""
+SHORT: Final = 10.0
+"""Seconds of an outage that a run of a minute and a half may have, at most."""
+ENOUGH_FOR_SHORT: Final = 90.0
+"""Seconds of faults in a run that has all short outages unless CHAOS_OUTAGES says otherwise."""
 ENOUGH: Final = 270.0
-"""Seconds of faults in a run that has all outages unless CHAOS_OUTAGES says otherwise."""
+"""The same for all outages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """`part` is frozen (SIGSTOP) or killed, and continued or restarted after `seconds`."""
+    """What happens to `part` for so many seconds."""
 
     part: str
     how: str
@@ -31,24 +34,67 @@ class Outage:
         return f"{self.part}-{self.how}-{self.seconds:g}"
 
 
-ALL: Final = tuple(Outage(part, how, seconds) for seconds in (30.0, 75.0) for part in PARTS for how in KINDS)
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """The outages of one target."""
+
+    kinds: Mapping[str, Sequence[str]]
+    """What can happen to each part."""
+    usual: Sequence[Outage]
+    """Those of a long run."""
+
+    def parse(self, names: str, seconds: float) -> Sequence[Outage]:
+        """The selected outages. Without names: those usual ones for which the seconds of faults are enough.
+
+        Raises ValueError for an unknown name, with the names that exist.
+        """
+        if names == "all" or (not names and seconds >= ENOUGH):
+            return self.usual
+        if not names and seconds >= ENOUGH_FOR_SHORT:
+            return [outage for outage in self.usual if outage.seconds <= SHORT]
+        return [self._parse(name.strip()) for name in names.split(",") if name.strip() not in ("", "none")]
+
+    def _parse(self, name: str) -> Outage:
+        part, how, seconds = (*name.split("-"), "", "")[:3]
+        if how not in self.kinds.get(part, ()) or not seconds.replace(".", "", 1).isdecimal():
+            known = ", ".join(f"{part}-{how}-SECONDS" for part, hows in self.kinds.items() for how in hows)
+            raise ValueError(f'CHAOS_OUTAGES: "{name}" is not an outage here; use all, none, or names like {known}')
+        return Outage(part, how, float(seconds))
 
 
-def parse_outages(names: str, seconds: float) -> Sequence[Outage]:
-    """The selected outages. Without names: all of them in a run with ENOUGH seconds of faults, otherwise none.
+CLUSTER: Final = Outages(
+    {
+        "postgres": ("freeze", "kill", "failover", "hang"),
+        "nats": ("freeze", "kill", "wipe"),
+        "clock": ("forward", "back"),
+    },
+    (
+        *(Outage(part, how, seconds) for seconds in (30.0, 75.0) for part in ("postgres", "nats")
+          for how in ("freeze", "kill")),
+        Outage("postgres", "failover", 2.0),
+        Outage("postgres", "hang", 4.0),
+        Outage("nats", "wipe", 2.0),
+        Outage("clock", "forward", 10.0),
+        Outage("clock", "back", 10.0),
+    ),
+)  # fmt: skip
+"""Of several servers. failover: the primary is killed, and its standby promoted after so many seconds. hang: the same,
+while the primary is frozen, as behind a dead network. wipe: NATS is killed, and starts again with an empty store.
+clock: the clock of one server is minutes off for so long."""
 
-    Raises ValueError for an unknown name.
-    """
-    if names == "all" or (not names and seconds >= ENOUGH):
-        return ALL
-    return [_parse(name.strip()) for name in names.split(",") if name.strip() not in ("", "none")]
-
-
-def _parse(name: str) -> Outage:
-    part, how, seconds = (*name.split("-"), "", "")[:3]
-    if part not in PARTS or how not in KINDS or not seconds.replace(".", "", 1).isdecimal():
-        raise ValueError(f'CHAOS_OUTAGES: "{name}" is not an outage; use all, none, or names like {ALL[0]},{ALL[-1]}')
-    return Outage(part, how, float(seconds))
+SERVER: Final = Outages(
+    {"disk": ("fill",), "files": ("take",), "clock": ("forward", "back")},
+    (
+        Outage("disk", "fill", 5.0),
+        Outage("disk", "fill", 2.0),
+        Outage("files", "take", 5.0),
+        Outage("files", "take", 2.0),
+        Outage("clock", "forward", 8.0),
+        Outage("clock", "back", 8.0),
+    ),
+)
+"""Of one server. fill: the disk with its store has no space. take: it may open no more files or connections. clock: its
+clock is minutes off for so long."""
 
 
 def plan_outages(
@@ -56,9 +102,9 @@ def plan_outages(
 ) -> Sequence[tuple[float, Outage]]:
     """The outages of one part with their starts, in seconds from now; in random order and with random gaps.
 
-    Those that do not fit into `seconds` are left out.
+    An empty part stands for all. Those that do not fit into `seconds` are left out.
     """
-    left = [outage for outage in outages if outage.part == part]
+    left = [outage for outage in outages if part in ("", outage.part)]
     rng.shuffle(left)
     while left and sum(outage.seconds + SHORTEST_GAP for outage in left) > seconds:
         left.pop()

@@ -258,7 +258,10 @@ def counts(
 
 def _fault_on(struck: Fault) -> str:
     """Returns the name under which a fault is counted."""
-    kinds = {"kill": "kills", "pause": "pauses", "drain": "drains", "restart": "restarts"}
+    kinds = {
+        **{"kill": "kills", "pause": "pauses", "drain": "drains", "restart": "restarts"},
+        **{"failover": "failovers", "hang": "failovers from a frozen primary", "wipe": "restarts without its store"},
+    }
     return kinds[struck.how] + (f" of {struck.part}" if struck.part != "server" else "")
 
 

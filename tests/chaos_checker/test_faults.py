@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.chaos.faults import AWAY, errors_of
+from tests.chaos.faults import AWAY, FAILED_OVER, NOTICED, errors_of
 
 from dragoman.stores.postgres.database import DEFAULT_RETRIES
 
@@ -35,3 +35,12 @@ def test_store_errors_during_an_outage_are_no_violation(tmp_path: Path, response
     found = errors_of(log, [(100.0, 110.0)])
     assert len(found) == reported
     assert all("server-1 logged, 2 times: l: m: " in text for text in found)
+
+
+@pytest.mark.parametrize(("at", "reported"), [(105, 0), (110 + NOTICED, 0), (111 + NOTICED, 1), (99, 1)])
+def test_a_report_of_a_failover_is_expected_after_one(tmp_path: Path, at: float, reported: int) -> None:
+    logger, _, message = FAILED_OVER.partition(": ")
+    log = tmp_path / "server-1.log"
+    log.write_text(json.dumps({**json.loads(line(at, "")), "logger": logger, "message": f"{message} 1, now 2)"}))
+    assert len(errors_of(log, [(100.0, 110.0)], [(100.0, 110.0)])) == reported
+    assert len(errors_of(log, [(100.0, 110.0)])) == 1
