@@ -19,7 +19,7 @@ from tests.postgres import Server, needed
 
 REPLICATION: Final = ("wal_retrieve_retry_interval=100ms", "max_wal_senders=10")
 """A standby connects to a primary that restarted at once, rather than within five seconds."""
-PATIENCE: Final = 60.0
+CATCH_UP: Final = 60.0
 """Seconds for a standby to catch up."""
 _STANDBYS: Final = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
 
@@ -98,7 +98,7 @@ class PostgresPair:
         shutil.rmtree(self.standby.data)
         self.add_standby()
 
-    async def in_sync(self, seconds: float = PATIENCE) -> None:
+    async def in_sync(self, seconds: float = CATCH_UP) -> None:
         """Waits until the standby has everything that a reader of the primary may have seen.
 
         A primary that crashed and restarted shows commits at once that its standby does not have yet. No failover
@@ -122,10 +122,10 @@ class PostgresPair:
 async def _wait_for_the_standby(connection: asyncpg.Connection) -> None:
     await connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
     await connection.execute("SELECT pg_reload_conf()")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + CATCH_UP
     while not await connection.fetchval(_STANDBYS):
         if time.monotonic() > deadline:
-            raise RuntimeError(f"after {PATIENCE:g} s the standby is not synchronous")
+            raise RuntimeError(f"after {CATCH_UP:g} s the standby is not synchronous")
         await asyncio.sleep(0.05)
 
 

@@ -31,7 +31,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "stores/sqlite/pushes.py": "behind ports.PushStore: testing/contracts/store_pushes.py proves every function",
     "stores/postgres/maintenance/search.py": "behind ports.Store: testing/contracts/store_search.py proves all of it",
     "stores/postgres/maintenance/task_counts.py": "behind ports.Store: testing/contracts/store_search.py proves it",
-    "stores/postgres/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",
+    "stores/postgres/hot/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",
     "stores/sqlite/maintenance/search.py": "behind ports.Store: testing/contracts/store_search.py proves all of it",
     "stores/sqlite/maintenance/task_counts.py": "behind ports.Store: testing/contracts/store_search.py proves it",
     "stores/sqlite/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",

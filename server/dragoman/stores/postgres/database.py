@@ -31,6 +31,7 @@ from dragoman.stores.postgres.errors import (
     is_unreachable,
     map_error,
 )
+from dragoman.stores.postgres.hosts import HostConnector
 from dragoman.stores.postgres.rows import prepare_connection
 from dragoman.stores.postgres.schema import MIGRATION_LOCK
 
@@ -102,6 +103,7 @@ def create_pool(
     """A pool that connects on demand. pooled: a pooler in between gives each transaction another connection."""
     return asyncpg.create_pool(
         url,
+        connect=HostConnector().connect,
         min_size=0,
         max_size=max_size,
         init=init,
@@ -372,6 +374,7 @@ class SideConnection:
     def __init__(self, url: str, name: str, *, timeout: float = STATEMENT_TIMEOUT) -> None:
         """timeout: seconds for one statement, for a connection attempt, and until the connection is free."""
         self._url = url
+        self._connector = HostConnector()
         self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, name)
         self._thread.submit(int)  # starts the thread now: later there may be no memory for it
@@ -403,7 +406,7 @@ class SideConnection:
     async def _run_once(self, job: Callable[[Connection], Awaitable[T]]) -> T:
         connection = self._connection
         if connection is None or connection.is_closed():
-            connection = self._connection = await asyncpg.connect(
+            connection = self._connection = await self._connector.connect(
                 self._url, timeout=self._timeout, command_timeout=self._timeout, statement_cache_size=0
             )
             await prepare_connection(connection)

@@ -37,11 +37,13 @@ _UNREACHABLE_ERRORS: Final[Sequence[type[BaseException]]] = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.LockNotAvailableError,
+    asyncpg.TargetServerAttributeNotMatched,
     CommitOutcomeUnknown,
     OSError,
     TimeoutError,
 )
-"""The server is unreachable, does not respond in time, is starting or stopping, or is now a standby."""
+"""The server is unreachable, does not respond in time, is starting or stopping, or is now a standby, as are all of
+several hosts during a failover."""
 
 _COLLISION_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
@@ -63,6 +65,10 @@ _ADVICE: Final[Sequence[tuple[tuple[type[BaseException], ...], str]]] = (
     ),
     ((asyncpg.CannotConnectNowError,), "it is starting or stopping; try again"),
     ((asyncpg.ReadOnlySQLTransactionError,), "it is read-only; use the primary"),
+    (
+        (asyncpg.TargetServerAttributeNotMatched,),
+        "no host of --store is the primary; check which one is, and target_session_attrs",
+    ),
     ((asyncpg.DiskFullError,), "the disk is full; free some space, nothing that was acknowledged is lost"),
     ((asyncpg.LockNotAvailableError,), "another session has held a lock for too long; see pg_locks"),
     ((TimeoutError,), "it does not respond; check that it is running, and that no firewall is in between"),
@@ -74,10 +80,12 @@ def is_unreachable(error: BaseException) -> bool:
     """Whether the server cannot be reached now, and a retry may succeed."""
     if isinstance(error, asyncpg.InterfaceError):  # the connection was closed; a ValueError: an argument is invalid
         return not isinstance(error, ValueError)
+    if isinstance(error, tuple(_UNREACHABLE_ERRORS)):
+        return True
     if isinstance(error, asyncpg.InternalClientError):
         # The server ended the session between two responses, and the connection is not closed yet.
         return "cannot switch to" in str(error)
-    return isinstance(error, tuple(_UNREACHABLE_ERRORS))
+    return False
 
 
 def is_permanent(error: BaseException) -> bool:

@@ -45,7 +45,7 @@ from dragoman.core.task.maintenance import (
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
-from dragoman.stores.postgres import blobs, claims, daily_usage, reads, steps, task_tables
+from dragoman.stores.postgres import blobs, claims, daily_usage, reads, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import (
     DEFAULT_RETRIES,
@@ -56,6 +56,8 @@ from dragoman.stores.postgres.database import (
     SideConnection,
 )
 from dragoman.stores.postgres.errors import DatabaseUnreachable, InvalidDatabase, explain, is_permanent
+from dragoman.stores.postgres.hosts import HostConnector
+from dragoman.stores.postgres.hot import steps
 from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
 from dragoman.stores.postgres.maintenance import search, task_counts
@@ -344,13 +346,14 @@ async def open_store(
 ) -> PostgresStore:
     """Opens the database, creating or migrating its tables first; `make=False` rejects a database without tables.
 
-    url: `postgresql://USER@HOST:PORT/DATABASE`, as libpq has it. clock: milliseconds instead of the server's time.
+    url: `postgresql://USER@HOST:PORT/DATABASE`, as libpq has it; several hosts are separated by commas.
+    clock: milliseconds instead of the server's time.
     pooled: a pooler in between may give each transaction another connection, so no statement is prepared.
     statement_timeout: seconds for one statement, one connection attempt, and until a connection is free.
     Raises InvalidDatabase with one line, without secrets; DatabaseUnreachable when a retry may succeed.
     """
     try:
-        connection = await asyncpg.connect(
+        connection = await HostConnector().connect(
             url, timeout=statement_timeout, command_timeout=statement_timeout, statement_cache_size=0
         )
         try:
@@ -363,7 +366,7 @@ async def open_store(
             await connection.close(timeout=statement_timeout)
     except InvalidDatabase:
         raise
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         kind = InvalidDatabase if is_permanent(error) else DatabaseUnreachable
         raise kind(_without_secrets(explain(error), url)) from None  # its traceback shows arguments
     database = Database(url, clock, connections=connections, pooled=pooled, timeout=statement_timeout, retries=retries)

@@ -25,6 +25,7 @@ from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.postgres import blobs, daily_usage, pushes, task_tables
 from dragoman.stores.postgres.hot import quota_counters
 from dragoman.stores.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, unread_after
+from dragoman.stores.postgres.hot.steps import END_TURN, WRITE_STEPS
 from dragoman.stores.postgres.maintenance import compaction
 from dragoman.stores.postgres.maintenance.compaction import PostgresArtifactGrowth
 from dragoman.stores.postgres.rows import (
@@ -34,7 +35,6 @@ from dragoman.stores.postgres.rows import (
     combine_statements,
     insert_statement,
 )
-from dragoman.stores.postgres.steps import END_TURN, WRITE_STEPS
 from dragoman.stores.shared.rows import (
     MUTABLE_COLUMNS,
     RECORD_COLUMNS,
