@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from functools import cache
 from typing import Final
 
 from tests.chaos.actions import BEGIN, END, RETURNED, STEP, act
@@ -24,12 +25,14 @@ BURST_ACTION: Final = 50
 """Chunks of a burst between two actions: an action takes about as long as a chunk."""
 
 
+@cache
+def _turns() -> int:
+    """The file of all calls, open from the first one on: later there may be no descriptor for it."""
+    return os.open(os.environ["CHAOS_TURNS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+
 def _note(task: str) -> None:
-    file = os.open(os.environ["CHAOS_TURNS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, f"{task}\n".encode())
-    finally:
-        os.close(file)
+    os.write(_turns(), f"{task}\n".encode())
 
 
 async def work(turn: Turn) -> str | None:

@@ -66,7 +66,6 @@ CLUSTER: Final = Outages(
     {
         "postgres": ("freeze", "kill", "failover", "hang"),
         "nats": ("freeze", "kill", "wipe"),
-        "clock": ("forward", "back"),
     },
     (
         *(Outage(part, how, seconds) for seconds in (30.0, 75.0) for part in ("postgres", "nats")
@@ -74,13 +73,10 @@ CLUSTER: Final = Outages(
         Outage("postgres", "failover", 2.0),
         Outage("postgres", "hang", 4.0),
         Outage("nats", "wipe", 2.0),
-        Outage("clock", "forward", 10.0),
-        Outage("clock", "back", 10.0),
     ),
 )  # fmt: skip
 """Of several servers. failover: the primary is killed, and its standby promoted after so many seconds. hang: the same,
-while the primary is frozen, as behind a dead network. wipe: NATS is killed, and starts again with an empty store.
-clock: the clock of one server is minutes off for so long."""
+while the primary is frozen, as behind a dead network. wipe: NATS is killed, and starts again with an empty store."""
 
 SERVER: Final = Outages(
     {"disk": ("fill",), "files": ("take",), "clock": ("forward", "back")},
@@ -89,12 +85,11 @@ SERVER: Final = Outages(
         Outage("disk", "fill", 2.0),
         Outage("files", "take", 5.0),
         Outage("files", "take", 2.0),
-        Outage("clock", "forward", 8.0),
         Outage("clock", "back", 8.0),
     ),
 )
 """Of one server. fill: the disk with its store has no space. take: it may open no more files or connections. clock: its
-clock is minutes off for so long."""
+clock is minutes off for so long. Not usual is `forward`: durable sleeps that begin meanwhile end minutes too late."""
 
 
 def plan_outages(

@@ -258,6 +258,9 @@ def counts(
 
 def _fault_on(struck: Fault) -> str:
     """Returns the name under which a fault is counted."""
+    deprived = {"fill": "full disks", "take": "times without descriptors", "step": "clock steps"}
+    if struck.how in deprived:
+        return deprived[struck.how]
     kinds = {
         **{"kill": "kills", "pause": "pauses", "drain": "drains", "restart": "restarts"},
         **{"failover": "failovers", "hang": "failovers from a frozen primary", "wipe": "restarts without its store"},

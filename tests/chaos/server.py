@@ -1,21 +1,29 @@
-"""Chaos target with one server: a `dragoman serve` process that is killed, paused and restarted."""
+"""Chaos target with one server: a `dragoman serve` process that is killed, paused, restarted and deprived."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import signal
+import sqlite3
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos import readback
+from tests.chaos.clock_steps import WallClock
+from tests.chaos.faults import error_of
 from tests.chaos.history import EventKeys, Fault, Sampled
+from tests.chaos.outages import SERVER, Outage, plan_outages
+from tests.chaos.server_faults import ServerFaults
+from tests.chaos.small_disk import SmallDisk
 from tests.chaos.target import Scene
 from tests.chaos.transports import Transports
 from tests.chaos_checker.checker import StoredTask
@@ -38,13 +46,16 @@ class ServerTarget:
     """The ids of `agents` in the store."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self.store = folder / "tasks.db"
+        self.disk = SmallDisk(folder / "disk")
+        self.clock = WallClock(folder / "clock")
+        self.store = self.disk.folder / "tasks.db"
+        self._faults = ServerFaults(self.disk, self.clock)
         self.turns = folder / "turns"
         self.actions = folder / "actions"
         self.actions.mkdir()
         self.log = folder / "server.log"
-        self.errors: Counter[str] = Counter()
-        """Errors in its log that are not an agent's, with their counts."""
+        self.errors: list[tuple[float, str]] = []
+        """Errors in its log that are not as asked, with the times at which they were read."""
         self.up = asyncio.Event()
         self.client_transports: Transports | None = None
         self._built: list[Transports] = []
@@ -75,7 +86,7 @@ class ServerTarget:
             | {
                 "CHAOS_TURNS": str(self.turns),
                 "CHAOS_ACTIONS": str(self.actions),
-                "PYTHONPATH": str(AGENTS.parents[2]),
+                **self.clock.environment,
             },
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -115,12 +126,21 @@ class ServerTarget:
     async def inject_faults(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
         """Kills or pauses the server every few seconds."""
         rng = random.Random(f"{scene.seed}/strikes")
+        planned = self._plan_outages(scene, until, say)
         long_pause = until - time.monotonic() > 60
+        steps: list[asyncio.Task[None]] = []
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, rng.uniform(*scene.pace.between)))
             if time.monotonic() >= until:
-                return
-            if rng.random() < scene.pace.kill_share:
+                break
+            if planned and time.monotonic() >= planned[0][0]:
+                outage = planned.pop(0)[1]
+                say(str(outage))
+                if outage.part == "clock":
+                    steps.append(asyncio.create_task(self._faults.step(scene, outage, left + scene.now, rng)))
+                elif self.client_transports is not None:
+                    await self._faults.suffer(scene, outage, self.pid, self.client_transports)
+            elif rng.random() < scene.pace.kill_share:
                 await self.restart(scene)
             else:
                 seconds = rng.uniform(0.1, scene.pace.longest_pause)
@@ -128,13 +148,31 @@ class ServerTarget:
                     seconds, long_pause = LONG, False
                 scene.record.add(Fault(at=scene.now, how="pause", seconds=round(seconds, 3)))
                 await self.hold(seconds)
+        await asyncio.gather(*steps)
+
+    def _plan_outages(self, scene: Scene, until: float, say: Callable[[str], None]) -> list[tuple[float, Outage]]:
+        """The outages of this run, with the monotonic times of their starts."""
+        now = time.monotonic()
+        selected = SERVER.parse(os.environ.get("CHAOS_OUTAGES", ""), until - now)
+        if self.disk.missing and any(outage.part == "disk" for outage in selected):
+            say(f"NO FULL DISK IN THIS RUN: {self.disk.missing}")
+            selected = [outage for outage in selected if outage.part != "disk"]
+        planned = plan_outages(selected, "", until - now, random.Random(f"{scene.seed}/outages"))
+        if left := len(selected) - len(planned):
+            say(f"{left} of {len(selected)} outages do not fit into {until - now:.0f} s and are left out")
+        return [(now + start, outage) for start, outage in planned]
 
     async def restart(self, scene: Scene) -> None:
         scene.record.add(Fault(at=scene.now, how="kill"))
         await self.kill()
         await self.start()
 
-    async def look(self, at: float) -> Sampled:
+    async def look(self, at: float) -> Sampled | None:
+        with suppress(sqlite3.OperationalError):  # the disk has no room for an index of the log
+            return self._sample(at)
+        return None
+
+    def _sample(self, at: float) -> Sampled:
         return readback.sample(self.store, at=at, up=round(self.up_for, 1), slots=SLOTS)
 
     async def unpushed(self) -> int:
@@ -142,11 +180,20 @@ class ServerTarget:
 
     async def kept(self, began: float, shown: EventKeys | None = None) -> Mapping[str, StoredTask]:
         await self.stop()
-        return await readback.read_all(self.store, self.turns, began, shown, self.stored_agents)
+        found = await readback.read_all(self.store, self.turns, began, shown, self.stored_agents)
+        over = time.time()
+        return {id: replace(task, times=self._real(task.times, began, over)) for id, task in found.items()}
+
+    def _real(self, times: tuple[float, float], began: float, over: float) -> tuple[float, float]:
+        """Times of a task as they were by the machine's clock."""
+        created, ended = (self.clock.real(began + at, began, over) - began for at in times)
+        return created, ended
 
     @property
     def troubles(self) -> Sequence[str]:
-        return [f"the server logged, {times} times: {text}" for text, times in self.errors.items()]
+        unexplained = Counter(text for at, text in self.errors if not self._faults.explain(at, text))
+        logged = [f"the server logged, {times} times: {text}" for text, times in unexplained.items()]
+        return [*self._faults.problems, *logged]
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -165,14 +212,9 @@ class ServerTarget:
                 if b'"serving"' in line and not reported.done():
                     reported.set_result(json.loads(line))
                 elif b'"level": "ERROR"' in line and b"failing, as asked" not in line:
-                    self.errors[_error(json.loads(line))] += 1
+                    self.errors.append((time.time(), error_of(json.loads(line))))
         if not reported.done():
             reported.set_exception(RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}"))
-
-
-def _error(line: dict[str, str]) -> str:
-    """Returns the error without its variable parts."""
-    return f"{line['logger']}: {line['message']}: {line.get('exception', '').rpartition(chr(10))[2]}"
 
 
 @asynccontextmanager
@@ -186,3 +228,4 @@ async def running(
         yield victim
     finally:
         await victim.stop()
+        victim.disk.remove()

@@ -152,7 +152,7 @@ async def soak(folder: Path, seconds: float) -> tuple[list[Look], Forgetful, lis
                 break
         stage.over.set()
         await asyncio.wait_for(asyncio.gather(*clients), 60)
-        return looks, recorder, [f"the server logged {text}" for text in victim.errors]
+        return looks, recorder, [f"the server logged {text}" for _, text in victim.errors]
 
 
 def _describe(one: Look) -> str:

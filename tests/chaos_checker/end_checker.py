@@ -13,6 +13,8 @@ DRAIN: Final = 5.0
 """Seconds that running turns have during a shutdown: the option `--drain`."""
 SHORT_OUTAGE: Final = 5.0
 """Seconds without the database for which servers can still renew their sessions in time."""
+DEPRIVED: Final = ("disk", "files")
+"""Parts of one server without which it cannot write: events in the middle of a turn are not repeated then."""
 LATE: Final = 15.0
 """Seconds after a fault in which its tasks have to end or run again (G3)."""
 
@@ -48,7 +50,7 @@ def judge_ends(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -> 
                 if not task.text.startswith("fail"):
                     yield f"task {task.id}: failed by itself, having been told: {task.text}"
             case "INTERRUPTED":
-                if not any(_explains_loss(fault, task) for fault in faults):
+                if not any(_explains_loss(fault, task, _latest_end(faults, task)) for fault in faults):
                     yield f"task {task.id}: INTERRUPTED, and nothing was struck that ran it"
             case "NOT_WRITTEN":
                 if not any(_is_long_outage(fault, task) or fault.task == task.id for fault in faults):
@@ -65,10 +67,19 @@ def drained(kept: Mapping[str, StoredTaskView]) -> int:
     return sum(task.state == states.FAILED and task.reason == "DRAINED" for task in kept.values())
 
 
-def _explains_loss(fault: Fault, task: StoredTaskView) -> bool:
-    """Whether a fault may have stopped the process of a task."""
+def _latest_end(faults: Sequence[Fault], task: StoredTaskView) -> float:
+    """The end of a task, or a later time: times of a task never go back, so a clock that was off hides its end."""
     created, ended = task.times
-    if _is_long_outage(fault, task):  # servers stop their turns before their sessions expire
+    steps = [fault.at + fault.seconds for fault in faults if fault.part == "clock"]
+    return max([ended, *(over + LATE for over in steps if created <= over)])
+
+
+def _explains_loss(fault: Fault, task: StoredTaskView, ended: float) -> bool:
+    """Whether a fault may have stopped the process of a task that ended then."""
+    created = task.times[0]
+    if fault.part == "postgres" and _is_long_outage(
+        fault, task
+    ):  # servers stop their turns before their sessions expire
         return True
     if fault.part not in ("server", "worker"):
         return False
@@ -80,10 +91,11 @@ def _explains_loss(fault: Fault, task: StoredTaskView) -> bool:
 
 
 def _is_long_outage(fault: Fault, task: StoredTaskView) -> bool:
-    """Whether the database was away during a task, for longer than a turn waits to write its events."""
+    """Whether a task could not write during a fault, for longer than a turn waits to write its events."""
     created, ended = task.times
     overlaps = fault.at <= ended and created <= fault.at + fault.seconds + LATE
-    return fault.part == "postgres" and fault.seconds > SHORT_OUTAGE and overlaps
+    away = fault.seconds > SHORT_OUTAGE if fault.part == "postgres" else fault.part in DEPRIVED
+    return away and overlaps
 
 
 def _is_shutdown(fault: Fault, at: float) -> bool:

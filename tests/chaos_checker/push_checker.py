@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from tests.chaos.history import Acknowledged, Delivered, Entry, Fault, Sent
+from tests.chaos_checker.end_checker import DEPRIVED
 
 SLACK: Final = 2.0
 """Seconds by which a request may be recorded after the fault of the server that sent it."""
@@ -39,11 +40,11 @@ class StoredTaskView(Protocol):
 
 def judge_pushes(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -> Iterator[str]:
     """Yields one line per violation of push guarantees."""
-    # A paused server or an unavailable database explains a repeat until it works again.
+    # A paused server or an unavailable store explains a repeat until it works again.
     strikes = [
         (entry.at, entry.at + entry.seconds)
         for entry in history
-        if isinstance(entry, Fault) and entry.part in ("server", "postgres")
+        if isinstance(entry, Fault) and entry.part in ("server", "postgres", *DEPRIVED)
     ]
     webhooks: defaultdict[int, list[Delivered]] = defaultdict(list)
     for entry in history:

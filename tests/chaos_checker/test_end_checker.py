@@ -22,6 +22,7 @@ CUT = Cut(follower=7, at=12)
 
 KILL = Fault(how="kill", at=11, seconds=2)
 PAUSE = Fault(how="pause", at=11, seconds=11.5)
+STEP = Fault(how="step", part="clock", at=20, seconds=8)
 OVER = Fault(how="drain", at=40.2 - DRAIN, seconds=DRAIN + 2)
 STOP = Fault(how="drain", at=11, seconds=3)
 
@@ -37,6 +38,8 @@ STOP = Fault(how="drain", at=11, seconds=3)
             [replace(KILL, part="postgres", seconds=10)],
             id="events not written during a long outage",
         ),
+        pytest.param(replace(LOST, reason="NOT_WRITTEN"), [replace(KILL, how="fill", part="disk")], id="a full disk"),
+        pytest.param(LOST, [replace(KILL, at=31), STEP], id="lost while a clock was off"),
         pytest.param(LONG, [OVER], id="longer than a drain"),
         pytest.param(FAR, [replace(KILL, part="worker")], id="lost with its worker"),
         pytest.param(FAILED, [], id="told to fail"),
@@ -53,6 +56,8 @@ def test_failures_explained_by_a_fault_pass(task: StoredTask, history: list[Entr
     [
         pytest.param(LOST, [], "nothing was struck", id="lost without a blow"),
         pytest.param(LOST, [replace(KILL, at=24)], "nothing was struck", id="lost before the blow"),
+        pytest.param(LOST, [replace(KILL, how="fill", part="disk")], "nothing was struck", id="lost with a full disk"),
+        pytest.param(LOST, [STEP], "nothing was struck", id="lost while a clock was off"),
         pytest.param(replace(LOST, times=(60, 61)), [KILL], "nothing was struck", id="begun long after the blow"),
         pytest.param(LOST, [STOP], "nothing was struck", id="lost in an orderly end"),
         pytest.param(LOST, [replace(KILL, part="worker")], "nothing was struck", id="not at that worker"),

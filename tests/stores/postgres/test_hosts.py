@@ -48,10 +48,10 @@ async def hanging() -> AsyncIterator[int]:
     """A port that accepts connections and never answers, as a host behind a network that drops packets."""
     opened: list[asyncio.StreamWriter] = []
 
-    async def keep(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         opened.append(writer)
 
-    server = await asyncio.start_server(keep, "127.0.0.1", 0)
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -62,8 +62,8 @@ async def hanging() -> AsyncIterator[int]:
 
 async def test_a_host_that_does_not_answer_leaves_time_for_the_next(postgres: Server, postgres_url: str) -> None:
     name = urlsplit(postgres_url).path
-    async with hanging() as gone:
-        hosts = f"127.0.0.1:{gone},127.0.0.1:{free_port()},127.0.0.1:{postgres.port}"
+    async with hanging() as silent:
+        hosts = f"127.0.0.1:{silent},127.0.0.1:{free_port()},127.0.0.1:{postgres.port}"
         url = f"postgresql://postgres@{hosts}{name}?target_session_attrs=read-write"
         store = await open_store(url, statement_timeout=SHORT_TIMEOUT)
         try:

@@ -1,0 +1,56 @@
+"""A small disk of its own for the store of one server, which a test can fill and free."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import suppress
+from errno import ENOSPC
+from pathlib import Path
+from typing import Final
+
+MEGABYTES: Final = 256
+BLOCK: Final = bytes(64 * 1024)
+
+
+class SmallDisk:
+    """A tmpfs at `folder`. Without the right to mount one it is an ordinary folder, and `missing` says why."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.missing = self._mount()
+        self._ballast = folder / "ballast"
+
+    def _mount(self) -> str:
+        program = shutil.which("mount")
+        if program is None or os.geteuid() != 0:
+            return "only root can mount a small disk"
+        words = [program, "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(self.folder)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        return done.stderr.strip() if done.returncode else ""
+
+    def fill(self) -> None:
+        """Takes all space that is left."""
+        with self._ballast.open("ab", buffering=0) as file:
+            try:
+                while True:
+                    file.write(BLOCK)
+            except OSError as error:
+                if error.errno != ENOSPC:
+                    raise
+            with suppress(OSError):  # the rest of the last block
+                while file.write(b"."):
+                    pass
+
+    def free(self) -> None:
+        """Gives the space back."""
+        self._ballast.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Unmounts it. Nothing may have a file open in it."""
+        self.free()
+        if not self.missing:
+            subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+            self.missing = "removed"
