@@ -49,8 +49,12 @@ class SmallDisk:
         self._ballast.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Unmounts it. Nothing may have a file open in it."""
+        """Unmounts it, and leaves its files in an ordinary folder of its name. Nothing may write to it."""
         self.free()
         if not self.missing:
+            copy = self.folder.with_name(f"{self.folder.name}-copy")
+            shutil.copytree(self.folder, copy)
             subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+            self.folder.rmdir()
+            copy.rename(self.folder)
             self.missing = "removed"
