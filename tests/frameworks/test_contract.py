@@ -6,7 +6,7 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +281,34 @@ async def test_middleware_of_langchain_asks_for_approval(tmp_path: Path) -> None
         served.stop()
     assert text_of(task) == "the tool returned all.txt is deleted"
     assert (tmp_path / "deleted").exists()
+
+
+@pytest.mark.timeout(120)
+async def test_text_of_a_finished_node_of_langgraph_survives_a_crash(tmp_path: Path) -> None:
+    langgraph = framework("langgraph")
+    langgraph.environment.make()
+    served = Served(langgraph, tmp_path, ["flooded"])
+    served.start()
+    try:
+        async with served.client("flooded") as client:
+            task, seen = "", ""
+            async with aclosing(client.stream(message("begin"))) as events:
+                async for event in events:
+                    task = task or event.task.id
+                    seen += "".join(part.text for part in event.artifact_update.artifact.parts)
+                    if seen.endswith(" 999 "):
+                        break
+        served.stop()
+        (tmp_path / "killed").touch()
+        served.start()
+        async with served.client("flooded") as client:
+            with suppress(NotSupported):  # it has ended already
+                async for _ in client.subscribe(task):
+                    pass
+            found = await client.get(task)
+    finally:
+        served.stop()
+    assert text_of(found) == "".join(f"{number} " for number in range(1000))
 
 
 @pytest.mark.timeout(120)

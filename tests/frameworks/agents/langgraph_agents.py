@@ -177,3 +177,35 @@ structured = (
     .compile()
 )
 """Returns structured data."""
+
+
+class HastyModel(ScriptedModel):
+    """A model that never waits: it ends before anybody has read its text."""
+
+    async def _astream(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **_: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        for number in range(1000):
+            yield ChatGenerationChunk(message=AIMessageChunk(content=f"{number} "))
+
+
+async def flood(state: MessagesState) -> dict[str, Any]:
+    return {"messages": [await HastyModel().ainvoke(state["messages"])]}
+
+
+async def hold(state: MessagesState) -> dict[str, Any]:
+    await wait_for_kill()
+    return {}
+
+
+flooded = (
+    StateGraph(MessagesState)
+    .add_node("flood", flood)
+    .add_node("hold", hold)
+    .add_edge(START, "flood")
+    .add_edge(START, "hold")
+    .add_edge("flood", END)
+    .add_edge("hold", END)
+    .compile(name="Flooded")
+)
+"""Has a node that ends while its text is still being read, beside one that goes on."""

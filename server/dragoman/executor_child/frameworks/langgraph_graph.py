@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, get_type_hints
 
@@ -63,6 +64,8 @@ class LangGraphAdapter(FrameworkAdapter):
         modes: Any = ["updates", "messages", "custom"]
         async for mode, event in graph.astream(given, config, stream_mode=modes, durability="sync"):
             await events.handle(mode, event)
+            if saver is not None and mode == "updates":
+                await saver.release()
         turn.usage(events.tokens)
         thread = saver.dump() if saver else None
         if events.interrupts:
@@ -213,17 +216,37 @@ def _plain(value: Any) -> Any:
 
 
 class ConversationSaver(BaseCheckpointSaver[int]):
-    """Keeps the last checkpoint of each namespace of one thread, as JSON."""
+    """Keeps the last checkpoint of each namespace of one thread, as JSON.
+
+    A node writes its result when it ends, which may be before its text was read from the stream. A stored result means
+    that the node does not run again, so it is stored only after its text: the update that follows the text releases it.
+    The checkpoint of the graph itself comes when everything before it was read, and releases all.
+    """
 
     def __init__(self, saved: dict[str, Any], on_change: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         """saved: what `dump` has returned. on_change: stores such a value."""
         super().__init__()
         self._checkpoints: dict[str, Any] = saved
+        self._released = dict(saved)
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        """Namespaces with their new checkpoints, in order, that are not released."""
         self._on_change = on_change
 
     def dump(self) -> dict[str, Any]:
         """JSON of the checkpoints."""
         return self._checkpoints
+
+    async def release(self) -> None:
+        """Stores the first change that waits: what it belongs to was read from the stream."""
+        if self._waiting:
+            namespace, saved = self._waiting.popleft()
+            self._released[namespace] = saved
+            await self._on_change(self._released)
+
+    def _change(self, config: RunnableConfig, saved: dict[str, Any]) -> None:
+        namespace = config["configurable"].get("checkpoint_ns", "")
+        self._checkpoints[namespace] = saved
+        self._waiting.append((namespace, saved))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         namespace = config["configurable"].get("checkpoint_ns", "")
@@ -245,13 +268,14 @@ class ConversationSaver(BaseCheckpointSaver[int]):
         yield from [found] if found is not None else []
 
     def put(self, config: RunnableConfig, checkpoint: Any, metadata: Any, new_versions: Any) -> RunnableConfig:
-        self._checkpoints[config["configurable"].get("checkpoint_ns", "")] = {
+        saved = {
             "id": checkpoint["id"],
             "parent": config["configurable"].get("checkpoint_id"),
             "checkpoint": self._dump(checkpoint),
             "metadata": self._dump(metadata),
             "writes": [],
         }
+        self._change(config, saved)
         return _config(config, checkpoint["id"])
 
     def put_writes(
@@ -262,9 +286,8 @@ class ConversationSaver(BaseCheckpointSaver[int]):
             return
         new = {(task_id, number): (channel, value) for number, (channel, value) in enumerate(writes)}
         kept = [write for write in saved["writes"] if (write[0], write[1]) not in new]
-        saved["writes"] = kept + [
-            [task, number, channel, self._dump(value)] for (task, number), (channel, value) in new.items()
-        ]
+        kept += [[task, number, channel, self._dump(value)] for (task, number), (channel, value) in new.items()]
+        self._change(config, {**saved, "writes": kept})
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return self.get_tuple(config)
@@ -275,14 +298,16 @@ class ConversationSaver(BaseCheckpointSaver[int]):
 
     async def aput(self, config: RunnableConfig, checkpoint: Any, metadata: Any, new_versions: Any) -> RunnableConfig:
         stored = self.put(config, checkpoint, metadata, new_versions)
-        await self._on_change(self._checkpoints)
+        if not config["configurable"].get("checkpoint_ns"):
+            self._waiting.clear()
+            self._released = dict(self._checkpoints)
+            await self._on_change(self._released)
         return stored
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         self.put_writes(config, writes, task_id, task_path)
-        await self._on_change(self._checkpoints)
 
     def _dump(self, value: Any) -> Sequence[str]:
         kind, data = self.serde.dumps_typed(value)
