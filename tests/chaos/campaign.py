@@ -32,15 +32,14 @@ from tests.frameworks.suite import framework
 from tools.environments import NotCreated
 
 ROTATION: Final = (
-    ("dense", 240),
-    ("dense-cluster", 180),
-    ("langgraph", 120),
-    ("dense", 240),
-    ("one", 90),
-    ("dense-cluster", 180),
-    ("pydantic-ai", 120),
-    ("dense", 240),
-    ("cluster", 90),
+    ("dense", 300),
+    ("dense-cluster", 240),
+    ("langgraph", 150),
+    ("dense", 300),
+    ("cluster", 120),
+    ("dense-cluster", 240),
+    ("pydantic-ai", 150),
+    ("one", 100),
 )
 """Kinds and seconds, one after the other."""
 SHORTEST: Final = 60.0

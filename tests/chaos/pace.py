@@ -28,16 +28,16 @@ class Pace:
     """Chunks of a burst."""
     followers: int = 6
     """Followers of a burst."""
-    burst_cut: float = 0.006
+    burst_cut: float = 0.004
     """Probability that the follower of a burst disconnects after an event."""
 
 
 ORDINARY: Final = Pace()
 DENSE: Final = Pace(
     between=(0.3, 2.0), kill_share=0.85, longest_pause=1.0, storms=(0.5, 2.5),
-    clients=5, mcp_clients=3, bursts=2, followers=32,
+    clients=5, mcp_clients=3, bursts=2, followers=48,
 )  # fmt: skip
 """Many followers of few tasks: an event that one task writes is encoded once, and counts for each follower."""
 DENSE_CLUSTER: Final = Pace(
-    cluster_between=(0.2, 1.6), storms=(0.5, 2.5), clients=5, mcp_clients=3, bursts=2, followers=32
+    cluster_between=(0.2, 1.6), storms=(0.5, 2.5), clients=5, mcp_clients=3, bursts=2, followers=48
 )
