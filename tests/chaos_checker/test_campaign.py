@@ -119,7 +119,7 @@ def test_the_plan_repeats_its_rotation_and_fills_the_time() -> None:
 
 def test_the_plan_leaves_out_kinds_that_cannot_run_here() -> None:
     planned = plan(["one"], 3600)
-    assert [next(planned), planned.send(3600)] == [("one", 90), ("one", 90)]
+    assert [next(planned), planned.send(3600)] == [("one", 100), ("one", 100)]
 
 
 def test_dense_runs_have_more_faults_than_ordinary_ones() -> None:
