@@ -7,9 +7,13 @@ from enum import StrEnum
 from typing import Final
 
 FEW_CALLERS: Final = 1
+"""Callers, or streams, of the cases that show the wait for a disk, cold caches, and the share of a worker."""
+
+SOME_CALLERS: Final = 4
 MANY_CALLERS: Final = 64
 """Callers of the two cases from which the cost of a unit and that of a commit are computed."""
 
+SOME_STREAMS: Final = 8
 MANY_STREAMS: Final = 40
 """The same for paced streams: more would need most of a core."""
 
@@ -74,7 +78,7 @@ SQLITE: Final = (
     Case(Kind.IDLE, 0, store=Store.SQLITE, constant=True),
     Case(Kind.SEND, FEW_CALLERS, store=Store.SQLITE, constant=True),
     Case(Kind.SEND, MANY_CALLERS, store=Store.SQLITE, constant=True),
-    Case(Kind.SEND, 4, store=Store.SQLITE),
+    Case(Kind.SEND, SOME_CALLERS, store=Store.SQLITE, constant=True),
     Case(Kind.SEND, 16, store=Store.SQLITE),
 )
 GROWING: Final = (
@@ -85,9 +89,9 @@ GROWING: Final = (
     Case(Kind.BURST, BURST_STREAMS, constant=True),
     Case(Kind.PACED, FEW_CALLERS, constant=True),
     Case(Kind.PACED, MANY_STREAMS, constant=True),
-    Case(Kind.SEND, 4),
+    Case(Kind.SEND, SOME_CALLERS, constant=True),
     Case(Kind.SEND, 16),
-    Case(Kind.PACED, 8),
+    Case(Kind.PACED, SOME_STREAMS, constant=True),
     Case(Kind.PACED, 20),
     Case(Kind.IDLE, 0, 2, constant=True),
     Case(Kind.SEND, FEW_CALLERS * 2, 2, constant=True),

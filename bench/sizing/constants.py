@@ -1,7 +1,7 @@
 """Constants of the model from measured cases of one server, and the prediction of every other case.
 
 `Measured` has the medians of each case over all rounds. The cost of a commit is the difference between a case in which
-every write has a commit of its own (one caller) and one in which many share it. Nothing is fitted to a predicted case.
+a few writes share a commit and one in which many do. Nothing is fitted to a predicted case.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from bench.sizing.cases import (
     MANY_STREAMS,
     MEMORY_FEW,
     MEMORY_IDLE,
+    SOME_CALLERS,
+    SOME_STREAMS,
     Case,
     Kind,
     Memory,
@@ -82,17 +84,13 @@ class Split:
 
 def demand(measured: Measured, kind: Kind, store: Store = Store.POSTGRES) -> Demand:
     """Returns the demand of a send, or of a paced chunk, on one server. Raises NotMeasured."""
-    many_callers = MANY_STREAMS if kind is Kind.PACED else MANY_CALLERS
-    few, many = (
-        case_figures(measured, Case(kind, callers, store=store, constant=True))
-        for callers in (FEW_CALLERS, many_callers)
-    )
-    split = Split.of(few, many, cpu)
+    callers = (SOME_STREAMS, MANY_STREAMS) if kind is Kind.PACED else (SOME_CALLERS, MANY_CALLERS)
+    few, some, many = (case_figures(measured, Case(kind, number, store=store)) for number in (FEW_CALLERS, *callers))
+    split = Split.of(some, many, cpu)
     writes = SEND_WRITES if kind is Kind.SEND else 1 + SEND_WRITES / CHUNKS_PER_STREAM
     waits = SEND_WRITES if kind is Kind.SEND else 1  # a chunk's reader waits for one write
-    alone = split.unit + split.commit * (few["commits"] if kind is Kind.SEND else 1)
     caller = many["load_us"] * MICRO
-    delay = max((few["p50"] * MILLI - alone / core_share(few) - caller) / waits, 0.0)
+    delay = max((few["p50"] * MILLI - cpu(few) / core_share(few) - caller) / waits, 0.0)
     full = case_figures(measured, Case(Kind.SEND, MANY_CALLERS, store=store))
     return Demand(split.unit, split.commit, delay, caller, writes, SEND_WRITES / full["commits"])
 
@@ -115,11 +113,7 @@ def send_demand(measured: Measured, case: Case) -> Demand:
         return plain
     with_worker = case_figures(measured, Case(Kind.SEND, FEW_CALLERS, worker=case.worker, constant=True))
     without = case_figures(measured, Case(Kind.SEND, FEW_CALLERS))
-    more = max(cpu(with_worker) - cpu(without), 0.0)
-    if case.worker is Worker.ON_STORE:  # claims each task by a commit of its own, at any load
-        return replace(plain, unit=plain.unit + more)
-    factor = cpu(with_worker) / cpu(without)  # its messages are batched as the server's own work is
-    return replace(plain.slowed(factor), groups=3)  # one group of callers is at the worker
+    return replace(plain, unit=plain.unit + max(cpu(with_worker) - cpu(without), 0.0))
 
 
 def solve(measured: Measured, case: Case) -> Solution:
@@ -129,22 +123,13 @@ def solve(measured: Measured, case: Case) -> Solution:
     """
     share = core_share(measured.get(case.name, {}))
     if case.kind is Kind.PACED:
-        return _solve_paced(measured, case.callers, share)
+        one = case_figures(measured, Case(Kind.PACED, FEW_CALLERS))
+        return solve_open(demand(measured, Kind.PACED).slowed(1 / share), case.callers * one["rate"])
     if case.kind is Kind.BURST:
         one = case_figures(measured, Case(Kind.BURST, BURST_STREAMS))
         rate = one["rate"] / core_share(one) * share / slowdown(measured, Kind.BURST, case.servers)
         return Solution(rate, 0.0, 1 / one["commits"], rate * cpu(one))
     return solve_closed(send_demand(measured, case).slowed(1 / share), case.callers, case.servers)
-
-
-def _solve_paced(measured: Measured, streams: int, share: float) -> Solution:
-    """Solves chunks of so many streams. Part of a chunk's CPU follows its delivery: one stream shows how much."""
-    one = case_figures(measured, Case(Kind.PACED, FEW_CALLERS))
-    paced = demand(measured, Kind.PACED)
-    alone = solve_open(paced.slowed(1 / core_share(one)), one["rate"])
-    solution = solve_open(paced.slowed(1 / share), streams * one["rate"])
-    before_delivery = min(one["p50"] * MILLI / alone.latency, 1.0)
-    return replace(solution, latency=solution.latency * before_delivery)
 
 
 def commits_per_unit(measured: Measured, case: Case, solution: Solution) -> float:

@@ -37,8 +37,6 @@ class Demand:
     caller: float
     writes: float
     full_batch: float
-    groups: int = 2
-    """Groups of callers that alternate: one in a commit, one waiting for the next, and one for each further wait."""
 
     def cpu(self, batch: float) -> float:
         """Returns the CPU of one unit when `batch` writes share a commit."""
@@ -59,20 +57,20 @@ class Solution:
     utilization: float
 
 
-def batch_of(callers: float, full_batch: float, groups: int = 2) -> float:
+def batch_of(callers: float, full_batch: float) -> float:
     """Returns the writes that share a commit of a process with so many callers.
 
-    With few callers their writes form groups: one is being committed while the others wait, so half of the callers
-    share a commit, or a third if some are elsewhere, such as at a worker. With many callers most wait for CPU, and the
-    batch is the process's own limit. Two independent limits are joined as the root of the sum of their inverse squares.
+    With few callers their writes form two groups: one is being committed while the other waits, so half of the callers
+    share a commit. With many callers most wait for CPU, and the batch is the process's own limit. Two independent
+    limits are joined as the root of the sum of their inverse squares.
     """
-    share, limit = max(callers / groups, 1.0), max(full_batch, 1.0)
+    share, limit = max(callers / 2, 1.0), max(full_batch, 1.0)
     return max(1.0, 1 / math.sqrt(1 / share**2 + 1 / limit**2)) if callers > 1 else 1.0
 
 
 def solve_closed(demand: Demand, callers: int, servers: int = 1) -> Solution:
     """Returns the steady state of `callers` in all, spread evenly over `servers` that share one core."""
-    batch = batch_of(callers / servers, demand.full_batch, demand.groups)
+    batch = batch_of(callers / servers, demand.full_batch)
     core, delay = demand.cpu(batch), demand.writes * commit_delay(demand.delay, batch)
     at_core = at_caller = rate = 0.0
     for population in range(1, callers + 1):

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from bench.sizing.cases import ALL, MEMORY_FEW, MEMORY_IDLE, MEMORY_MANY, Case, Kind, Worker
+from bench.sizing.cases import (
+    ALL,
+    MEMORY_FEW,
+    MEMORY_IDLE,
+    MEMORY_MANY,
+    SOME_CALLERS,
+    SOME_STREAMS,
+    Case,
+    Kind,
+    Store,
+    Worker,
+)
 
+SOME = tuple(
+    Case(kind, callers, store=store)
+    for kind, callers in ((Kind.SEND, SOME_CALLERS), (Kind.PACED, SOME_STREAMS))
+    for store in Store
+)
 UNIT_US, COMMIT_US, DELAY_US, CALLER_US = 1_000.0, 500.0, 300.0, 100.0
 
 
@@ -22,7 +38,7 @@ def measured() -> dict[str, dict[str, float]]:
 def _figures(case: Case) -> dict[str, float]:
     alone = case.callers <= case.servers
     writes = 1.04 if case.kind is Kind.PACED else 2.0
-    commits = writes if alone else writes / 8
+    commits = writes if alone else writes / (2 if case in SOME else 8)
     factor = 1 + (case.servers - 1) / 10 if alone else 1.0
     cpu = (UNIT_US / (10 if case.kind in (Kind.PACED, Kind.BURST) else 1) + commits * COMMIT_US) * factor
     more = {Worker.NONE: 0.0, Worker.ON_STORE: 2_000.0, Worker.CONNECTED: 500.0}[case.worker]

@@ -56,15 +56,6 @@ def test_a_worker_on_the_store_commits_its_claims_alone() -> None:
     assert send_demand(figures, case).unit > demand(figures, Kind.SEND).unit
 
 
-def test_cpu_after_the_delivery_of_a_chunk_delays_no_reader() -> None:
-    figures, case, one = measured(), Case(Kind.PACED, 20), Case(Kind.PACED, 1)
-    before = solve(figures, case)
-    figures[one.name] = {**figures[one.name], "p50": 0.2}
-    after = solve(figures, case)
-    assert (after.batch, after.rate) == pytest.approx((before.batch, before.rate), rel=0.2)
-    assert after.latency < before.latency / 2
-
-
 def test_memory_is_the_sum_of_its_parts() -> None:
     costs = MemoryCosts.of(measured())
     assert (costs.idle, costs.waiting, costs.stream, costs.running) == pytest.approx((95e6, 2e3, 25e3, 20e3))
