@@ -284,3 +284,12 @@ async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, caplog: 
 def test_other_errors_are_not_mapped() -> None:
     assert explain(ValueError("x")) == "x"
     assert explain(sqlite3.IntegrityError("UNIQUE constraint failed")) == "UNIQUE constraint failed"
+
+
+def test_an_input_or_output_error_is_explained_with_its_extended_code() -> None:
+    """A full disk may be one: SQLite cannot tell when it fails to extend the index of its log."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_IOERR_SHMSIZE, "SQLITE_IOERR_SHMSIZE"
+    assert explain(error).startswith(
+        "disk I/O error (SQLITE_IOERR_SHMSIZE): the disk fails to read or write, or is full"
+    )

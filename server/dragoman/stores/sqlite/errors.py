@@ -23,7 +23,7 @@ _ADVICE: Final[Mapping[int, str]] = {
         "open more files (ulimit -n)"
     ),
     sqlite3.SQLITE_FULL: "the disk is full; free some space, nothing that was acknowledged is lost",
-    sqlite3.SQLITE_IOERR: "the disk fails to read or write; see the system log",
+    sqlite3.SQLITE_IOERR: "the disk fails to read or write, or is full; see its free space and the system log",
     sqlite3.SQLITE_BUSY: "another program has locked the file; find out which program opens it",
     sqlite3.SQLITE_LOCKED: "another program has locked the file; find out which program opens it",
 }
@@ -79,8 +79,11 @@ def explain(error: BaseException) -> str:
     """SQLite's message, the reason, and what to do. One line."""
     if isinstance(error, PermissionError):
         return f"{error}: {_ADVICE[sqlite3.SQLITE_PERM]}"
-    advice = _DAMAGED_TEXT_ADVICE if is_undecodable(error) else _ADVICE.get(result_code(error))
-    return f"{error}: {advice}" if advice else str(error)
+    code = result_code(error)
+    advice = _DAMAGED_TEXT_ADVICE if is_undecodable(error) else _ADVICE.get(code)
+    # SQLITE_IOERR has dozens of extended codes with one text.
+    text = f"{error} ({getattr(error, 'sqlite_errorname', '')})" if code == sqlite3.SQLITE_IOERR else str(error)
+    return f"{text}: {advice}" if advice else text
 
 
 def result_code(error: BaseException) -> int:
