@@ -35,6 +35,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 T = TypeVar("T")
 
 TRIES: Final = 8
+PERSISTENT_TRIES: Final = 60
+"""Of a send that has to succeed, because nobody else ends its task."""
 LONG: Final = 90_000
 """Milliseconds of a task that runs longer than the history."""
 AGENTS: Final = ("once", "again")
@@ -182,7 +184,7 @@ class SimulatedCaller:
         """Cancels a task that runs longer than the history, until there is an answer. It ends despite all faults."""
         words, key = self._rng.choice((*[f"sleep {LONG}"] * 2, "ask", "steps 4 nap")), self._key()
         task = None
-        for _ in range(TRIES):
+        for _ in range(PERSISTENT_TRIES):
             if task := await self.send(words, how="at once", key=key, once=key):
                 break
             await self._pause(0.5)

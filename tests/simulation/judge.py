@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tests.chaos.actions import Action
-from tests.chaos.history import Entry, Opened, Seen, shape
+from tests.chaos.history import Entry, Fault, Opened, Seen, shape
 from tests.chaos.readback import output_of
 from tests.chaos_checker.cancel_checker import judge_cancels
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
@@ -19,18 +20,26 @@ from tests.simulation.receivers import event_digest
 from dragoman.core.task import states
 from dragoman.core.task.log import ROLE_USER
 from dragoman.core.task.projection import fold, unframe_message
+from dragoman.runtime.lease import LEASE_MARGIN
+from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+USABLE: Final = LEASE_SECONDS - LEASE_MARGIN
+"""Seconds of a freeze after which the lease of a process has lapsed, at most."""
 
 
 def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping[str, StoredTask]) -> list[str]:
     """One line per broken guarantee."""
-    # Nothing stops an agent that ignores its cancel: only its verbs fail.
+    # Nothing stops an agent that ignores its cancel: only its verbs fail. When its process has lost its lease, others
+    # end the task without waiting for it.
     stubborn = {task.id for task in kept.values() if task.text.startswith("stubborn")}
+    obedient = [action for action in actions if action.task not in stubborn]
+    has_lapsed = any(isinstance(entry, Fault) and entry.how == "pause" and entry.seconds > USABLE for entry in entries)
     return [
         *judge(entries, kept),
-        *judge_cancels(entries, actions),
+        *judge_cancels(entries, obedient if has_lapsed else actions),
         *judge_steps(actions),
-        *judge_overlaps([action for action in actions if action.task not in stubborn]),
+        *judge_overlaps(obedient),
         *judge_messages(actions, kept),
         *judge_isolation(entries),
         *judge_reuse(entries),

@@ -32,7 +32,7 @@ LIMITS: Final = Limits(blocking_wait=10.0)
 DRAIN_SECONDS: Final = 5.0
 
 LATE_RENEWAL: Final = 5.0
-"""Seconds between two renewals, of a lease of 10, after which the lease may have lapsed before the second was done."""
+"""Seconds from a renewal to the answer of the next, after which a lease of 10 may have lapsed in between."""
 
 
 class SimulatedHeartbeat(Heartbeat):
@@ -67,8 +67,9 @@ class SimulatedHeartbeat(Heartbeat):
                 remaining = await self._connection.renew(self._number, self._seconds)
             except Unavailable as error:
                 return self.note_failure(error)
-            if began - self._began > LATE_RENEWAL:
-                self._connection.on_lapse(self._began, began - self._began)
+            answered = asyncio.get_running_loop().time()
+            if answered - self._began > LATE_RENEWAL:
+                self._connection.on_lapse(self._began, answered - self._began)
             self._began = began
             return self.note_renewal(began, remaining)
 
