@@ -173,7 +173,7 @@ chaos-cluster: $(ENV) ## run chaos with three servers, two workers, PostgreSQL a
 	@python -m tests.chaos.run --replicas
 
 campaign: $(ENV) ## many chaos runs that add up in docs/reference/campaign.md (CAMPAIGN_MINUTES=60, ARGS=--page or --whole)
-	@GRPC_ENABLE_FORK_SUPPORT=false python -m tests.chaos.campaign $(ARGS)
+	@GRPC_ENABLE_FORK_SUPPORT=false python -m tests.chaos.campaign.run $(ARGS)
 
 endurance: $(ENV) ## run ten-minute tasks through `dragoman flaky` over every binding; no event may be lost or repeated (ENDURANCE_SECONDS=600)
 	@python -m tests.endurance.run

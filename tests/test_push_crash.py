@@ -6,12 +6,12 @@ import io
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.clients import RandomClient
-from tests.chaos.followers import Stage
 from tests.chaos.history import Delivered, Recorder
-from tests.chaos.receivers import CHARACTERS, Receivers
+from tests.chaos.load.clients import RandomClient
+from tests.chaos.load.followers import Stage
+from tests.chaos.load.receivers import CHARACTERS, Receivers
 from tests.chaos.run import RETRY_OPTIONS, pushed
-from tests.chaos.server import running
+from tests.chaos.targets.server import running
 from tests.chaos_checker.push_checker import judge_pushes
 
 ENOUGH = 60.0

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.framework_server import framework_running
 from tests.chaos.pace import DENSE, DENSE_CLUSTER, ORDINARY, Pace
-from tests.chaos.replicas import replicas
-from tests.chaos.server import running
-from tests.chaos.target import Target
+from tests.chaos.targets.framework_server import framework_running
+from tests.chaos.targets.replicas import replicas
+from tests.chaos.targets.server import running
+from tests.chaos.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,6 @@ from typing import Any, Final
 
 from tests.chaos import history
 from tests.chaos.actions import Action, read_actions
-from tests.chaos.bursts import BurstClient
-from tests.chaos.clients import RandomClient
-from tests.chaos.followers import Stage
 from tests.chaos.history import (
     Acknowledged,
     CallOpened,
@@ -48,11 +45,14 @@ from tests.chaos.history import (
     Sent,
 )
 from tests.chaos.kinds import KINDS, Kind
-from tests.chaos.mcp_clients import McpClient
-from tests.chaos.receivers import Receivers
-from tests.chaos.replicas import missing
+from tests.chaos.load.bursts import BurstClient
+from tests.chaos.load.clients import RandomClient
+from tests.chaos.load.followers import Stage
+from tests.chaos.load.mcp_clients import McpClient
+from tests.chaos.load.receivers import Receivers
+from tests.chaos.load.transports import BINDINGS
 from tests.chaos.report import RunReport, commit
-from tests.chaos.transports import BINDINGS
+from tests.chaos.targets.replicas import missing
 from tests.chaos_checker.call_checker import canceled_by_leaving
 from tests.chaos_checker.cancel_checker import judge_cancels, reported_canceled
 from tests.chaos_checker.checker import GRACE, StoredTask, judge

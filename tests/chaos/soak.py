@@ -19,10 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from tests.chaos.clients import RandomClient
-from tests.chaos.followers import Stage
 from tests.chaos.history import Acknowledged, Entry, Recorder, Sent
-from tests.chaos.server import running
+from tests.chaos.load.clients import RandomClient
+from tests.chaos.load.followers import Stage
+from tests.chaos.targets.server import running
 
 from dragoman.stores.sqlite.schema import connect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

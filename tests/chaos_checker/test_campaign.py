@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chaos.campaign import ROTATION, SHORTEST, append, plan
-from tests.chaos.campaign_page import (
+from tests.chaos.campaign.page import (
     GOALS,
     MENDS,
     OPEN,
@@ -24,6 +23,7 @@ from tests.chaos.campaign_page import (
     run_of,
     totals,
 )
+from tests.chaos.campaign.run import ROTATION, SHORTEST, append, plan
 from tests.chaos.kinds import KINDS
 from tests.chaos.pace import DENSE, DENSE_CLUSTER, ORDINARY
 

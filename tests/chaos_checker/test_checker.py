@@ -27,7 +27,7 @@ from tests.chaos.history import (
     load,
     shape,
 )
-from tests.chaos.transports import placed
+from tests.chaos.load.transports import placed
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge, outputs, turns
 
 from dragoman.core.task import states

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.chaos.clock_steps import LEAST, WallClock, step_of
+from tests.chaos.faults.clock_steps import LEAST, WallClock, step_of
 
 
 @pytest.mark.parametrize("offset", [600.0, -600.0, 0.0])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.chaos.faults import AWAY, FAILED_OVER, NOTICED, errors_of
+from tests.chaos.faults.logged_errors import AWAY, FAILED_OVER, NOTICED, errors_of
 
 from dragoman.stores.postgres.database import DEFAULT_RETRIES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.chaos.outages import (
+from tests.chaos.faults.outages import (
     CLUSTER,
     ENOUGH,
     ENOUGH_FOR_SHORT,

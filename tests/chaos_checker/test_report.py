@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos import report
-from tests.chaos.campaign_page import run_of
+from tests.chaos.campaign.page import run_of
 from tests.chaos.history import Entry, Fault, LateRecorder, Opened, Seen, load, shown_tasks
 from tests.chaos.kinds import KINDS
 from tests.chaos.pace import ORDINARY

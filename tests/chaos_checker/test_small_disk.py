@@ -6,7 +6,7 @@ from errno import ENOSPC
 from pathlib import Path
 
 import pytest
-from tests.chaos.small_disk import SmallDisk
+from tests.chaos.faults.small_disk import SmallDisk
 
 
 def test_a_full_disk_has_no_room_until_it_is_freed_and_leaves_its_files(tmp_path: Path) -> None:

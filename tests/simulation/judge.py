@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.chaos.actions import Action
 from tests.chaos.history import Entry, Fault, Opened, Seen, shape
-from tests.chaos.readback import output_of
+from tests.chaos.targets.readback import output_of
 from tests.chaos_checker.cancel_checker import judge_cancels
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
 from tests.chaos_checker.isolation_checker import judge_isolation, judge_reuse

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.chaos.transports import BINDINGS, Place, Transports
+from tests.chaos.load.transports import BINDINGS, Place, Transports
 from tests.cluster import Cluster, ServerPart
 from tests.eventually import eventually
 from tests.postgres import execute, needed

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests import releases
-from tests.chaos.transports import BINDINGS
+from tests.chaos.load.transports import BINDINGS
 from tests.cli.serve.test_rolling import AGENTS, Load
 from tests.cluster import Cluster, ServerPart
 from tests.eventually import eventually

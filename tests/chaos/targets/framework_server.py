@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.agents import RETRIES
-from tests.chaos.readback import AGENTS
-from tests.chaos.server import ServerTarget, running
+from tests.chaos.targets.agents import RETRIES
+from tests.chaos.targets.readback import AGENTS
+from tests.chaos.targets.server import ServerTarget, running
 from tests.frameworks.suite import framework
 
 HERE: Final = Path(__file__).parent

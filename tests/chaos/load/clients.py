@@ -7,11 +7,11 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from tests.chaos.followers import Stage, Start
 from tests.chaos.history import Acknowledged, Canceled, Got, Left, Rejected, Sent
-from tests.chaos.mcp_transport import MCP_BINDINGS
-from tests.chaos.target import Target
-from tests.chaos.transports import BINDINGS, UNARY_BINDINGS
+from tests.chaos.load.followers import Stage, Start
+from tests.chaos.load.mcp_transport import MCP_BINDINGS
+from tests.chaos.load.transports import BINDINGS, UNARY_BINDINGS
+from tests.chaos.targets.target import Target
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

@@ -1,4 +1,4 @@
-"""A pydantic-ai agent for chaos runs, which executes the commands of tests/chaos/agents.py as far as it has them."""
+"""A pydantic-ai agent for chaos runs, which executes the commands of agents.py as far as it has them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Gives a process a wall clock that a test can step; this folder is on the PYTHONPATH of processes under test only.
 
 Python imports this module at its start. `time.time` and `time.time_ns` add the nanoseconds in the file CHAOS_CLOCK; all
-else is the real process. `tests/chaos/clock_steps.py` writes that file.
+else is the real process. `tests/chaos/faults/clock_steps.py` writes that file.
 """
 
 import mmap

@@ -17,7 +17,7 @@ import aiohttp
 import grpc
 import orjson
 from tests.chaos.history import RESUME
-from tests.chaos.mcp_transport import MCP_BINDINGS, McpTransport
+from tests.chaos.load.mcp_transport import MCP_BINDINGS, McpTransport
 
 from dragoman.client import ClientError
 from dragoman.wire.dialects import json_proto

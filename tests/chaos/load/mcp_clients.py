@@ -13,11 +13,11 @@ from typing import Any
 
 import aiohttp
 from tests.bindings.mcp.mcp_client import FORMS, TASKS
-from tests.chaos.clients import random_words
-from tests.chaos.followers import CUT, Stage
 from tests.chaos.history import CallLeft, Canceled, Got
-from tests.chaos.mcp_calls import PAUSE, McpCall
-from tests.chaos.mcp_transport import (
+from tests.chaos.load.clients import random_words
+from tests.chaos.load.followers import CUT, Stage
+from tests.chaos.load.mcp_calls import PAUSE, McpCall
+from tests.chaos.load.mcp_transport import (
     HANDSHAKE,
     POLL_INTERVAL,
     McpOutcome,
@@ -28,7 +28,7 @@ from tests.chaos.mcp_transport import (
     tool_outcome,
     tool_params,
 )
-from tests.chaos.transports import CALL_TIMEOUT
+from tests.chaos.load.transports import CALL_TIMEOUT
 
 from dragoman.bindings.mcp.tool_call import ElicitationId
 from dragoman.client import ClientError

@@ -31,7 +31,7 @@ class WallClock:
     @property
     def environment(self) -> Mapping[str, str]:
         """For a process with this clock."""
-        return {"CHAOS_CLOCK": str(self._file), "PYTHONPATH": f"{FOLDER}:{HERE.parents[1]}"}
+        return {"CHAOS_CLOCK": str(self._file), "PYTHONPATH": f"{FOLDER}:{HERE.parents[2]}"}
 
     def set(self, seconds: float) -> None:
         """Makes the clock so many seconds off from now on; 0: right."""

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from tests.chaos.kinds import KINDS
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "reference" / "campaign.md"
-RUNS: Final = Path(__file__).with_name("campaign") / "runs.jsonl"
+RUNS: Final = Path(__file__).with_name("runs.jsonl")
 """One line per finished run, in the order in which they ran."""
-MENDS: Final = Path(__file__).with_name("campaign") / "mends.toml"
+MENDS: Final = Path(__file__).with_name("mends.toml")
 """Written by hand: a table for each seed with violations, with the fields `cause`, `mend` and `test`."""
 GOALS: Final = {"kills": 1_000, "reconnects": 100_000, "events": 10_000_000}
 COUNTED: Final = ("sends", "tasks", "webhook requests", "progress notifications", "MCP connections", "finished steps")

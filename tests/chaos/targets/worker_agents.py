@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos.agents import RETRIES, work
+from tests.chaos.targets.agents import RETRIES, work
 
 from dragoman import Turn, agent, retry
 

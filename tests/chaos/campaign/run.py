@@ -23,10 +23,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.campaign_page import MENDS, PAGE, RUNS, Run, is_reached, page, read_mends, read_runs, run_of, totals
+from tests.chaos.campaign.page import MENDS, PAGE, RUNS, Run, is_reached, page, read_mends, read_runs, run_of, totals
 from tests.chaos.kinds import KINDS, Kind
-from tests.chaos.replicas import missing
 from tests.chaos.report import commit
+from tests.chaos.targets.replicas import missing
 from tests.frameworks.suite import framework
 
 from tools.environments import NotCreated
@@ -157,7 +157,7 @@ def campaign(minutes: float, *, whole: bool) -> int:
 
 def main() -> int:
     """Runs a campaign, or writes the page."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.campaign", description="Run a chaos campaign.")
+    parser = argparse.ArgumentParser(prog="make campaign ARGS=...", description="Run a chaos campaign.")
     parser.add_argument("--page", action="store_true", help="write docs/reference/campaign.md only")
     parser.add_argument("--whole", action="store_true", help="use the whole time, even if the goals are reached")
     options = parser.parse_args()

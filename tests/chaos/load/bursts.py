@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
-from tests.chaos.clients import RandomClient
-from tests.chaos.followers import Stage, Start
-from tests.chaos.transports import BINDINGS
+from tests.chaos.load.clients import RandomClient
+from tests.chaos.load.followers import Stage, Start
+from tests.chaos.load.transports import BINDINGS
 
 
 class BurstClient(RandomClient):

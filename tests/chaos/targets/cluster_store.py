@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import asyncpg
 from tests.chaos.history import EventKeys, Sampled
-from tests.chaos.readback import read_store
-from tests.chaos.server import SLOTS
+from tests.chaos.targets.readback import read_store
+from tests.chaos.targets.server import SLOTS
 from tests.chaos_checker.checker import GRACE, StoredTask
 
 from dragoman.core.names import task_id_of

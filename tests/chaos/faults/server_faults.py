@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.clock_steps import WallClock, step_of
+from tests.chaos.faults.clock_steps import WallClock, step_of
+from tests.chaos.faults.outages import Outage
+from tests.chaos.faults.small_disk import SmallDisk
 from tests.chaos.history import Acknowledged, Fault
-from tests.chaos.outages import Outage
-from tests.chaos.small_disk import SmallDisk
-from tests.chaos.target import Scene
-from tests.chaos.transports import UNARY_BINDINGS, Transports
+from tests.chaos.load.transports import UNARY_BINDINGS, Transports
+from tests.chaos.targets.target import Scene
 
 from dragoman.client import ClientError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

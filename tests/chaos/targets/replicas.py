@@ -20,15 +20,15 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.cluster_store import FAR, ClusterStore
-from tests.chaos.faults import errors_of
+from tests.chaos.faults.infra_faults import InfraFaults
+from tests.chaos.faults.logged_errors import errors_of
+from tests.chaos.faults.outages import CLUSTER, Outage, plan_outages
+from tests.chaos.faults.part_faults import PartFaults, PartStates
 from tests.chaos.history import EventKeys, Sampled
-from tests.chaos.infra_faults import InfraFaults
-from tests.chaos.outages import CLUSTER, Outage, plan_outages
-from tests.chaos.part_faults import PartFaults, PartStates
-from tests.chaos.server import LONG, SLOTS
-from tests.chaos.target import Scene
-from tests.chaos.transports import Transports
+from tests.chaos.load.transports import Transports
+from tests.chaos.targets.cluster_store import FAR, ClusterStore
+from tests.chaos.targets.server import LONG, SLOTS
+from tests.chaos.targets.target import Scene
 from tests.chaos_checker.checker import StoredTask
 from tests.chaos_checker.end_checker import DRAIN
 from tests.cluster import START, Cluster, Part, ServerPart
@@ -235,7 +235,7 @@ async def replicas(folder: Path, *arguments: str) -> AsyncIterator[ClusterTarget
     os.environ["CHAOS_TURNS"] = str(folder / "turns")
     os.environ["CHAOS_ACTIONS"] = str(folder / "actions")
     (folder / "actions").mkdir()
-    os.environ["PYTHONPATH"] = str(HERE.parents[1])
+    os.environ["PYTHONPATH"] = str(HERE.parents[2])
     drain = ("--drain", f"{DRAIN:g}")
     cluster = await asyncio.to_thread(
         partial(

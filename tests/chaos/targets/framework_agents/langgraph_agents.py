@@ -1,4 +1,4 @@
-"""A LangGraph graph for chaos runs, which executes the commands of tests/chaos/agents.py as far as a graph has them."""
+"""A LangGraph graph for chaos runs, which executes the commands of agents.py as far as a graph has them."""
 
 from __future__ import annotations
 

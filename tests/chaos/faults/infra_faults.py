@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from tests.chaos.outages import Outage
-from tests.chaos.part_faults import PartStates
-from tests.chaos.target import Scene
+from tests.chaos.faults.outages import Outage
+from tests.chaos.faults.part_faults import PartStates
+from tests.chaos.targets.target import Scene
 from tests.nats import NatsServer
 from tests.postgres_pair import PostgresPair
 

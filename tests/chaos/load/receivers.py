@@ -14,8 +14,8 @@ from typing import Final
 
 import orjson
 from aiohttp import web
-from tests.chaos.followers import Stage
 from tests.chaos.history import Delivered, body_digest, digest
+from tests.chaos.load.followers import Stage
 
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson

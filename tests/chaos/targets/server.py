@@ -17,15 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos import readback
-from tests.chaos.clock_steps import WallClock
-from tests.chaos.faults import error_of
+from tests.chaos.faults.clock_steps import WallClock
+from tests.chaos.faults.logged_errors import error_of
+from tests.chaos.faults.outages import SERVER, Outage, plan_outages
+from tests.chaos.faults.server_faults import ServerFaults
+from tests.chaos.faults.small_disk import SmallDisk
 from tests.chaos.history import EventKeys, Fault, Sampled
-from tests.chaos.outages import SERVER, Outage, plan_outages
-from tests.chaos.server_faults import ServerFaults
-from tests.chaos.small_disk import SmallDisk
-from tests.chaos.target import Scene
-from tests.chaos.transports import Transports
+from tests.chaos.load.transports import Transports
+from tests.chaos.targets import readback
+from tests.chaos.targets.target import Scene
 from tests.chaos_checker.checker import StoredTask
 from tests.cli.server import clean_environment
 

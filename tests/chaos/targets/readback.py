@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tests.chaos.agents import RETRIES
 from tests.chaos.history import EventKeys, Sampled, digest, shape
+from tests.chaos.targets.agents import RETRIES
 from tests.chaos_checker.checker import StoredEvent, StoredTask
 
 from dragoman.core.names import Owner, task_id_of

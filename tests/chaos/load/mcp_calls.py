@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import aiohttp
 from tests.bindings.mcp.mcp_client import FORMS, STATELESS, McpCaller
-from tests.chaos.followers import CUT, Stage
 from tests.chaos.history import Acknowledged, CallLeft, CallOpened, CallResult, Left, Progressed, Sent
-from tests.chaos.mcp_transport import CURSOR, KEY, ROOT_AGENT, TASK, McpOutcome, McpTransport, result_of
-from tests.chaos.transports import CALL_TIMEOUT
+from tests.chaos.load.followers import CUT, Stage
+from tests.chaos.load.mcp_transport import CURSOR, KEY, ROOT_AGENT, TASK, McpOutcome, McpTransport, result_of
+from tests.chaos.load.transports import CALL_TIMEOUT
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

@@ -12,7 +12,7 @@ from subprocess import TimeoutExpired
 from typing import Final
 
 from tests.chaos.history import Fault
-from tests.chaos.target import Scene
+from tests.chaos.targets.target import Scene
 from tests.chaos_checker.checker import GRACE
 from tests.chaos_checker.end_checker import DRAIN
 from tests.cluster import START, Part, ServerPart, WorkerPart
