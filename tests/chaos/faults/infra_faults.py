@@ -94,6 +94,8 @@ class InfraFaults:
             if hang:
                 await asyncio.sleep(HANG)
                 await asyncio.to_thread(postgres.standby.kill_all)
+                # A query that waited for the frozen primary fails now.
+                self.database_outages.append((self.failovers[-1][0], time.time()))
             await asyncio.to_thread(postgres.replace_standby)
         finally:
             self._states.struck.discard(postgres)
