@@ -45,14 +45,14 @@ class Disk:
 
 
 class Connection(MemoryStore):
-    """Implements `dragoman.ports.Store` for one server. Writes of one server arrive in the order of the calls."""
+    """Implements `dragoman.ports.Store` for one server. Writes arrive, and are answered, in the order of the calls."""
 
     def __init__(self, disk: Disk, host: HostLoop) -> None:
         super().__init__(disk.database, disk.tables)
         self._disk = disk
         self._host = host
         self._random = disk.world.random
-        self._last_arrival = 0.0
+        self._last_arrival = self._last_answer = 0.0
 
     def call(self, work: Callable[[], T], *, is_write: bool) -> asyncio.Future[T]:
         return self._send(work, is_write=is_write)
@@ -117,7 +117,9 @@ class Connection(MemoryStore):
                 result, failure = work(), None
             except Exception as error:
                 result, failure = None, error
-            world.after(0.0001 + 0.001 * world.chance(), _answer, future, result, failure)
+            answer = world.now + 0.0001 + 0.001 * world.chance()
+            self._last_answer = max(answer, self._last_answer + 1e-9)
+            world.after(self._last_answer - world.now, _answer, future, result, failure)
         else:
             settle(future, work)
 

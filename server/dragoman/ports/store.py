@@ -151,8 +151,9 @@ class Store(Protocol):
     def append(self, change: Append) -> asyncio.Future[Appended]:
         """Writes one change, in one commit with other pending changes (group commit).
 
-        Returns at once; the future completes after the commit. Changes are applied in the order of the calls. The
-        future raises core.task.log.AppendRejected when the guard does not hold; other changes are not affected.
+        Returns at once; the future completes after the commit. Changes are applied in the order of the calls, and
+        their futures complete in that order. The future raises core.task.log.AppendRejected when the guard does not
+        hold; other changes are not affected.
         """
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -208,6 +209,14 @@ class StoreWrites:
 
     # Turns ------------------------------------------------------------------------------------------------------
 
+    async def test_appends_are_answered_in_the_order_of_the_calls(self, store: Store) -> None:
+        claimed, answered = await running(store), list[int]()
+        appends = [store.append(by_runner(claimed, chunk("out", str(number)))) for number in range(20)]
+        for number, append in enumerate(appends):
+            append.add_done_callback(partial(_note, answered, number))
+        await asyncio.gather(*appends)
+        assert answered == list(range(20))
+
     async def test_a_message_to_a_waiting_task_makes_it_ready_and_working(self, store: Store) -> None:
         done = await finished(store, state=states.INPUT_REQUIRED)
         appended = await store.append(follow_up(done.record.ref, "blue"))
@@ -401,3 +410,7 @@ class StoreCancels:
         await store.append(by_runner(over, status(states.CANCELED), end=True))
         await store.compact()
         assert await store.cancel_requests.of_session(SESSION) == {holds.record.ref: b""}
+
+
+def _note(answered: list[int], number: int, _: asyncio.Future[Appended]) -> None:
+    answered.append(number)
