@@ -6,7 +6,7 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,19 @@ class Served:
     def client(self, agent: str = "assistant") -> Client:
         assert self.server is not None
         return Client(self.server.grpc, agent=agent)
+
+
+@contextmanager
+def serving_agent(name: str, agent: str, folder: Path) -> Iterator[Served]:
+    """Serves one agent of a framework."""
+    one = framework(name)
+    one.environment.make()
+    served = Served(one, folder, [agent])
+    served.start()
+    try:
+        yield served
+    finally:
+        served.stop()
 
 
 @pytest.fixture(scope="module", params=FRAMEWORKS, ids=lambda one: one.name)
@@ -264,11 +277,7 @@ async def test_a_framework_fulfills_the_contract(served: Served, cell: str) -> N
 @pytest.mark.timeout(120)
 async def test_middleware_of_langchain_asks_for_approval(tmp_path: Path) -> None:
     """A text answers it, which becomes the decisions that the middleware expects."""
-    langgraph = framework("langgraph")
-    langgraph.environment.make()
-    served = Served(langgraph, tmp_path, ["reviewed"])
-    served.start()
-    try:
+    with serving_agent("langgraph", "reviewed", tmp_path) as served:
         async with served.client("reviewed") as client:
             question = await send(client, "delete")
             assert question.status.message.parts[0].text.startswith('Approve delete({"name": "all.txt"})?')
@@ -277,19 +286,14 @@ async def test_middleware_of_langchain_asks_for_approval(tmp_path: Path) -> None
             assert not (tmp_path / "deleted").exists()
             question = await send(client, "delete")
             task = await send(client, "yes", task=question.id)
-    finally:
-        served.stop()
     assert text_of(task) == "the tool returned all.txt is deleted"
     assert (tmp_path / "deleted").exists()
 
 
 @pytest.mark.timeout(120)
 async def test_text_of_a_finished_node_of_langgraph_survives_a_crash(tmp_path: Path) -> None:
-    langgraph = framework("langgraph")
-    langgraph.environment.make()
-    served = Served(langgraph, tmp_path, ["flooded"])
-    served.start()
-    try:
+    """The node ends before its text was read; its neighbor keeps their step of the graph open until the crash."""
+    with serving_agent("langgraph", "flooded", tmp_path) as served:
         async with served.client("flooded") as client:
             task, seen = "", ""
             async with aclosing(client.stream(message("begin"))) as events:
@@ -306,18 +310,12 @@ async def test_text_of_a_finished_node_of_langgraph_survives_a_crash(tmp_path: P
                 async for _ in client.subscribe(task):
                     pass
             found = await client.get(task)
-    finally:
-        served.stop()
     assert text_of(found) == "".join(f"{number} " for number in range(1000))
 
 
 @pytest.mark.timeout(120)
 async def test_a_tool_of_google_adk_that_needs_a_credential_asks_for_it(tmp_path: Path) -> None:
-    adk = framework("google_adk")
-    adk.environment.make()
-    served = Served(adk, tmp_path, ["assistant"])
-    served.start()
-    try:
+    with serving_agent("google_adk", "assistant", tmp_path) as served:
         async with served.client() as client:
             request = await send(client, "mail")
             assert request.status.state == states.AUTH_REQUIRED
@@ -327,21 +325,13 @@ async def test_a_tool_of_google_adk_that_needs_a_credential_asks_for_it(tmp_path
             (needed,) = struct_to_json(described.data.struct_value)["credentials"]
             credential = {"authType": "oauth2", "oauth2": {"accessToken": "Ada"}}
             task = await send(client, "", data({"credentials": {needed["id"]: credential}}), task=request.id)
-    finally:
-        served.stop()
     assert text_of(task) == "the tool returned a letter for Ada"
 
 
 @pytest.mark.timeout(120)
 async def test_pydantic_ai_reports_the_cost_of_a_model_with_a_known_price(tmp_path: Path) -> None:
-    pydantic_ai = framework("pydantic_ai")
-    pydantic_ai.environment.make()
-    served = Served(pydantic_ai, tmp_path, ["priced"])
-    served.start()
-    try:
+    with serving_agent("pydantic_ai", "priced", tmp_path) as served:
         async with served.client("priced") as client:
             task = await client.get((await send(client, "hello")).id)
-    finally:
-        served.stop()
     usage = struct_to_json(task.metadata)["usage"]
     assert 0 < usage["cost"] < 0.01
