@@ -88,6 +88,50 @@ async def test_a_task_that_is_claimed_during_its_cancel_is_not_reported_as_cance
         assert record.ref in await store.cancel_requests.of_session(other)
 
 
+async def test_a_turn_that_is_repeated_elsewhere_during_its_cancel_is_canceled_there(tmp_path: Path) -> None:
+    """Its process gives the turn back after the signal, and another claims it before the cancel is written."""
+
+    class Repeats:
+        """Lets another server repeat the turn: released before the read, claimed after it."""
+
+        def __init__(self, store: Store) -> None:
+            self._store = store
+            self.release: Append | None = None
+            self.claim: Append | None = None
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+        async def read(self, ref: TaskRef, **options: Any) -> TaskSnapshot | None:
+            if self.release is None or self.claim is None or options.get("history") == 0:
+                return await self._store.read(ref, **options)
+            release, claim, self.release = self.release, self.claim, None
+            await self._store.append(release)
+            found = await self._store.read(ref, **options)
+            await self._store.append(claim)
+            return found
+
+    async def ignores(turn: Turn) -> None:
+        here.at("begun").set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await here.at("go").wait()
+
+    store: Any = Repeats(open_store(tmp_path / "tasks.db"))
+    async with open_harness(tmp_path, ignores, store=store, exclusive=False) as here:
+        task = await here.start()
+        await here.at("begun").wait()
+        (runner,) = here.runtime.scheduler.runs
+        ref, guard = runner.record.ref, ClaimHeld(runner.record.session, runner.record.token)
+        other = await store.open_session(600)
+        store.release = Append(task=ref, guard=guard, retry=True)
+        store.claim = Append(task=ref, guard=Ready(), claim_session=other)
+        await here.cancel(task.id)
+        assert ref in await store.cancel_requests.of_session(other)
+        here.at("go").set()
+
+
 async def test_a_cancel_repeated_late_by_the_bus_stops_no_other_turn(tmp_path: Path) -> None:
     """A bus repeats a cancel after an outage; meanwhile the agent has asked, and has its answer."""
 

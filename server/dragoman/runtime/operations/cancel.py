@@ -71,13 +71,13 @@ class CancelOperation:
                 subscriber.position = record.last_sequence
                 await self._signal(ref, metadata, subscriber)
         current = await read_task(self._store, ref)
-        if current.record.running:
+        if current.record.has_open_turn and not current.record.running:  # its runner released it
+            await self._end_idle_task(ref, metadata)
+            current = await read_task(self._store, ref)
+        if current.record.has_open_turn:
             await self._store.cancel_requests.request(ref, metadata)
             if (runner := self._scheduler.runs.find(ref)) is not None and not runner.canceled:
                 await self.poll()  # a turn ended meanwhile and the next message began another
-        elif current.record.has_open_turn:  # its runner released it
-            await self._end_idle_task(ref, metadata)
-            current = await read_task(self._store, ref)
         if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:
             raise TaskNotCancelable("the task ended before it could be canceled")
         if self._on_action is not None:
