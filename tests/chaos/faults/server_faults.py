@@ -36,8 +36,10 @@ EXPECTED: Final[Mapping[str, Sequence[str]]] = {
     ),
     "files": ("Too many open files: raise `ulimit -n` (LimitNOFILE), or lower --connections",),
     "clock": (),
+    "freeze": ("has ended (the worker has sent nothing for",),
 }
-"""Parts of the errors that a server logs during an outage and shortly after it."""
+"""Parts of the errors that a server logs during an outage and shortly after it. A server that was frozen has heard
+nothing of its executors."""
 SHORTLY: Final = 5.0
 
 
@@ -77,6 +79,10 @@ class ServerFaults:
                 await asyncio.sleep(outage.seconds)
             finally:
                 self._clock.set(0)
+
+    def note_freeze(self, began: float) -> None:
+        """Notes that the process was frozen from `began` (seconds of the epoch) until now."""
+        self.periods.append(("freeze", began, time.time()))
 
     def explain(self, at: float, error: str) -> bool:
         """Whether an outage explains an error that was logged at this time (seconds of the epoch)."""

@@ -10,7 +10,10 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Final
 
-MEGABYTES: Final = 256
+MEGABYTES: Final = 4096
+"""More than the store of a long run takes. Memory is used only for what is stored."""
+SLACK_BYTES: Final = 8 * 1024 * 1024
+"""Room for what is written while the disk becomes smaller."""
 BLOCK: Final = bytes(64 * 1024)
 
 
@@ -32,7 +35,8 @@ class SmallDisk:
         return done.stderr.strip() if done.returncode else ""
 
     def fill(self) -> None:
-        """Takes all space that is left."""
+        """Takes all space that is left: most of it by a smaller disk, the rest by a file."""
+        self._resize(shutil.disk_usage(self.folder).used + SLACK_BYTES)
         with self._ballast.open("ab", buffering=0) as file:
             try:
                 while True:
@@ -46,7 +50,12 @@ class SmallDisk:
 
     def free(self) -> None:
         """Gives the space back."""
+        if not self.missing:
+            self._resize(MEGABYTES * 1024 * 1024)
         self._ballast.unlink(missing_ok=True)
+
+    def _resize(self, size: int) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={size}", str(self.folder)], check=True)
 
     def remove(self) -> None:
         """Unmounts it, and leaves its files in an ordinary folder of its name. Nothing may write to it."""

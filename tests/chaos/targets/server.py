@@ -115,10 +115,12 @@ class ServerTarget:
         """Pauses the process with SIGSTOP, and continues it."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        began = time.time()
         try:
             await asyncio.sleep(seconds)
         finally:
             self._process.send_signal(signal.SIGCONT)
+            self._faults.note_freeze(began)
             self._since = time.monotonic()
 
     # Target ---------------------------------------------------------------------------------------------------------
