@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ SCORED: Final = {"one": "one.json", "cluster": "several.json"}
 """The kinds of runs on the scorecard, with their files."""
 MOST_REPORTED: Final = 5
 """Problems in a report."""
+MOST_CHARS: Final = 300
+"""Characters of a problem in a report."""
+_FOLDER: Final = re.compile(r"/\S*?/chaos-\w+")
 SERVED: Final = ("server", "gen", "proto")
 """The folders of the server's code."""
 
@@ -47,7 +51,7 @@ class RunReport:
             "faults": dict(self.faults),
             "counts": dict(self.counts),
             "problems": len(self.problems),
-            "first": list(self.problems[:MOST_REPORTED]),
+            "first": [summarize(problem) for problem in self.problems[:MOST_REPORTED]],
         }
 
     def write(self, kind: str, path: Path | None = None) -> None:
@@ -60,6 +64,12 @@ class RunReport:
             values["several"] = kind == "cluster"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+
+
+def summarize(problem: str) -> str:
+    """Returns a problem without the folders of this machine, and without its end if it is long."""
+    text = _FOLDER.sub("FOLDER", problem.replace(f"{ROOT}/", ""))
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1]}…"
 
 
 def commit() -> str:

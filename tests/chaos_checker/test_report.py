@@ -77,3 +77,10 @@ def test_make_chaos_keeps_its_kinds_and_their_pace() -> None:
     assert KINDS["one"].pace is KINDS["cluster"].pace is ORDINARY
     assert KINDS["cluster"].several
     assert not KINDS["one"].several
+
+
+def test_a_reported_problem_names_no_folder_of_the_machine_and_is_short() -> None:
+    problem = f"the store /tmp/chaos-ab_12/disk/tasks.db of {report.ROOT}/tests/chaos/agents.py is full" + "!" * 1000
+    text = report.summarize(problem)
+    assert text.startswith("the store FOLDER/disk/tasks.db of tests/chaos/agents.py is full!!!")
+    assert len(text) == report.MOST_CHARS

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from tests.chaos.campaign.page import MENDS, PAGE, RUNS, Run, is_reached, page, read_mends, read_runs, run_of, totals
 from tests.chaos.kinds import KINDS, Kind
-from tests.chaos.report import commit
+from tests.chaos.report import commit, summarize
 from tests.chaos.targets.replicas import missing
 from tests.frameworks.suite import framework
 
@@ -103,7 +103,7 @@ def run_once(kind: str, seconds: int, seed: int, folder: Path) -> dict[str, Any]
     text = f"the run ended with exit code {process.returncode}: {' / '.join(lines[-TAIL_LINES:])}"
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit(), "kind": kind, "seconds": seconds, "seed": seed,
-        "faults": {}, "counts": {}, "problems": 1, "first": [text],
+        "faults": {}, "counts": {}, "problems": 1, "first": [summarize(text)],
     }  # fmt: skip
 
 
