@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.pace import DENSE, DENSE_CLUSTER, ORDINARY, Pace
+from tests.chaos.pace import DENSE, DENSE_CLUSTER, HASTY, ORDINARY, Pace
 from tests.chaos.targets.framework_server import framework_running
 from tests.chaos.targets.replicas import replicas
 from tests.chaos.targets.server import running
@@ -37,6 +37,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "one": Kind(label="one server on SQLite"),
     "cluster": Kind(label="three servers, two workers, PostgreSQL and NATS", several=True),
     "dense": Kind(label="one server on SQLite, dense", pace=DENSE),
+    "hasty": Kind(label="one server on SQLite, killed as soon as it serves", pace=HASTY),
     "dense-cluster": Kind(
         label="three servers, two workers, PostgreSQL and NATS, dense", pace=DENSE_CLUSTER, several=True
     ),

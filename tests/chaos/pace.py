@@ -41,3 +41,8 @@ DENSE: Final = Pace(
 DENSE_CLUSTER: Final = Pace(
     cluster_between=(0.2, 1.6), storms=(0.5, 2.5), clients=5, mcp_clients=3, bursts=2, followers=48
 )
+HASTY: Final = Pace(
+    between=(0.1, 0.8), kill_share=0.95, longest_pause=0.5, storms=(0.5, 2.5),
+    clients=5, mcp_clients=3, bursts=1, followers=8,
+)  # fmt: skip
+"""A server that is killed again as soon as it serves."""

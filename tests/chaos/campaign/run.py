@@ -32,9 +32,10 @@ from tests.frameworks.suite import framework
 from tools.environments import NotCreated
 
 ROTATION: Final = (
-    ("dense", 300),
+    ("hasty", 240),
     ("dense-cluster", 240),
     ("langgraph", 150),
+    ("hasty", 240),
     ("dense", 300),
     ("cluster", 120),
     ("dense-cluster", 240),
