@@ -120,6 +120,17 @@ async def test_an_error_during_a_stream_is_the_status_of_the_call() -> None:
     assert details(error)[0].reason == "TASK_NOT_FOUND"
 
 
+async def test_an_event_that_grpc_no_longer_takes_is_no_fault_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    """Its connection has ended; if not, the client learns of it."""
+    service = FakeService(events=[task_event(), grpc.aio.InternalError('Failed "execute_batch"')])
+    async with over_grpc(service) as (channel, _):
+        stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
+        assert (await stream.read()).task.id == "t1"
+        error = await failing(stream.read())
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def test_unexpected_errors_are_logged_but_not_returned(caplog: pytest.LogCaptureFixture) -> None:
     service = FakeService(RuntimeError("a secret"))
     async with over_grpc(service) as (channel, _):
