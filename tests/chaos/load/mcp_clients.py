@@ -274,7 +274,7 @@ class HandleCall(McpCall):
         return result
 
     async def _cancel(self) -> bool:
-        state, reason = int(states.CANCELED), ""
+        state, reason = int(states.WORKING), ""  # the empty result acknowledges the request (SEP-2663), no more
         try:
             await self._request("tasks/cancel", {"taskId": self._handle})
         except ClientError as error:

@@ -95,7 +95,7 @@ class McpTransport:
         if rpc == "GetTask":
             return task_outcome(await self._result(self._stateless, "tasks/get", {"taskId": handle}))
         await self._result(self._stateless, "tasks/cancel", {"taskId": handle})
-        return McpOutcome(handle, states.CANCELED)
+        return McpOutcome(handle, states.WORKING)  # the empty result acknowledges the request (SEP-2663), no more
 
     async def _send(self, agent: str, request: pb.SendMessageRequest, key: str) -> McpOutcome:
         text, handle = request.message.parts[0].text, f"{agent}/{request.message.task_id}"
