@@ -140,10 +140,10 @@ def test_a_process_that_ends_says_so_and_has_a_code_of_its_own() -> None:
 # Nothing else runs in the background ------------------------------------------------------------------------------
 
 UNSUPERVISED: Final[Mapping[str, str]] = {
+    "agents/called.py": "part of a turn, which awaits it",
     "agents/executors/process.py": "reads the errors of one child; ends with it",
     "agents/executors/supervisor.py": "exchanges frames with one child; whoever ends first ends the others",
     "agents/functions/threads.py": "threads of sync agents, which hand every outcome to the turn",
-    "agents/mcp/agent.py": "part of a turn, which awaits it",
     "agents/mcp/connection.py": "one connection; whoever calls next opens another",
     "agents/mcp/open_calls.py": "one call, which its turn awaits, or which ends after an hour",
     "agents/mcp/transport.py": "reads the errors of one child; ends with it",
