@@ -96,11 +96,11 @@ class RootImage:
             process = subprocess.Popen(
                 command, env={**os.environ, **folders}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
+        container = NamespaceContainer(process, self.config, variables, log)
         try:
-            yield NamespaceContainer(process, self.config, variables, log)
+            yield container
         finally:
-            process.kill()
-            process.wait()
+            container.kill()
 
 
 class NamespaceContainer:
@@ -127,6 +127,12 @@ class NamespaceContainer:
     def terminate(self) -> None:
         """Sends SIGTERM to its first process."""
         os.kill(self._first(), signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends all of its processes. They end with the first, which `--kill-child` misses after a change of user."""
+        if self.is_running():
+            os.kill(self._first(), signal.SIGKILL)
+        self._process.wait(60)
 
     def wait(self) -> int:
         """Waits for its end. Returns the exit code."""
