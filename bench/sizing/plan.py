@@ -257,7 +257,7 @@ def walls(costs: Costs) -> list[Wall]:
 
 
 def _tasks_per_day(is_met: Callable[[Plan], bool], costs: Costs) -> float:
-    """Returns the smallest load that meets a wall, to 1 %; infinity if there is none below MAX_TASKS_PER_DAY."""
+    """Returns the smallest load at which a limit is reached, within 1 %; infinity above MAX_TASKS_PER_DAY."""
     low, high = 1.0, 1.0
     while not is_met(plan(costs, tasks_load(high))):
         low, high = high, high * 2

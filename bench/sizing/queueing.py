@@ -17,7 +17,7 @@ DAMPING: Final = 0.5
 """Fixed points are reached to 1e-6 in some dozen iterations for every load below saturation."""
 
 SATURATED: Final = 0.98
-"""Utilization apart from commits up to which an open network is solved; above it there is no steady state."""
+"""The highest utilization, commits excluded, for which an open network is solved. Above it the queue grows."""
 
 
 class Saturated(ValueError):

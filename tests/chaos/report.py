@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.chaos.history import Fault
+
 ROOT: Final = Path(__file__).parents[2]
 REPORTS: Final = ROOT / ".chaos"
 SCORED: Final = {"one": "one.json", "cluster": "several.json"}
@@ -18,6 +20,20 @@ MOST_REPORTED: Final = 5
 """Problems in a report."""
 MOST_CHARS: Final = 300
 """Characters of a problem in a report."""
+FAULT_NAMES: Final = {
+    "kill": "kills",
+    "pause": "pauses",
+    "drain": "drains",
+    "restart": "restarts",
+    "failover": "failovers",
+    "hang": "failovers from a frozen primary",
+    "wipe": "restarts without its store",
+    "fill": "full disks",
+    "take": "times without descriptors",
+    "step": "clock steps",
+}
+"""The name in a report for each kind of fault."""
+NAMED_WITHOUT_PART: Final = ("fill", "take", "step")
 _FOLDER: Final = re.compile(r"/\S*?/chaos-\w+")
 SERVED: Final = ("server", "gen", "proto")
 """The folders of the server's code."""
@@ -64,6 +80,12 @@ class RunReport:
             values["several"] = kind == "cluster"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+
+
+def name_of(fault: Fault) -> str:
+    """Returns the name under which a fault is counted: its kind, and its part unless that is the server."""
+    name = FAULT_NAMES[fault.how]
+    return name if fault.part == "server" or fault.how in NAMED_WITHOUT_PART else f"{name} of {fault.part}"
 
 
 def summarize(problem: str) -> str:

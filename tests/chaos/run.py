@@ -51,7 +51,7 @@ from tests.chaos.load.followers import Stage
 from tests.chaos.load.mcp_clients import McpClient
 from tests.chaos.load.receivers import Receivers
 from tests.chaos.load.transports import BINDINGS
-from tests.chaos.report import RunReport, commit
+from tests.chaos.report import RunReport, commit, name_of
 from tests.chaos.targets.replicas import missing
 from tests.chaos_checker.call_checker import canceled_by_leaving
 from tests.chaos_checker.cancel_checker import judge_cancels, reported_canceled
@@ -217,7 +217,7 @@ async def followers_end(stage: Stage) -> None:
 
 def faults(entries: Sequence[history.Entry]) -> dict[str, int]:
     """Returns the faults of a run, counted by kind."""
-    return dict(sorted(Counter(_fault_on(entry) for entry in entries if isinstance(entry, Fault)).items()))
+    return dict(sorted(Counter(name_of(entry) for entry in entries if isinstance(entry, Fault)).items()))
 
 
 def counts(
@@ -254,18 +254,6 @@ def counts(
         ),
         "keys": len({entry.key for entry in entries if isinstance(entry, Sent) and entry.key}),
     }
-
-
-def _fault_on(struck: Fault) -> str:
-    """Returns the name under which a fault is counted."""
-    deprived = {"fill": "full disks", "take": "times without descriptors", "step": "clock steps"}
-    if struck.how in deprived:
-        return deprived[struck.how]
-    kinds = {
-        **{"kill": "kills", "pause": "pauses", "drain": "drains", "restart": "restarts"},
-        **{"failover": "failovers", "hang": "failovers from a frozen primary", "wipe": "restarts without its store"},
-    }
-    return kinds[struck.how] + (f" of {struck.part}" if struck.part != "server" else "")
 
 
 async def play(folder: Path, seconds: float, seed: int, kind: Kind) -> RunReport:

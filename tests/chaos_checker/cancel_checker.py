@@ -3,8 +3,8 @@
 The agents' own accounts are compared with the moments at which clients had read a response or an event. All times are
 of one clock; TOLERANCE covers only that the history rounds them to milliseconds.
 
-One thing is no violation: an agent whose process was frozen beyond its lease is canceled when the process wakes, and
-its `finally` runs then.
+An exception: an agent whose process was frozen for longer than its lease is canceled when the process continues, and
+its `finally` block runs then.
 """
 
 from __future__ import annotations

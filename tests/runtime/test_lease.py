@@ -194,7 +194,7 @@ async def test_a_claim_whose_answer_comes_after_a_lapse_begins_no_turn(tmp_path:
 
 
 async def test_a_direct_task_that_is_claimed_after_a_lapse_is_no_answer(tmp_path: Path) -> None:
-    """It is not visible yet. Whoever takes it next answers with a Message in its place, or shows it."""
+    """The task is not visible yet. Its next run replaces it by a Message, or makes it visible."""
 
     async def replies(turn: Turn) -> None:
         turn.reply("hi")

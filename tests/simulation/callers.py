@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 TRIES: Final = 8
 PERSISTENT_TRIES: Final = 60
-"""Of a send that has to succeed, because nobody else ends its task."""
+"""Attempts of a send whose task only this caller will cancel."""
 LONG: Final = 90_000
 """Milliseconds of a task that runs longer than the history."""
 AGENTS: Final = ("once", "again")

@@ -1,4 +1,4 @@
-"""What agents have in common that are called over a connection: A2A servers and MCP servers."""
+"""The common part of agents that this server calls over a connection: A2A servers and MCP servers."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class HostConnector:
             try:
                 connection = await asyncpg.connect(url, host=host.name, port=host.port, timeout=share, **options)
             except _NEXT_HOST_ERRORS:
-                if host == ordered[-1]:
+                if number == len(ordered) - 1:
                     raise
             else:
                 self._last = host
