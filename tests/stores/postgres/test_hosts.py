@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 from tests.postgres import Server, free_port
 from tests.postgres_pair import postgres_pair
 
 from dragoman.stores.postgres import DatabaseUnreachable, InvalidDatabase, open_store
-from dragoman.stores.postgres.hosts import DatabaseHost, hosts_of
+from dragoman.stores.postgres.hosts import DatabaseHost, HostConnector, hosts_of
 from dragoman.testing.fixtures import by_runner, chunk, running
 
 SHORT_TIMEOUT = 2.0
@@ -74,6 +75,21 @@ async def test_a_host_that_does_not_answer_leaves_time_for_the_next(postgres: Se
             assert (await store.last_sequences([claimed.record.ref])) == {claimed.record.ref.key: 2}
         finally:
             await store.close()
+
+
+async def test_a_host_that_is_named_twice_is_asked_twice() -> None:
+    asked = 0
+
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(asyncpg.PostgresConnectionError):
+            await HostConnector().connect(f"postgresql://{host},{host}/tasks?sslmode=disable", timeout=30.0)
+    assert asked == 2
 
 
 async def test_hosts_without_a_primary_are_an_outage_and_not_a_mistake() -> None:
