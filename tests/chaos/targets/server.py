@@ -150,6 +150,8 @@ class ServerTarget:
                     seconds, long_pause = LONG, False
                 scene.record.add(Fault(at=scene.now, how="pause", seconds=round(seconds, 3)))
                 await self.hold(seconds)
+        for _, outage in planned:
+            say(f"{outage} is left out: the faults before it took too long")
         await asyncio.gather(*steps)
 
     def _plan_outages(self, scene: Scene, until: float, say: Callable[[str], None]) -> list[tuple[float, Outage]]:
