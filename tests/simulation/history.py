@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from dragoman.supervision import is_expected
 CALLERS_SECONDS: Final = 90.0
 """Simulated seconds after which callers have to be done."""
 QUIET_SECONDS: Final = 35.0
-"""Simulated seconds after the last fault in which every turn ends, and every webhook is told."""
+"""Simulated seconds without a fault in which a turn ends, or a webhook is told, if one is left."""
 POLL_SECONDS: Final = 0.5
 
 
@@ -144,11 +145,16 @@ class History:
         self.entries, self.actions = list(self.record.entries), list(self.journal.actions)
 
     async def _quiet(self, since: str) -> None:
-        """Waits until no task runs or waits, and every webhook was told everything."""
-        deadline = self.world.now + QUIET_SECONDS
+        """Waits until no task runs or waits, and every webhook was told everything.
+
+        Each one that ends gives time to the others, because they may wait for its slot.
+        """
+        fewest, deadline = math.inf, 0.0
         while busy := self._busy():
-            if self.world.now > deadline:
-                self.problems.append(f"{QUIET_SECONDS:g} s {since}: {', '.join(busy[:3])}")
+            if len(busy) < fewest:
+                fewest, deadline = len(busy), self.world.now + QUIET_SECONDS
+            elif self.world.now > deadline:
+                self.problems.append(f"nothing ended for {QUIET_SECONDS:g} s {since}: {', '.join(busy[:3])}")
                 return
             await asyncio.sleep(POLL_SECONDS)
 
