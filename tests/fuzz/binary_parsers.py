@@ -17,7 +17,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
 from dragoman.core.names import Owner
 from dragoman.core.task import blob_references
-from dragoman.core.task.log import Append, Event, IncomingMessage, NotTerminal, StatusChange, TaskRef
+from dragoman.core.task.log import Append, Event, Exists, IncomingMessage, StatusChange, TaskRef
 from dragoman.ports import Job, TaskSignal
 from dragoman.wire import field_count
 from dragoman.wire.cards import agent_card
@@ -115,7 +115,7 @@ def read_rows(data: bytes) -> None:
     framed = message.SerializeToString()
     if _MARKER in framed:
         return
-    change = Append(task=_REF, guard=NotTerminal(), message=IncomingMessage(framed), events=[StatusChange(1, framed)])
+    change = Append(task=_REF, guard=Exists(), message=IncomingMessage(framed), events=[StatusChange(1, framed)])
     with patch.object(blob_references, "LARGE_PART_BYTES", 20):
         offloaded = blob_references.offload_parts(change, _MARKER)
     stored = offloaded.change

@@ -13,7 +13,7 @@ from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn, retry
 from dragoman.core.errors import Unavailable
-from dragoman.core.task.log import Append, NotTerminal
+from dragoman.core.task.log import Append, Exists
 from dragoman.ports import LeaseLost
 from dragoman.runtime.lease import GuardedSteps, Lease, elapsed_clock, watch_lease
 from dragoman.runtime.log import UnsettledClaims
@@ -227,7 +227,7 @@ async def test_a_claim_of_unknown_outcome_is_given_back_after_a_lapse(tmp_path: 
         claims = UnsettledClaims()
         recovery = ClaimRecovery(claims, scheduler.services.event_log, scheduler, lease)
         (record,) = await store.ready_tasks(["counts"], 1, "")
-        await store.append(Append(task=record.ref, guard=NotTerminal(), claim_session=scheduler.session))
+        await store.append(Append(task=record.ref, guard=Exists(), claim_session=scheduler.session))
         claims.add_unknown(record.ref)
         polling = asyncio.ensure_future(recovery.poll())
         await asyncio.sleep(0)

@@ -21,11 +21,11 @@ from dragoman.core.task.log import (
     Appended,
     ArtifactChange,
     ClaimHeld,
+    Exists,
     IncomingMessage,
     New,
     NewTask,
-    NotRunning,
-    NotTerminal,
+    NoOpenTurn,
     Ready,
     StatusChange,
     TaskRef,
@@ -103,12 +103,12 @@ def by_runner(
 
 def follow_up(ref: TaskRef, text: str, *, claim: int = 0) -> Append:
     """Returns a follow-up message of the user."""
-    return Append(task=ref, guard=NotTerminal(), message=IncomingMessage(message(text)), claim_session=claim)
+    return Append(task=ref, guard=Exists(), message=IncomingMessage(message(text)), claim_session=claim)
 
 
 def cancel(ref: TaskRef) -> Append:
     """Returns a change that cancels a task, and fences its runner if it has one."""
-    return Append(task=ref, guard=NotTerminal(), events=[StatusChange(states.CANCELED)], release=True)
+    return Append(task=ref, guard=Exists(), events=[StatusChange(states.CANCELED)], release=True)
 
 
 async def running(store: Store, **details: str) -> Appended:
@@ -272,7 +272,7 @@ class StoreModel:
             return FENCED
         if isinstance(guard, Ready) and not task.ready:
             return NOT_READY
-        if isinstance(guard, NotRunning) and (task.session or task.ready):
+        if isinstance(guard, NoOpenTurn) and (task.session or task.ready):
             return RUNNING
         if isinstance(guard, Version) and guard.last_sequence != len(task.events):
             return CHANGED

@@ -23,9 +23,9 @@ from dragoman.core.task.log import (
     RUNNING,
     AppendRejected,
     Event,
+    Exists,
     Guard,
-    NotRunning,
-    NotTerminal,
+    NoOpenTurn,
     TaskRecord,
 )
 from dragoman.ports import TaskSnapshot
@@ -88,13 +88,13 @@ def test_a_message_has_no_generation() -> None:
 @pytest.mark.parametrize(
     ("guard", "record", "reason"),
     [
-        (AtGeneration(5, NotTerminal()), IDLE, None),
-        (AtGeneration(4, NotTerminal()), IDLE, CHANGED),
-        (AtGeneration(6, NotTerminal()), IDLE, CHANGED),
-        (AtGeneration(-1, NotTerminal()), IDLE, CHANGED),
-        (AtGeneration(5, NotRunning()), replace(IDLE, session=7), RUNNING),
-        (AtGeneration(4, NotRunning()), replace(IDLE, session=7), CHANGED),
-        (AtGeneration(5, NotTerminal()), None, ABSENT),
+        (AtGeneration(5, Exists()), IDLE, None),
+        (AtGeneration(4, Exists()), IDLE, CHANGED),
+        (AtGeneration(6, Exists()), IDLE, CHANGED),
+        (AtGeneration(-1, Exists()), IDLE, CHANGED),
+        (AtGeneration(5, NoOpenTurn()), replace(IDLE, session=7), RUNNING),
+        (AtGeneration(4, NoOpenTurn()), replace(IDLE, session=7), CHANGED),
+        (AtGeneration(5, Exists()), None, ABSENT),
     ],
 )
 def test_a_generation_is_a_further_condition(guard: Guard, record: TaskRecord | None, reason: str | None) -> None:
@@ -103,14 +103,14 @@ def test_a_generation_is_a_further_condition(guard: Guard, record: TaskRecord | 
 
 @pytest.mark.parametrize("reason", [CHANGED, ENDED, RUNNING])
 def test_another_generation_is_the_reason_whatever_else_holds(reason: str) -> None:
-    error = generation_mismatch(AtGeneration(3, NotTerminal()), AppendRejected(reason, IDLE))
+    error = generation_mismatch(AtGeneration(3, Exists()), AppendRejected(reason, IDLE))
     assert error is not None
     assert error.metadata == {"taskId": "id", "expectedGeneration": "3", "currentGeneration": "5"}
 
 
 @pytest.mark.parametrize(
     ("guard", "record"),
-    [(AtGeneration(5, NotTerminal()), IDLE), (AtGeneration(3, NotTerminal()), None), (NotTerminal(), IDLE)],
+    [(AtGeneration(5, Exists()), IDLE), (AtGeneration(3, Exists()), None), (Exists(), IDLE)],
 )
 def test_other_rejections_are_no_mismatch(guard: Guard, record: TaskRecord | None) -> None:
     assert generation_mismatch(guard, AppendRejected(ENDED, record)) is None

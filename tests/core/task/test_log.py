@@ -16,11 +16,11 @@ from dragoman.core.task.log import (
     RUNNING,
     ArtifactChange,
     ClaimHeld,
+    Exists,
     Guard,
     New,
+    NoOpenTurn,
     NotClaimed,
-    NotRunning,
-    NotTerminal,
     Ready,
     TaskRecord,
     Version,
@@ -41,14 +41,14 @@ CLAIMED = replace(IDLE, session=7, token=3)
         (ClaimHeld(7, 2), CLAIMED, FENCED),  # the same session, which lost the task and claimed it again
         (ClaimHeld(8, 3), CLAIMED, FENCED),
         (ClaimHeld(7, 3), replace(CLAIMED, session=0), FENCED),
-        (NotTerminal(), CLAIMED, None),
-        (NotTerminal(), IDLE, None),
+        (Exists(), CLAIMED, None),
+        (Exists(), IDLE, None),
         (NotClaimed(), IDLE, None),
         (NotClaimed(), WAITING, None),
         (NotClaimed(), CLAIMED, RUNNING),
-        (NotRunning(), IDLE, None),
-        (NotRunning(), CLAIMED, RUNNING),
-        (NotRunning(), WAITING, RUNNING),
+        (NoOpenTurn(), IDLE, None),
+        (NoOpenTurn(), CLAIMED, RUNNING),
+        (NoOpenTurn(), WAITING, RUNNING),
         (Ready(), WAITING, None),
         (Ready(), IDLE, NOT_READY),
         (Ready(), CLAIMED, NOT_READY),
@@ -61,7 +61,7 @@ def test_a_guard_gives_its_reason(guard: Guard, record: TaskRecord | None, reaso
     assert guard.rejection(record) == reason
 
 
-@pytest.mark.parametrize("guard", [ClaimHeld(7, 3), NotTerminal(), NotClaimed(), NotRunning(), Ready(), Version(0)])
+@pytest.mark.parametrize("guard", [ClaimHeld(7, 3), Exists(), NotClaimed(), NoOpenTurn(), Ready(), Version(0)])
 def test_a_missing_task_is_absent_for_every_guard_but_new(guard: Guard) -> None:
     assert guard.rejection(None) == ABSENT
 

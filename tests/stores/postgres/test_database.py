@@ -16,7 +16,7 @@ from tests.stores.postgres.two_stores import all_of, reasons
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, Appended, NotTerminal, TaskRef
+from dragoman.core.task.log import Append, Appended, Exists, TaskRef
 from dragoman.stores.postgres import PostgresStore, database, open_store
 from dragoman.stores.postgres import errors as trouble
 from dragoman.stores.postgres.database import PostgresRetries
@@ -268,7 +268,7 @@ async def test_a_lock_that_is_held_for_too_long_is_an_error(store: PostgresStore
     async with blocker.transaction():
         await blocker.execute("SELECT 1 FROM tasks FOR UPDATE")
         with pytest.raises(Unavailable, match="this request was not done"):
-            await impatient.append(Append(task=claimed.record.ref, guard=NotTerminal()))
+            await impatient.append(Append(task=claimed.record.ref, guard=Exists()))
         waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         for _ in range(100):
             if not (await execute(postgres_url, waits))[0][0]:
@@ -276,7 +276,7 @@ async def test_a_lock_that_is_held_for_too_long_is_an_error(store: PostgresStore
             await asyncio.sleep(0.02)
         assert not (await execute(postgres_url, waits))[0][0]
     await blocker.close()
-    await impatient.append(Append(task=claimed.record.ref, guard=NotTerminal()))
+    await impatient.append(Append(task=claimed.record.ref, guard=Exists()))
     await impatient.close()
 
 

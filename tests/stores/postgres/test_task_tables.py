@@ -16,8 +16,8 @@ from dragoman.core.task.log import (
     Appended,
     ContextState,
     DuplicateKey,
+    Exists,
     IdempotencyKey,
-    NotTerminal,
 )
 from dragoman.testing.fixtures import (
     AGENT,
@@ -83,7 +83,7 @@ async def test_keys_in_any_order_never_deadlock(stores: Stores, postgres_url: st
 
 async def test_the_state_of_a_conversation_is_written_once_for_each_version(stores: Stores) -> None:
     ref = (await stores[0].append(created(new_ref()))).record.ref
-    changes = [Append(task=ref, guard=NotTerminal(), context_state=ContextState(b"%d" % n, 1)) for n in range(10)]
+    changes = [Append(task=ref, guard=Exists(), context_state=ContextState(b"%d" % n, 1)) for n in range(10)]
     assert sorted(reasons(await all_of(stores, changes))) == ["", *[CHANGED] * 9]
 
 

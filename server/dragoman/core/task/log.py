@@ -213,14 +213,17 @@ ENDED: Final = "ended"
 EXISTS: Final = "exists"
 FENCED: Final = "fenced"
 RUNNING: Final = "running"
-NOT_READY: Final = "taken"
+NOT_READY: Final = "not_ready"
 CHANGED: Final = "changed"
-TOO_MANY_CONFIGS: Final = "crowded"
-OVER_QUOTA: Final = "over"
+TOO_MANY_CONFIGS: Final = "too_many_configs"
+OVER_QUOTA: Final = "over_quota"
 
 
 class Guard(Protocol):
-    """The precondition of an append, checked inside the store's transaction."""
+    """The precondition of an append, checked inside the store's transaction.
+
+    `core.task.plan.plan` rejects an append to a task that has ended before it asks the guard.
+    """
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         """Returns the reason to reject the append, or None."""
@@ -249,16 +252,16 @@ class ClaimHeld:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTerminal:
-    """The task has not ended: the guard of a message to a task that may be running."""
+class Exists:
+    """The task exists: the guard of a message to a task that may be running."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         return None if record else ABSENT
 
 
 @dataclass(frozen=True, slots=True)
-class NotRunning:
-    """The task has not ended and is not running: the guard of a message under `while_working="refuse"`."""
+class NoOpenTurn:
+    """No turn runs, waits or sleeps: the guard of an answer, and of a message under `while_working="refuse"`."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         if record is None:
@@ -268,7 +271,7 @@ class NotRunning:
 
 @dataclass(frozen=True, slots=True)
 class NotClaimed:
-    """The task has not ended and no session runs it: the guard of a cancel that ends the task without an agent."""
+    """No session runs the task: the guard of a cancel that ends the task without an agent."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         if record is None:
@@ -408,7 +411,7 @@ class Event:
 
 @dataclass(slots=True)
 class Appended:
-    """The result of an append: the new record and the events with their sequences. Not changed, but not frozen."""
+    """The result of an append: the new record and the events with their sequences. Never changed; not frozen."""
 
     record: TaskRecord
     events: list[Event]

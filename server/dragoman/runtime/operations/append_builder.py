@@ -18,13 +18,13 @@ from dragoman.core.task import states
 from dragoman.core.task.generations import AtGeneration
 from dragoman.core.task.log import (
     Append,
+    Exists,
     Guard,
     IdempotencyKey,
     IncomingMessage,
     New,
     NewTask,
-    NotRunning,
-    NotTerminal,
+    NoOpenTurn,
     TaskRecord,
     TaskRef,
 )
@@ -213,7 +213,7 @@ def _continue_task(
         raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
     message.context_id = record.context
     refuses = call.answers_question or spec.while_working == "refuse"
-    guard: Guard = NotRunning() if refuses else NotTerminal()
+    guard: Guard = NoOpenTurn() if refuses else Exists()
     if call.generations is not None and call.generations.if_match is not None:
         guard = AtGeneration(call.generations.if_match, guard)
     incoming = _incoming_message(call.caller, message, envelope)

@@ -33,9 +33,9 @@ from dragoman.core.task.log import (
     AppendRejected,
     ArtifactChange,
     ClaimHeld,
+    Exists,
     IdempotencyKey,
-    NotRunning,
-    NotTerminal,
+    NoOpenTurn,
     Ready,
     StatusChange,
     TaskRef,
@@ -136,7 +136,7 @@ class StoreMachine(RuleBasedStateMachine):
     def message(self, number: int, text: str, claim: bool, alone: bool) -> None:
         """A follow-up message; `alone`: to an agent that rejects messages while it works."""
         change = follow_up(self._task(number).ref, text, claim=self.session if claim else 0)
-        self._append(replace(change, guard=NotRunning() if alone else NotTerminal()))
+        self._append(replace(change, guard=NoOpenTurn() if alone else Exists()))
 
     @precondition(lambda self: self.model.tasks)
     @rule(

@@ -18,7 +18,7 @@ from dragoman.core.push.delivery import (
     PushState,
 )
 from dragoman.core.task import states
-from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, Append, AppendRejected, NotTerminal, TaskRef
+from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, Append, AppendRejected, Exists, TaskRef
 from dragoman.core.task.maintenance import RETENTION_REASON, TaskSelection
 from dragoman.ports import Store
 from dragoman.testing.fixtures import (
@@ -440,7 +440,7 @@ class StorePushes:
 
     async def test_a_follow_up_with_a_failed_guard_stores_no_push_config(self, store: Store) -> None:
         with pytest.raises(AppendRejected):
-            await store.append(Append(task=new_ref(), guard=NotTerminal(), push_config=HOOK))
+            await store.append(Append(task=new_ref(), guard=Exists(), push_config=HOOK))
 
 
 async def apply_reports(store: Store, *reports: DeliveryReport) -> list[PushRecord]:

@@ -22,11 +22,11 @@ from dragoman.core.task.log import (
     ClaimHeld,
     ContextState,
     DuplicateKey,
+    Exists,
     IdempotencyKey,
     IncomingMessage,
     NewTask,
     NotClaimed,
-    NotTerminal,
     Ready,
     TaskRef,
 )
@@ -134,7 +134,7 @@ class StoreSessions:
             await store.append(
                 Append(task=first.ref, guard=ClaimHeld(1, first.token), events=[status(states.COMPLETED)])
             )
-        claimed = (await store.append(Append(task=first.ref, guard=NotTerminal(), claim_session=2))).record
+        claimed = (await store.append(Append(task=first.ref, guard=Exists(), claim_session=2))).record
         assert (claimed.session, claimed.token, claimed.attempt, claimed.last_delivered) == (2, first.token + 1, 2, 0)
 
     async def test_a_claimed_task_is_not_ended_as_if_nobody_ran_it(self, store: Store) -> None:
@@ -243,7 +243,7 @@ class StoreSessions:
     async def test_context_state_is_written_only_with_the_next_version(self, store: Store) -> None:
         async def write(data: bytes, version: int) -> None:
             ref = (await store.append(created(new_ref(), context="c"))).record.ref
-            await store.append(Append(task=ref, guard=NotTerminal(), context_state=ContextState(data, version)))
+            await store.append(Append(task=ref, guard=Exists(), context_state=ContextState(data, version)))
 
         assert await store.context_state(OWNER, AGENT, "c") == ContextState()
         await write(b"one", 1)
@@ -301,7 +301,7 @@ class StoreSharing:
         everyone = Owner("default", "shared:scope")
         record = (await store.append(shared_task(everyone, by=HOST))).record
         assert (record.principal, record.ref.owner) == ("alice", everyone)
-        more = Append(task=record.ref, guard=NotTerminal(), message=IncomingMessage(message("more"), sender="bob"))
+        more = Append(task=record.ref, guard=Exists(), message=IncomingMessage(message("more"), sender="bob"))
         assert (await store.append(more)).record.principal == "alice"
         kept = await store.messages(record.ref)
         assert kept is not None
@@ -372,13 +372,13 @@ class StoreSharing:
     async def test_a_message_to_a_task_joins_its_context(self, store: Store) -> None:
         task = (await store.append(shared_task())).record
         incoming = IncomingMessage(message("may I?"), sender="bob")
-        await store.append(Append(task=task.ref, guard=NotTerminal(), message=incoming, participant=PARTICIPANT))
+        await store.append(Append(task=task.ref, guard=Exists(), message=incoming, participant=PARTICIPANT))
         assert await listed_ids(store, PARTICIPANT) == {task.id}
 
     async def test_a_rejected_append_joins_no_context(self, store: Store) -> None:
         task = (await store.append(shared_task())).record
         with pytest.raises(AppendRejected):
-            await store.append(Append(task=TaskRef(HOST, b"?" * 16), guard=NotTerminal(), participant=PARTICIPANT))
+            await store.append(Append(task=TaskRef(HOST, b"?" * 16), guard=Exists(), participant=PARTICIPANT))
         assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
 
     async def test_an_alias_resolves_to_the_callers_own_task_first(self, store: Store) -> None:

@@ -17,8 +17,8 @@ from dragoman.core.task.log import (
     AppendRejected,
     Asleep,
     ClaimHeld,
+    NoOpenTurn,
     NotClaimed,
-    NotRunning,
     Ready,
 )
 from dragoman.core.task.maintenance import TaskSelection
@@ -201,7 +201,7 @@ class StoreSteps:
         appended = await store.append(follow_up(asleep.record.ref, "more", claim=SESSION))
         assert (appended.claimed, appended.record.ready, appended.record.wake_at) == (False, False, clock.now + 5_000)
         with pytest.raises(AppendRejected, match=RUNNING):
-            await store.append(replace(follow_up(asleep.record.ref, "more"), guard=NotRunning()))
+            await store.append(replace(follow_up(asleep.record.ref, "more"), guard=NoOpenTurn()))
 
     async def test_a_cancel_ends_a_sleeping_turn(self, store: Store, clock: Clock) -> None:
         asleep = await store.append(suspended(await running(store), clock.now + 5_000))

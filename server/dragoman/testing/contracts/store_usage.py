@@ -22,9 +22,9 @@ from dragoman.core.task.log import (
     AppendRejected,
     ClaimHeld,
     DuplicateKey,
+    Exists,
     IdempotencyKey,
     IncomingMessage,
-    NotTerminal,
     Ready,
     TaskRef,
 )
@@ -63,7 +63,7 @@ def task_within(quota: Quota, owner: Owner = OWNER, **details: Any) -> Append:
 def message_within(task: Appended, quota: Quota, text: str = "more", *, claim: int = 0, sender: str = "") -> Append:
     """Sends a message to a task under a quota."""
     incoming = IncomingMessage(message(text), sender=sender)
-    return Append(task=task.record.ref, guard=NotTerminal(), message=incoming, claim_session=claim, quota=quota)
+    return Append(task=task.record.ref, guard=Exists(), message=incoming, claim_session=claim, quota=quota)
 
 
 async def assert_exceeds(limit: str, change: Awaitable[Appended]) -> QuotaExceeded:

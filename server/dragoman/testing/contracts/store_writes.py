@@ -24,8 +24,8 @@ from dragoman.core.task.log import (
     Appended,
     AppendRejected,
     ClaimHeld,
-    NotRunning,
-    NotTerminal,
+    Exists,
+    NoOpenTurn,
     Ready,
     StatusChange,
     Version,
@@ -126,8 +126,8 @@ class StoreWrites:
         done = await finished(store, state=state)
         ref, record = done.record.ref, done.record
         guards = (
-            NotTerminal(),
-            NotRunning(),
+            Exists(),
+            NoOpenTurn(),
             Ready(),
             Version(record.last_sequence),
             ClaimHeld(SESSION, record.token),
@@ -140,7 +140,7 @@ class StoreWrites:
         assert (await store.last_sequences([ref]))[ref.key] == record.last_sequence
 
     async def test_a_missing_task_rejects_every_guard_but_new(self, store: Store) -> None:
-        for guard in (NotTerminal(), NotRunning(), Ready(), Version(1), ClaimHeld(SESSION, 1)):
+        for guard in (Exists(), NoOpenTurn(), Ready(), Version(1), ClaimHeld(SESSION, 1)):
             with pytest.raises(AppendRejected, match="absent"):
                 await store.append(Append(task=new_ref(), guard=guard, events=[status(states.WORKING)]))
 
@@ -162,12 +162,12 @@ class StoreWrites:
     async def test_a_message_for_one_generation_is_stored_at_that_generation_only(self, store: Store) -> None:
         question = await store.append(by_runner(await running(store), status(states.INPUT_REQUIRED, "?"), end=True))
         ref, generation = question.record.ref, question.record.last_sequence
-        change = replace(follow_up(ref, "this one"), guard=AtGeneration(generation, NotTerminal()))
+        change = replace(follow_up(ref, "this one"), guard=AtGeneration(generation, Exists()))
         results = await asyncio.gather(*(store.append(change) for _ in range(5)), return_exceptions=True)
         assert [type(result) for result in results] == [Appended, *[AppendRejected] * 4]
         for late in (generation - 1, generation, generation + 2):
             with pytest.raises(AppendRejected, match=CHANGED) as rejected:
-                await store.append(replace(change, guard=AtGeneration(late, NotTerminal())))
+                await store.append(replace(change, guard=AtGeneration(late, Exists())))
             assert rejected.value.record is not None
             assert rejected.value.record.last_sequence == generation + 1
         found = await store.messages(ref)
@@ -177,7 +177,7 @@ class StoreWrites:
     async def test_a_message_can_be_rejected_while_the_task_runs(self, store: Store) -> None:
         record = (await running(store)).record
         with pytest.raises(AppendRejected, match=RUNNING):
-            await store.append(replace(follow_up(record.ref, "more"), guard=NotRunning()))
+            await store.append(replace(follow_up(record.ref, "more"), guard=NoOpenTurn()))
 
     async def test_of_two_writers_that_end_a_task_one_succeeds(self, store: Store) -> None:
         claimed = await running(store)
@@ -297,7 +297,7 @@ class StoreWrites:
             store.append(
                 Append(
                     task=ref,
-                    guard=NotTerminal(),
+                    guard=Exists(),
                     events=[StatusChange(states.WORKING)],
                     task_metadata=metadata({"early": True}),
                 )
