@@ -92,7 +92,7 @@ class JournaledService(FakeService):
 
 
 class JournaledExchange(RequestExchange[str]):
-    DISCONNECTED_STATUS = "gone"
+    DISCONNECTED_STATUS = "disconnected"
 
     row: RpcRow
 
@@ -228,7 +228,7 @@ async def test_a_client_that_disconnects_is_counted_too() -> None:
     server, exchange = served(Journal(encode=ClientDisconnected()))
     with pytest.raises(ClientDisconnected):
         await server.serve(exchange)
-    assert counted(server.options.request_metrics) == {"gone": 1}
+    assert counted(server.options.request_metrics) == {"disconnected": 1}
 
     server, exchange = served(Journal(), answer=asyncio.Event())
     request = asyncio.create_task(server.serve(exchange))
@@ -238,7 +238,7 @@ async def test_a_client_that_disconnects_is_counted_too() -> None:
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
-    assert counted(server.options.request_metrics) == {"gone": 1}
+    assert counted(server.options.request_metrics) == {"disconnected": 1}
 
 
 async def test_a_server_without_authentication_serves_everyone_as_anonymous() -> None:

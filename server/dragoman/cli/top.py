@@ -247,7 +247,7 @@ def _server_table(change: MetricsDelta) -> Table:
         "queue": (
             f"{now.value('dragoman_waiting_tasks'):.0f} waiting",
             f"oldest {format_seconds(now.maximum('dragoman_queue_age_seconds'))}",
-            f"{rate('dragoman_refused_writes_total', reason='over'):.1f}/s over quota",
+            f"{rate('dragoman_rejected_appends_total', reason='over_quota'):.1f}/s over quota",
         ),
         "requests": (
             f"{rate('dragoman_requests_total'):.1f}/s",
@@ -262,7 +262,7 @@ def _server_table(change: MetricsDelta) -> Table:
         "commits": (
             f"{commits:.1f}/s of {changes / commits if commits else 0:.1f} changes",
             f"p99 {format_seconds(spread(0.99, 'dragoman_commit_duration_seconds'))}",
-            f"{now.value('dragoman_refused_writes_total', reason='fenced'):.0f} fenced",
+            f"{now.value('dragoman_rejected_appends_total', reason='fenced'):.0f} fenced",
         ),
         "pushes": (
             f"{rate('dragoman_push_deliveries_total', outcome='taken'):.1f}/s taken",

@@ -32,7 +32,7 @@ CURSOR_HEADER: Final = "Last-Event-ID"
 class HttpExchange(RequestExchange[Response | web.StreamResponse]):
     """A request that one HTTP response answers."""
 
-    DISCONNECTED_STATUS = "gone"
+    DISCONNECTED_STATUS = "disconnected"
 
     def __init__(
         self,

@@ -37,7 +37,11 @@ STATS_CACHE_SECONDS: Final = 2.0
 STATS_TIMEOUT: Final = 5.0
 """Seconds to wait for the store: an unavailable one must not hide all other metrics."""
 
-_OUTCOMES: Final = {DeliveryOutcome.DELIVERED: "taken", DeliveryOutcome.FAILED: "failed", DeliveryOutcome.ENDED: "gone"}
+_OUTCOMES: Final = {
+    DeliveryOutcome.DELIVERED: "delivered",
+    DeliveryOutcome.FAILED: "failed",
+    DeliveryOutcome.ENDED: "gone",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,7 @@ class RuntimeMetrics:
         )
         yield counter("events", "Task events committed by this process.", deps.event_log.committed_events)
         yield MetricFamily(
-            "refused_writes",
+            "rejected_appends",
             "counter",
             "Appends rejected by the store: fenced, ended, over (a quota), repeated (an idempotency key), ...",
             ("reason",),
