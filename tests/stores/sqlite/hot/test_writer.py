@@ -8,16 +8,16 @@ from pathlib import Path
 
 from dragoman.stores.sqlite import open_store
 from dragoman.stores.sqlite.hot import SqliteTimings
-from dragoman.stores.sqlite.hot.writer import IDLE_TURNS, WriteCoalescer
+from dragoman.stores.sqlite.hot.writer import IDLE_ITERATIONS, WriteCoalescer
 from dragoman.testing.fixtures import (
     created,
     new_ref,
 )
 
-ALWAYS_IDLE = SqliteTimings(idle_turn=1000.0)
+ALWAYS_IDLE = SqliteTimings(idle_iteration=1000.0)
 """On any machine each iteration of the loop counts as idle."""
 
-NEVER_IDLE = SqliteTimings(idle_turn=0.0, max_hold=1000.0)
+NEVER_IDLE = SqliteTimings(idle_iteration=0.0, max_hold=1000.0)
 
 
 async def run_loop_turns(number: int) -> None:
@@ -32,17 +32,17 @@ async def test_changes_of_one_loop_iteration_are_handed_over_together() -> None:
     for number in range(3):
         gathered.add(number)
     assert handed == []
-    await run_loop_turns(IDLE_TURNS + 1)
+    await run_loop_turns(IDLE_ITERATIONS + 1)
     assert handed == [[0, 1, 2]]
     gathered.add(3)
-    await run_loop_turns(IDLE_TURNS + 1)
+    await run_loop_turns(IDLE_ITERATIONS + 1)
     assert handed == [[0, 1, 2], [3]]
 
 
 async def test_a_busy_loop_gathers_changes_for_a_limited_time() -> None:
     now = 100.0
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 100, SqliteTimings(idle_turn=0.0, max_hold=0.005), lambda: now)
+    gathered = WriteCoalescer(handed.append, 100, SqliteTimings(idle_iteration=0.0, max_hold=0.005), lambda: now)
     for number in range(4):
         gathered.add(number)
         await run_loop_turns(3)
@@ -68,7 +68,7 @@ async def test_flushed_changes_are_handed_over_once() -> None:
     gathered.add(1)
     gathered.flush()
     gathered.add(2)
-    await run_loop_turns(IDLE_TURNS + 1)
+    await run_loop_turns(IDLE_ITERATIONS + 1)
     assert handed == [[1], [2]]
 
 

@@ -12,7 +12,7 @@ class SqliteTimings:
 
     max_hold: float = 0.005
     """Longest time that a change waits while the loop is busy."""
-    idle_turn: float = 40e-6
+    idle_iteration: float = 40e-6
     """A loop iteration shorter than this did no work."""
     max_batch: int = 512
     """Changes in one commit: bounds how long the first waits for the last."""

@@ -28,7 +28,7 @@ from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
 
-IDLE_TURNS: Final = 2
+IDLE_ITERATIONS: Final = 2
 """Consecutive idle iterations before a loop counts as idle: work of gRPC's thread takes one to arrive."""
 
 T = TypeVar("T")
@@ -91,15 +91,20 @@ class WriteCoalescer(Generic[T]):
             self._on_batch(items)
 
     def _flush_when_idle(
-        self, loop: asyncio.AbstractEventLoop, items: list[T], turn_started: float, deadline: float, idle_turns: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        items: list[T],
+        iteration_started: float,
+        deadline: float,
+        idle_iterations: int,
     ) -> None:
-        """Runs once in each iteration of the loop, which began at `turn_started`."""
+        """Runs once in each iteration of the loop, which began at `iteration_started`."""
         if items is not self._items:  # flushed
             return
         now = self._clock()
-        idle_turns = idle_turns + 1 if now - turn_started < self._timings.idle_turn else 0
-        if idle_turns < IDLE_TURNS and len(items) < self._max_items and now < deadline:
-            loop.call_soon(self._flush_when_idle, loop, items, now, deadline, idle_turns)
+        idle_iterations = idle_iterations + 1 if now - iteration_started < self._timings.idle_iteration else 0
+        if idle_iterations < IDLE_ITERATIONS and len(items) < self._max_items and now < deadline:
+            loop.call_soon(self._flush_when_idle, loop, items, now, deadline, idle_iterations)
         else:
             self.flush()
 
