@@ -103,7 +103,7 @@ async def test_only_processes_that_can_run_an_agent_get_its_jobs(tmp_path: Path)
 
 async def test_a_fetch_of_waiting_tasks_does_not_delay_a_new_task(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=4)) as here:
-        await eventually(lambda: here.runtime.scheduler.queues.of("far").accepts_message)
+        await eventually(lambda: here.runtime.scheduler.queues.of("far").backlog is not Backlog.EXCEEDING)
         looked, go_on = asyncio.Event(), asyncio.Event()
         store: Any = here.store
         waiting = store.ready_tasks
@@ -197,7 +197,7 @@ def test_a_query_shows_whether_tasks_wait(found: int, noted: bool, backlog: Back
     if noted:
         queue.note_backlog()
     queue.end_query(2, found)
-    assert (queue.backlog, queue.accepts_message) == (backlog, backlog is not Backlog.EXCEEDING)
+    assert queue.backlog is backlog
     queue.end_fetch()
     assert queue.begin_fetch() is (backlog is not Backlog.EMPTY)
 
@@ -208,7 +208,7 @@ def test_new_tasks_wait_after_one_that_found_no_room() -> None:
     assert queue.try_reserve()
     queue.note_backlog()
     far.room = 5
-    assert (queue.backlog, queue.accepts_message) == (Backlog.EXCEEDING, False)
+    assert queue.backlog is Backlog.EXCEEDING
 
 
 def test_the_turns_of_a_removed_agent_count_again_when_it_returns() -> None:

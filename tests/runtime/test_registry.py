@@ -20,6 +20,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended
 from dragoman.ports import WorkerLost
 from dragoman.runtime import Ports, RuntimeConfig, open_runtime
+from dragoman.runtime.queues import Backlog
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -85,7 +86,9 @@ async def removed_meanwhile(tmp_path: Path, far: Far) -> AsyncIterator[tuple[Har
     try:
         async with open_runtime(Ports(store, LocalBus(), [Far("near"), far]), RuntimeConfig(root="far")) as runtime:
             here = Harness(runtime, store)
-            await eventually(lambda: runtime.scheduler.queues.of("far").accepts_message or not far.room)
+            await eventually(
+                lambda: runtime.scheduler.queues.of("far").backlog is not Backlog.EXCEEDING or not far.room
+            )
             sending = asyncio.ensure_future(here.send())
             await store.arguments.wait()
             assert await runtime.registry.unregister("far") == 0

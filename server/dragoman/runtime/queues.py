@@ -95,6 +95,7 @@ class AgentQueue:
     | event | backlog | fetch |
     |---|---|---|
     | `note_backlog` | EMPTY becomes POSSIBLE; EXCEEDING without room | RUNNING becomes OUTDATED |
+    | `assume_backlog` | EMPTY becomes POSSIBLE | RUNNING becomes OUTDATED |
     | `resume` | EXCEEDING | RUNNING becomes OUTDATED |
     | `begin_fetch` | | NONE becomes RUNNING, if something may wait and there is room |
     | `begin_query` | | RUNNING |
@@ -114,7 +115,7 @@ class AgentQueue:
         self.agent = agent
         self.backlog = Backlog.EXCEEDING  # until the store was asked
         self.reserved = 0
-        """Places for tasks that are being written."""
+        """Slots for tasks that are being written."""
         self.running = 0
         """Running turns."""
 
@@ -135,13 +136,8 @@ class AgentQueue:
             return 0
         return free if free > 0 else 0
 
-    @property
-    def accepts_message(self) -> bool:
-        """Whether a new message may begin a turn without overtaking waiting tasks."""
-        return self.backlog is not Backlog.EXCEEDING and self.room > 0
-
     def try_reserve(self) -> bool:
-        """Takes a place, until `release`. False when there is no room."""
+        """Takes a slot, until `release`. False when there is no room."""
         runs, agent = self._runs, self.agent  # as `room`, without further calls
         if runs.slots - len(runs.by_task) - runs.reserved <= 0:
             return False
@@ -152,7 +148,7 @@ class AgentQueue:
         return True
 
     def release(self) -> None:
-        """Gives a reserved place back."""
+        """Gives a reserved slot back."""
         self.reserved -= 1
         self._runs.reserved -= 1
 
@@ -212,13 +208,13 @@ class TurnStarter(Protocol):
         """Begins the turn that an append has claimed, or announces the task that it has left waiting."""
         ...
 
-    def place_freed(self, queue: AgentQueue) -> None:
-        """A place of this queue is free again."""
+    def slot_freed(self, queue: AgentQueue) -> None:
+        """A slot of this queue is free again."""
         ...
 
 
 class Reservation:
-    """A place for a task about to be written, until `commit` or `abort`."""
+    """A slot for a task about to be written, until `commit` or `abort`."""
 
     __slots__ = ("_fresh_context", "_message", "_queue", "_starter", "runner", "session")
 
@@ -230,12 +226,13 @@ class Reservation:
         self._message = message
         self._fresh_context = fresh_context
         self.session = session
-        """The session to claim the task for; 0: there is no place, so it has to wait."""
+        """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its
+        agent is paused, or the lease has lapsed."""
         self.runner: TurnRunner | None = None
         """The claimed turn, once it has begun."""
 
     def commit(self, appended: Appended | None) -> None:
-        """Begins the claimed turn, or announces the waiting task; aborts when nothing was appended.
+        """Begins the claimed turn, or announces the waiting task; aborts with None.
 
         A callback for `EventLog.append`.
         """
@@ -246,13 +243,13 @@ class Reservation:
             self._queue.release()
         self.runner = self._starter.follow_up(appended, self._message, fresh_context=self._fresh_context)
         if self.session and self.runner is None:
-            self._starter.place_freed(self._queue)
+            self._starter.slot_freed(self._queue)
 
     def abort(self) -> None:
-        """Gives the place back: nothing was written."""
+        """Gives the slot back: no commit is known. After an unknown outcome `UnsettledClaims` has the task."""
         if self.session:
             self._queue.release()
-            self._starter.place_freed(self._queue)
+            self._starter.slot_freed(self._queue)
 
 
 class AgentQueues:

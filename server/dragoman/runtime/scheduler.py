@@ -2,7 +2,7 @@
 
 A task is claimed by the append that makes it ready when a slot is free; otherwise it waits in the store, which is the
 queue. A free slot takes the next task from there, round robin over principals. The bus tells idle processes of new
-tasks. New tasks never overtake waiting ones.
+tasks. A new task waits behind others once this process knows that more wait than it has room for.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Scheduler:
     # Claims -----------------------------------------------------------------------------------------------------
 
     def reserve(self, agent: str, message: StoredMessage | None = None, *, fresh_context: bool = False) -> Reservation:
-        """Reserves a place for a task about to be written.
+        """Reserves a slot for a task about to be written.
 
         `message` is the first message of a new task; with None the turn reads its input. Raises Unavailable while
         draining, and for a remote agent absent for too long.
@@ -158,10 +158,9 @@ class Scheduler:
         queue = self.queues.of(agent)
         if queue.agent is not None:
             self.queues.check_available(queue.agent)
-        # New tasks do not overtake waiting ones.
         lease = self.services.lease
         may_claim = (
-            queue.backlog is not Backlog.EXCEEDING
+            queue.backlog is not Backlog.EXCEEDING  # a new task does not overtake waiting ones
             and (lease is None or lease.remaining > 0)
             and not self.is_paused(agent)
             and queue.try_reserve()
@@ -184,9 +183,7 @@ class Scheduler:
         return None
 
     def _announce_waiting(self, record: TaskRecord) -> None:
-        """Handles a task that waits in the store: takes it here if there is room, else publishes a job.
-
-        None is published when there is room here: a job makes idle processes queue their own new tasks meanwhile."""
+        """Handles a task that waits in the store: takes it here if there is room, else publishes a job for others."""
         if record.agent not in self._agents:
             self._on_unserved(record)
             return
@@ -247,10 +244,10 @@ class Scheduler:
             self.wakeups.note(record)
         elif record.ready:  # released, to be repeated
             self._announce_waiting(record)
-        self.place_freed(queue)
+        self.slot_freed(queue)
 
-    def place_freed(self, queue: AgentQueue) -> None:
-        """A place of this queue is free again."""
+    def slot_freed(self, queue: AgentQueue) -> None:
+        """A slot of this queue is free again."""
         if self.runs.free_slots <= 1:  # it was the last one, for which other queues may have waited
             self._fill_slots()
         elif queue.backlog is not Backlog.EMPTY:
@@ -352,9 +349,11 @@ class Scheduler:
     # Shutdown ---------------------------------------------------------------------------------------------------
 
     async def drain(self, grace: float, report: Callable[[int], None] | None = None) -> None:
-        """Accepts no new tasks and waits up to `grace` seconds for turns and claims; then ends the rest as FAILED.
+        """Accepts no new tasks and waits up to `grace` seconds for turns and claims; then stops the rest.
 
-        `report` is called once a second with the number of running turns."""
+        These end as FAILED, or are released if their agent has retries left. `report` is called once a second with the
+        number of running turns.
+        """
         self._draining = True
         await self._job_subscriptions.close()
         loop = asyncio.get_running_loop()
@@ -374,7 +373,7 @@ class Scheduler:
             runner.drain()
 
     async def stop(self) -> int:
-        """Ends running turns as FAILED and unsubscribes. Returns the number of agents that did not stop."""
+        """Stops running turns as `drain` does and unsubscribes. Returns the number of agents that did not stop."""
         self._draining = self._stopping = True
         self.wakeups.stop()
         for runner in self.runs:

@@ -1,4 +1,4 @@
-"""Wakes turns that sleep: those of this process by a timer, and those of dead processes by polls of the store."""
+"""Wakes sleeping turns: polls find those that wake before the next poll, and set a timer for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_TIMERS: Final = 10_000
 
 
 class WakeReservation(Protocol):
-    """A place for a turn that is about to be woken (`runtime.queues.Reservation`)."""
+    """A slot for a turn that is about to be woken (`runtime.queues.Reservation`)."""
 
     session: int
 
@@ -43,7 +43,7 @@ class Wakeups:
         interval: float,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`agents`: the ids of the agents served here. `reserve`: reserves a place for a turn of an agent. `interval`:
+        """`agents`: the ids of the agents served here. `reserve`: reserves a slot for a turn of an agent. `interval`:
         seconds between two calls of `poll`. `clock`: milliseconds since the epoch."""
         self._store = store
         self._event_log = event_log

@@ -18,6 +18,7 @@ from tests.eventually import eventually
 
 from dragoman.client import Client, message
 from dragoman.core.task import states
+from dragoman.runtime.queues import Backlog
 from dragoman.runtime.timings import Timings
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -29,7 +30,7 @@ async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, 
     """A worker with one credit for the agent `desk`, and a client of that agent."""
     async with connected_worker(str(app.grpc)) as fake_worker, Client(str(app.grpc), agent="desk") as client:
         await fake_worker.register(registration(**fields))
-        await eventually(lambda: app.runtime.scheduler.queues.of("desk").accepts_message)
+        await eventually(lambda: app.runtime.scheduler.queues.of("desk").backlog is not Backlog.EXCEEDING)
         yield fake_worker, client
 
 
