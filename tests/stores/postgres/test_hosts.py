@@ -78,18 +78,18 @@ async def test_a_host_that_does_not_answer_leaves_time_for_the_next(postgres: Se
 
 
 async def test_a_host_that_is_named_twice_is_asked_twice() -> None:
-    asked = 0
+    connections = 0
 
     def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal connections
+        connections += 1
         writer.close()
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(asyncpg.PostgresConnectionError):
             await HostConnector().connect(f"postgresql://{host},{host}/tasks?sslmode=disable", timeout=30.0)
-    assert asked == 2
+    assert connections == 2
 
 
 async def test_hosts_without_a_primary_are_an_outage_and_not_a_mistake() -> None:
