@@ -106,7 +106,7 @@ class ServerOptions:
     shared: bool = False
     """Other server processes share the port; the system distributes the connections."""
     message_bytes: int = MAX_MESSAGE_BYTES
-    """Maximum decoded size of a request, in bytes: the same limit as the task service's."""
+    """Maximum decoded size of a request, in bytes: the same limit as `runtime.access.Limits`."""
     error_table: ErrorTable = "1.0.1"
     """The edition of A2A 1.0 whose status codes errors use."""
     draft_1_1: bool = False

@@ -66,7 +66,8 @@ class StateUpdate:
 NO_CHANGE = StateUpdate()
 
 AGENT_STOP_TIMEOUT: Final = 12.0
-"""Seconds that a canceled turn may still take. Longer than the runtime waits: the task has ended by then."""
+"""Seconds that a turn stopped by a limit or a drain may still take, longer than `Timings.fence_timeout`: by then the
+task has ended. A client's cancel has no such limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Pause:
 class TurnResult:
     """The result of a turn: the last artifacts, then the status; or `reply`, a Message in place of both.
 
-    Not changed, but not frozen: each send makes one (`core.task.log.Append`).
+    Never changed. Not frozen, because each send makes one (see `core.task.log.Append`).
     """
 
     status: StatusChange

@@ -64,7 +64,7 @@ class Bus(Protocol):
         ...
 
     def publish_job(self, job: Job) -> None:
-        """Announces a ready task to the agent's workers."""
+        """Announces a ready task to the processes that can run its agent."""
         ...
 
     async def subscribe_jobs(self, agents: Collection[str], handle: Callable[[Job], None]) -> Unsubscribe:

@@ -45,7 +45,7 @@ class AgentTasks:
 class StoredMessage:
     """A message of a task: serialized Message, and its SendMessageRequest without the message.
 
-    Not changed, but not frozen: each send makes one (`core.task.log.Append`).
+    Never changed. Not frozen, because each send makes one (see `core.task.log.Append`).
     """
 
     number: int

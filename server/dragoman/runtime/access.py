@@ -216,7 +216,7 @@ class Limits:
 class Call:
     """One request: the caller, and what its transport and dialect imply.
 
-    Not changed, but not frozen: each call makes one (`core.task.log.Append`).
+    Never changed. Not frozen, because each call makes one (see `core.task.log.Append`).
     """
 
     caller: Caller

@@ -153,10 +153,10 @@ class RuntimeConfig:
 
 @asynccontextmanager
 async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> AsyncIterator[Runtime]:
-    """Opens a session on the store, ends tasks that earlier sessions left running, and serves the agents.
+    """Opens a session on the store, ends or repeats turns that earlier sessions left open, and serves the agents.
 
-    On exit, running turns end as FAILED. The caller holds the store's lock and closes store and bus. Raises ValueError
-    for agents that cannot be served together.
+    On exit, running turns end as FAILED, or are released if their agent has retries left. The caller holds the store's
+    lock and closes store and bus. Raises ValueError for agents that cannot be served together.
     """
     config = config or RuntimeConfig()
     store, bus, timings, clocks = ports.store, ports.bus, config.timings, config.clocks

@@ -94,7 +94,8 @@ class EventLog:
     ) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events, then calls `on_result`.
 
-        `on_result` gets None when nothing was written. Abandoning or cancelling the future has no effect on the append.
+        `on_result` gets None when the append failed; after an unknown outcome it may have been written
+        (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append.
         It raises core.task.log.AppendRejected or the store's error.
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()

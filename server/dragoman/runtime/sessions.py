@@ -2,10 +2,10 @@
 
 A process that runs agents holds one session row that expires, and renews it from a thread of its own, because a loop
 blocked by an agent must not look like a dead process. Every claim carries the session's number and a fencing token. A
-reaper in every process finds tasks with expired sessions and ends or repeats their turns; the token rejects later
-writes of a process that was only paused. (Dead workers are noticed in agents/workers.) No process can renew during an
-outage of the store, and afterwards every session has expired: a process that could not renew in time trusts no expiry
-for one whole lease, in which live processes renew.
+reaper in every process finds tasks with expired sessions and ends or repeats their turns. Later writes of a process
+that was only paused are rejected: the task has ended, or has no session, or another one with a higher token. (Dead
+workers are noticed in agents/workers.) No process can renew during an outage of the store, and afterwards every session
+has expired: a process that could not renew in time trusts no expiry for one whole lease, in which live processes renew.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.core.task.log import (
     Appended,
     AppendRejected,
     ClaimHeld,
-    NotTerminal,
+    Exists,
     StatusChange,
     TaskRecord,
     TaskRef,
@@ -199,7 +199,7 @@ class Reaper:
             await self.reap()
 
     async def reap(self) -> int:
-        """Ends every such task as FAILED, INTERRUPTED, or has its turn repeated. Returns how many there were.
+        """Ends each task that a dead session holds as FAILED (INTERRUPTED), or has its turn repeated. Returns how many.
 
         A task that is not visible yet and not to be repeated is discarded. One with a cancel request ends as CANCELED
         when its agent cannot run any more: a worker may outlive its server by a lease, and an upstream agent is asked
@@ -225,12 +225,13 @@ class Reaper:
     async def _without_running_workers(
         self, records: list[TaskRecord], canceled: Collection[TaskRef]
     ) -> list[TaskRecord]:
-        """The records without canceled tasks of servers that died so recently that their workers may still run them."""
+        """The records without canceled tasks whose workers may still run them."""
         at_workers = {one.ref for one in records if one.ref in canceled and self._is_worker_backed(one.agent)}
         if not at_workers:
             self._seen.clear()
             return records
-        # Sessions of dead processes are ended before they expire, and only then a worker's lease may be longer.
+        # A worker's lease outlasts only a session that the store ended early, because its process died on its machine.
+        # Then one lease has to pass.
         ended = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE, expired=False)
         now, recent = self._clock(), at_workers & {record.ref for record in ended}
         self._seen = {ref: self._seen.get(ref, now) for ref in recent}
@@ -337,9 +338,7 @@ class ClaimRecovery:
         # An empty append instead of a read: it waits for a pending write of the task.
         hold = self._lease.hold() if self._lease is not None else None
         try:
-            await self._log.append(
-                Append(task=task, guard=NotTerminal()), lambda appended: self._on_result(appended, hold)
-            )
+            await self._log.append(Append(task=task, guard=Exists()), lambda appended: self._on_result(appended, hold))
         except Unavailable:
             return
         except AppendRejected as rejection:

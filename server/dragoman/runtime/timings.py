@@ -25,21 +25,21 @@ class Timings:
     absence_poll_interval: float = 5.0
     """Between polls for tasks of agents that are absent for too long."""
     cancel_timeout: float = 2.0
-    """For a running agent to stop, before CancelTask returns the task as it is."""
+    """Time for a running agent to stop before CancelTask returns the task as it is."""
     cancel_poll_interval: float = 2.0
     """Between polls for cancel requests that the bus lost, where other servers may share the store."""
     stop_notice: float = 30.0
     """Before the end of the drain, at which turns are notified (`turn.stopping`)."""
     stop_timeout: float = 5.0
-    """For agents to stop after the drain."""
+    """Time for agents to stop after the drain."""
     working_delay: float = 0.05
     """Until a silent turn shows WORKING; a shorter one goes straight to its final state."""
     direct_reply_timeout: float = 2.0
-    """That a `direct` agent may take before its task becomes visible."""
+    """Time for a `direct` agent to reply before its task becomes visible."""
     fence_timeout: float = 10.0
-    """For a canceled agent to stop. Then it is fenced: its verbs raise LeaseLost."""
+    """Time for a canceled agent to stop. Then it is fenced: its verbs raise LeaseLost."""
     store_wait: float = 5.0
-    """That callers wait for the end of a turn to be written; then they read the store, or learn that it is away."""
+    """Time to write the end of a turn. Then its callers read the store, or get Unavailable."""
     store_retry: Backoff = field(default=Backoff(0.5, 30.0))
     """Between attempts to write the end of a turn, or to read its input, while the store is unavailable."""
     renew_interval: float = 2.0
@@ -47,21 +47,21 @@ class Timings:
     claim_poll_interval: float = 2.0
     """Between polls for claims of unknown outcome."""
     claim_wait: float = 600.0
-    """For which an absent task may still appear: a commit that waits for a standby is invisible meanwhile."""
+    """Time for an absent task to appear: a commit that waits for a standby is invisible meanwhile."""
     retention_interval: float = 60.0
     """Between rounds of the retention job."""
     compaction_interval: float = 5.0
     """Between rounds of compaction. A round without work costs two reads."""
     audit_flush_interval: float = 0.25
-    """For which entries of the audit log are gathered."""
+    """Time to collect entries of the audit log before a write."""
     push_poll_interval: float = 1.0
     """Between polls for due pushes."""
     push_claim_hold: float = 2.0
-    """That a delivery waits for the next event before it releases its claim."""
+    """Time for which a delivery waits for the next event before it releases its claim."""
     push_record_timeout: float = 1.0
-    """That results of webhook requests may take to be written when the server stops."""
+    """Time to write results of webhook requests when the server stops."""
     push_stop_timeout: float = 5.0
-    """For webhook requests in flight when the server stops."""
+    """Time for webhook requests in flight to end when the server stops."""
 
 
 DEFAULT_TIMINGS: Final = Timings()

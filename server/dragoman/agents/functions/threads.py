@@ -24,7 +24,7 @@ Work = Callable[[], None]
 
 
 class LeakedThreads:
-    """Counts calls that still run after their turn ended. A thread cannot be stopped from outside."""
+    """Counts calls that run on, long after they were asked to stop. A thread cannot be stopped from outside."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -152,8 +152,10 @@ class ThreadRunner:
     def _mark_leaked(self, running: Future[object]) -> None:
         self.leaked.add(running)
         log.warning(
-            "agent %s: a thread still runs after its turn ended; call turn.check() in long loops; leaked threads: %d",
+            "agent %s: a thread has not stopped %g s after it was asked to; call turn.check() in long loops; "
+            "leaked threads: %d",
             self.agent,
+            self.stop_timeout,
             self.leaked.count,
             extra={"agent": self.agent},
         )

@@ -5,7 +5,7 @@ of known length, without anything that changes how the connection or the respons
 (llhttp, aiohttp's parser too) and answered in one write. At the first other request the connection, with the bytes not
 yet answered, goes to aiohttp and stays there: streams, WebSocket, pages, large or slow bodies, invalid HTTP.
 
-aiohttp costs 35 to 45 µs of CPU per request more than this, of 57 for a bare handler with 64 callers, and 85 with one.
+aiohttp adds 35 to 45 µs of CPU to each request. Its bare handler takes 57 µs with 64 callers, and 85 µs with one.
 """
 
 from __future__ import annotations

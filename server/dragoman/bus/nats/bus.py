@@ -2,8 +2,8 @@
 
 Messages go to the local bus first, then to NATS: subscribers in the process that runs a task do not wait for the
 network, and lose nothing during an outage of NATS. A server does not receive its own messages.
-Jobs, events and registry changes may be lost: the store has them and is polled every few seconds. Signals exist
-nowhere else, so they are retained for a while and resent to servers that connect.
+Jobs, events, cancels and registry changes may be lost: the store has them and is polled every few seconds. The signal
+of a message to a running turn has no such poll, so signals are retained for a while and resent to servers that connect.
 """
 
 from __future__ import annotations

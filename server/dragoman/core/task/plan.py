@@ -169,7 +169,8 @@ def _apply_events(draft: Plan, now: int) -> None:
 
 
 _STATES_KEPT_ON_RELEASE: Final = frozenset({states.FAILED, states.REJECTED, states.CANCELED, states.WORKING})
-"""States that end a turn even when messages are unread: those stay in the history (design §8, streams)."""
+"""Statuses that a release writes as they are although messages are unread: FAILED, REJECTED and CANCELED end the task,
+and WORKING only precedes the end of the turn in the same append."""
 
 
 def _write_status(draft: Plan, event: StatusChange, now: int) -> None:

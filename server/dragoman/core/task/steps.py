@@ -43,7 +43,7 @@ class StepMismatch(Exception):
 
 @dataclass(slots=True)
 class StepRecord:
-    """A step as it is stored. Times are milliseconds since the epoch, 0 for none. Not changed, but not frozen."""
+    """A step as it is stored. Times are milliseconds since the epoch, 0 for none. Never changed; not frozen."""
 
     name: str
     number: int

@@ -126,8 +126,7 @@ class SendOperations:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2).
 
         A repeated send gets the events of the turn that the first one began: from the task's first, or after the
-        caller's cursor. They are none for a caller with all events, whose connection broke before the end of the
-        stream.
+        caller's cursor. A caller that has all of them gets an empty stream: its connection broke after the last event.
         """
         self._appends.check_streaming(call)
         history = history_length(request.configuration, "configuration.historyLength")

@@ -114,7 +114,8 @@ class AgentFacade:
         self.first_response: asyncio.Future[pb.Message | None] = loop.create_future()
         """Done when the task is visible (None), or with the Message or the error that replaces it."""
         self.turn_ended: asyncio.Future[bool] = loop.create_future()
-        """Done when the turn has ended on disk: True if `record` and `projection` are the final task."""
+        """Done when callers need not wait for this run any more. True: its end is on disk, and `record` and
+        `projection` are the task. False: they have to read the store, in which the end may still be missing."""
         self.stop = StopToken()
         self.deadlines = TurnDeadlines(agent.spec, self._on_limit_exceeded, services.clock)
         self.projection = TaskProjection(first)

@@ -1,4 +1,4 @@
-"""How a turn stops and finishes: requests to stop, statuses written by the server, and the decision what is written.
+"""How a turn stops and finishes: requests to stop, statuses written by the server, and the decision what to write.
 
 CANCELED means that the agent has stopped. So it is written when the agent has ended, never because time has passed: an
 agent that ignores a cancel keeps its task active, until its process ends. Only a limit of the turn ends a task whose
@@ -45,9 +45,10 @@ STOP_TRANSITIONS: Final = {
 class StopToken:
     """The stop requests of a run.
 
-    A request of a client, a deadline, a drain or a lapse of the lease interrupts the agent. After
-    `Timings.fence_timeout` the stop escalates. A client's cancel becomes FENCED: the agent's verbs fail, and the task
-    waits for its end. For other reasons the task ENDED: its final status is written while the agent may run.
+    Every request interrupts the agent. After a client's cancel or an exceeded limit the stop escalates at
+    `Timings.fence_timeout`. A cancel becomes FENCED: the agent's verbs fail, and the task waits for the agent's end. A
+    limit becomes ENDED: the final status is written, although the agent may still run. The stop of a drain or of a
+    lapsed lease does not escalate.
     """
 
     # Class attributes, because most runs never change these.

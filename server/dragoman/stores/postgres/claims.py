@@ -120,10 +120,10 @@ async def ready_tasks(connection: Connection, agents: Collection[str], limit: in
         return []
     pairs = await _principal_agent_pairs(connection, agents, limit, after)
     queues = await _tasks_by_principal(connection, pairs, limit)
-    turns = [
-        (turn, number, record) for number, queue in enumerate(queues.values()) for turn, record in enumerate(queue)
+    rounds = [
+        (round_, number, record) for number, queue in enumerate(queues.values()) for round_, record in enumerate(queue)
     ]
-    return [record for _, _, record in sorted(turns, key=lambda item: item[:2])][:limit]
+    return [record for _, _, record in sorted(rounds, key=lambda item: item[:2])][:limit]
 
 
 async def _principal_agent_pairs(

@@ -21,7 +21,13 @@ RECORD_COLUMNS: Final = (
     " session, token, ready, visible, attempt, answered, pushed, wakes, status_text, dialect, alias, principal,"
     " summary"
 )
-"""The columns of `tasks` that a `TaskRecord` has, in the order of its fields after `ref`."""
+"""The columns of `tasks` that a `TaskRecord` has, in the order of its fields after `ref`.
+
+Some have older names than their fields: `last` is `last_sequence`, `messages` is `message_count`, `asked` is
+`question`, `inbox` is `last_received`, `taken` is `last_delivered`, `answered` is `last_completed`, `pushed` is
+`has_live_push`, and `wakes` is `wake_at`. Servers of the release before use the same table during an upgrade, so no
+column can get a new name.
+"""
 
 MUTABLE_COLUMNS: Final = (
     "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"

@@ -1,5 +1,6 @@
-"""Applies a batch of appends inside one transaction: the only code that writes tasks.
+"""Applies a batch of appends inside one transaction.
 
+All appends go through here; apart from them, push configurations and erasure change rows of `tasks`.
 `core.plan` decides what is written; this module decides in which order it is read, locked and sent. All processes lock
 in the same order, so their batches wait for each other but never deadlock: first the names that have to be unique or
 are counted (`lock_numbers`), then the records of the tasks by scope, principal and key, then new owners. Everything
