@@ -47,8 +47,9 @@ def worker(
         typer.Option(
             "--executor",
             envvar="DRAGOMAN_EXECUTOR",
-            metavar="MODULE:CLASS",
-            help="An a2a-sdk AgentExecutor or fasta2a Worker, run in its own process; may be repeated.",
+            metavar="[ID=]MODULE:NAME",
+            help="An a2a-sdk AgentExecutor, a fasta2a Worker or an agent of a framework, run in its own process; may "
+            "be repeated.",
             show_default=False,
         ),
     ] = None,

@@ -40,8 +40,9 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("root", "ID", "Agent of requests that name none. [the app's choice]"),
         ServeOption(
             "executor",
-            "MODULE:CLASS",
-            "An a2a-sdk AgentExecutor or fasta2a Worker, run in its own process; ID=MODULE:CLASS; may be repeated.",
+            "[ID=]MODULE:NAME",
+            "An a2a-sdk AgentExecutor, a fasta2a Worker or an agent of a framework, run in its own process; may be "
+            "repeated.",
             list[str],
         ),
         ServeOption("executor_python", "PATH", "Python interpreter of the executors' environment. [the server's]"),

@@ -52,8 +52,8 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
     logs.configure_logging(settings.log_format, settings.log_level)
     if not settings.bus.get_secret_value():
         log.warning(
-            "without --bus the processes only communicate through the store: streams from another process lag by up to "
-            "2 s, and a cancel takes effect only in the process that runs the task"
+            "without --bus the processes only communicate through the store: streams from another process and cancels "
+            "are up to 2 s late, and messages to a running turn are read when it ends; pass --bus nats://HOST:4222"
         )
     with ExitStack() as stack:
         words = ["--processes", "1"]
