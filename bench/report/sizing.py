@@ -44,13 +44,13 @@ def medians(rows: Rows) -> dict[str, dict[str, float]]:
 
 
 def render(measured: Measured, description: str = "") -> str:
-    """Returns the tables: constants, predictions, plans walls; says which constants are missing."""
+    """Returns the tables: constants, predictions, plans and limits; says which constants are missing."""
     parts = [description]
     for title, part in (
         ("### Constants", constants_table),
         ("### Predicted and measured", predictions_table),
         ("### What a load needs", plan_table),
-        ("### Walls", walls_table),
+        ("### Limits", limits_table),
     ):
         try:
             text = part(measured)
@@ -131,11 +131,11 @@ PLAN_LINES: Final[tuple[tuple[str, Callable[[Plan], str]], ...]] = (
 """Labels and values of the lines of the plan."""
 
 
-def walls_table(measured: Measured) -> str:
-    """Lists the walls in the order of the loads that meet them."""
-    lines: list[tuple[str, ...]] = [("", "wall", "met at tasks a day", "what has to change")]
-    for number, wall in enumerate(planning.walls(Costs.of(measured)), 1):
-        lines.append((str(number), wall.name, _number(wall.tasks_per_day, digits=2), wall.change))
+def limits_table(measured: Measured) -> str:
+    """Lists the limits in the order of the loads that reach them."""
+    lines: list[tuple[str, ...]] = [("", "limit", "reached at tasks a day", "what has to change")]
+    for number, limit in enumerate(planning.limits(Costs.of(measured)), 1):
+        lines.append((str(number), limit.name, _number(limit.tasks_per_day, digits=2), limit.change))
     return table(lines)
 
 

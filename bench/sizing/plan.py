@@ -1,4 +1,4 @@
-"""What a deployment needs for a number of tasks per day or open streams, and where its walls are, from the constants.
+"""What a deployment needs for a number of tasks per day or open streams, and where its limits are, from the constants.
 
 Each server process has its own core, and PostgreSQL its own machine: the model of chunks (`solve_open`) says how many
 writes share a commit at the rate of one process, and so what the load costs.
@@ -206,8 +206,8 @@ def _is_enough(costs: Costs, load: Load, processes: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Wall:
-    """A limit of this architecture. `tasks_per_day`: at which it is met, with the loads of `tasks_load`."""
+class Limit:
+    """A limit of this architecture. `tasks_per_day`: at which it is reached, with the loads of `tasks_load`."""
 
     name: str
     tasks_per_day: float
@@ -222,38 +222,38 @@ NATS_CORES: Final = 4
 """Cores of the largest single machines that are planned for."""
 
 
-def walls(costs: Costs) -> list[Wall]:
-    """Returns the walls in the order in which a growing load meets them."""
+def limits(costs: Costs) -> list[Limit]:
+    """Returns the limits in the order in which a growing load reaches them."""
     stored = costs.send_bytes["stored"] + CHUNKS * costs.chunk_bytes["stored"]
     found = [
-        Wall(
+        Limit(
             f"the database has 1 TB, with tasks of {RETAINED_DAYS} days",
             STORED_LIMIT / RETAINED_DAYS / stored,
             "`log` can be partitioned by time today, by SQL. `tasks`, `messages`, `artifacts` and `chunks` cannot: that"
             " needs a migration, and retention that drops partitions, since today it deletes task by task.",
         ),
-        Wall(
+        Limit(
             f"more than {COUNTER_SLOTS} processes write",
             _tasks_per_day(lambda planned: planned.processes > COUNTER_SLOTS, costs),
             f"Counters have {COUNTER_SLOTS} slots; processes of one slot wait for each other's commits if they"
             " count for the same owner and agent. More slots are a constant in the store, for all servers at once. At"
             f" {CONNECTIONS_PER_PROCESS} connections each, PostgreSQL needs a pooler here (`--postgres-pooler`).",
         ),
-        Wall(
+        Limit(
             f"PostgreSQL uses {UTILIZATION:.0%} of {POSTGRES_CORES} cores",
             _tasks_per_day(lambda planned: planned.postgres_cores > UTILIZATION * POSTGRES_CORES, costs),
             "Several databases by scope. Every key begins with the owner (scope and principal), so rows of two scopes"
             " never meet; but a process has one store. Today: one cluster per group of scopes, each with its own"
             " `--store`, `--bus-prefix` and addresses. In one cluster it needs a store that routes by scope.",
         ),
-        Wall(
+        Limit(
             f"NATS uses {UTILIZATION:.0%} of {NATS_CORES} cores",
             _tasks_per_day(lambda planned: planned.nats_cores > UTILIZATION * NATS_CORES, costs),
             "Several NATS servers: `--bus` takes the addresses of one NATS cluster today, and a subject per task lets"
             " it forward only what a server follows. Clusters by `--bus-prefix` share nothing.",
         ),
     ]
-    return sorted(found, key=lambda wall: wall.tasks_per_day)
+    return sorted(found, key=lambda limit: limit.tasks_per_day)
 
 
 def _tasks_per_day(is_met: Callable[[Plan], bool], costs: Costs) -> float:

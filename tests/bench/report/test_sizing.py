@@ -42,7 +42,7 @@ def test_medians_are_of_each_field() -> None:
 
 def test_every_prediction_is_a_line_with_a_verdict() -> None:
     text = sizing.render(measured())
-    for title in ("Constants", "Predicted and measured", "What a load needs", "Walls"):
+    for title in ("Constants", "Predicted and measured", "What a load needs", "Limits"):
         assert f"### {title}" in text
     assert "figures are within 25%." in text
     assert "MISSED" in text

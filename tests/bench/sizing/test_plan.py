@@ -1,4 +1,4 @@
-"""Plans for loads, and the walls."""
+"""Plans for loads, and the limits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bench.sizing.plan import (
     SLOTS,
     UTILIZATION,
     Costs,
+    limits,
     plan,
     streams_load,
     tasks_load,
-    walls,
 )
 from tests.bench.sizing.synthetic import measured
 
@@ -59,17 +59,17 @@ def test_a_hundred_times_the_load_needs_at_most_a_hundred_times_the_cores() -> N
         assert more.growth_per_day == pytest.approx(less.growth_per_day * factor)
 
 
-def test_a_growing_load_meets_the_walls_in_their_order() -> None:
-    found = walls(COSTS)
+def test_a_growing_load_reaches_the_limits_in_their_order() -> None:
+    found = limits(COSTS)
     assert len(found) == 4
-    assert sorted(found, key=lambda wall: wall.tasks_per_day) == found
-    assert all(wall.tasks_per_day > 0 and wall.change for wall in found)
+    assert sorted(found, key=lambda limit: limit.tasks_per_day) == found
+    assert all(limit.tasks_per_day > 0 and limit.change for limit in found)
 
 
-def test_a_wall_that_no_load_meets_is_infinitely_far() -> None:
+def test_a_limit_that_no_load_reaches_is_infinitely_far() -> None:
     free = replace(
         COSTS,
         send_parts={**COSTS.send_parts, "nats": Split(0, 0)},
         chunk_parts={**COSTS.chunk_parts, "nats": Split(0, 0)},
     )
-    assert walls(free)[-1].tasks_per_day == math.inf
+    assert limits(free)[-1].tasks_per_day == math.inf
