@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 from tests.chaos.campaign.page import (
+    FIXES,
     GOALS,
-    MENDS,
     OPEN,
     PAGE,
     RUNS,
+    SEVERAL_COMMITS,
     BadRecord,
-    Mend,
+    Fix,
     is_reached,
     page,
-    read_mends,
+    read_fixes,
     read_runs,
     run_of,
     totals,
@@ -43,11 +44,11 @@ def runs_of(*values: dict[str, Any]) -> list[Any]:
 
 
 def test_the_committed_page_is_that_of_the_committed_runs() -> None:
-    assert PAGE.read_text("utf-8") == page(read_runs(RUNS), read_mends(MENDS)), "make campaign ARGS=--page writes it"
+    assert PAGE.read_text("utf-8") == page(read_runs(RUNS), read_fixes(FIXES)), "make campaign ARGS=--page writes it"
 
 
-def test_every_mend_is_that_of_a_recorded_run_with_violations() -> None:
-    assert read_mends(MENDS).keys() <= {run.seed for run in read_runs(RUNS) if run.problems}
+def test_every_fix_is_that_of_a_recorded_run_with_violations() -> None:
+    assert read_fixes(FIXES).keys() <= {run.seed for run in read_runs(RUNS) if run.problems}
 
 
 def test_kills_of_all_parts_add_up() -> None:
@@ -75,15 +76,22 @@ def test_the_page_has_every_seed_and_every_fault() -> None:
     assert "CHAOS_SECONDS=240 CHAOS_SEED=7 .venv/bin/python -m tests.chaos.run --kind dense" in text
 
 
-def test_a_violation_is_open_until_its_mend_is_written_down() -> None:
+def test_a_violation_is_open_until_its_fix_is_written_down() -> None:
     text = page(runs_of(BROKEN), {})
     assert f"| 9 | 2 | task t: is \\| lost for good | {OPEN} | {OPEN} | {OPEN} |" in text
-    text = page(runs_of(BROKEN), {9: Mend(cause="a", mend="b", test="c")})
+    text = page(runs_of(BROKEN), {9: Fix(cause="a", fix="b", test="c")})
     assert "| 9 | 2 | task t: is \\| lost for good | a | b | c |" in text
 
 
 def test_a_page_without_runs_says_so() -> None:
-    assert "0 runs of 0 minutes together." in page([], {})
+    assert "0 runs, 0 minutes in total." in page([], {})
+
+
+def test_the_page_says_when_no_commit_has_reached_the_goals_alone() -> None:
+    enough = {"faults": {"kills": GOALS["kills"]}, "counts": {"reconnects": 10**6, "events": 10**8}}
+    assert SEVERAL_COMMITS in page(runs_of(VALUES, CLUSTER | {"commit": "def"}), {})
+    assert SEVERAL_COMMITS not in page(runs_of(VALUES, CLUSTER), {})
+    assert SEVERAL_COMMITS not in page(runs_of(VALUES | enough, CLUSTER | {"commit": "def"}), {})
 
 
 def test_a_run_is_appended_as_one_line(tmp_path: Path) -> None:
@@ -101,11 +109,11 @@ def test_a_bad_record_is_named(tmp_path: Path) -> None:
         read_runs(path)
     with pytest.raises(BadRecord, match="kind is 'other', and has to be one of one, cluster, dense"):
         append(path, VALUES | {"kind": "other"})
-    mends = tmp_path / "mends.toml"
-    mends.write_text('[9]\ncause = "a"\nmend = "b"\n', "utf-8")
-    assert tomllib.loads(mends.read_text("utf-8"))
-    with pytest.raises(BadRecord, match=r"mends\.toml, seed 9: test is missing"):
-        read_mends(mends)
+    fixes = tmp_path / "fixes.toml"
+    fixes.write_text('[9]\ncause = "a"\nfix = "b"\n', "utf-8")
+    assert tomllib.loads(fixes.read_text("utf-8"))
+    with pytest.raises(BadRecord, match=r"fixes\.toml, seed 9: test is missing"):
+        read_fixes(fixes)
 
 
 def test_the_plan_repeats_its_rotation_and_fills_the_time() -> None:

@@ -23,7 +23,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.campaign.page import MENDS, PAGE, RUNS, Run, is_reached, page, read_mends, read_runs, run_of, totals
+from tests.chaos.campaign.page import FIXES, PAGE, RUNS, Run, is_reached, page, read_fixes, read_runs, run_of, totals
 from tests.chaos.kinds import KINDS, Kind
 from tests.chaos.report import commit, summarize
 from tests.chaos.targets.replicas import missing
@@ -127,7 +127,7 @@ def append(path: Path, values: dict[str, Any]) -> Run:
 
 def write_page() -> None:
     """Writes the page from the data file."""
-    PAGE.write_text(page(read_runs(RUNS), read_mends(MENDS)), "utf-8")
+    PAGE.write_text(page(read_runs(RUNS), read_fixes(FIXES)), "utf-8")
 
 
 def campaign(minutes: float, *, whole: bool) -> int:
