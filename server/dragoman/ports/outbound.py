@@ -30,7 +30,7 @@ class OutboundResponse:
 
 
 class OutboundHttp(Protocol):
-    """Makes all outbound calls under the operator's policy. Never follows a redirect."""
+    """Calls URLs that others choose, under the operator's policy. Never follows a redirect."""
 
     def check_url(self, url: str) -> None:
         """Checks the text of a URL: scheme, port, user info, literal addresses. Raises OutboundForbidden."""

@@ -1,4 +1,4 @@
-"""HTTP client for all outbound requests; it connects only to allowed addresses (SSRF protection).
+"""HTTP client for URLs that others choose; it connects only to allowed addresses (SSRF protection).
 
 Three checks, so that no single bug opens the network: the URL; each address that its host resolves to, which is
 resolved once and then connected to; and the peer address of the socket, before the request is written. Error texts omit
