@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from tests.chaos.history import Acknowledged, Canceled, Delivered, Fault, Seen
 from tests.simulation.history import simulate
-from tests.simulation.plan import FAULTS, OPERATIONS, plan_from_json, plan_of, plan_to_json
+from tests.simulation.plan import FAULTS, OPERATIONS, Plan, PlannedOperation, plan_from_json, plan_of, plan_to_json
 from tests.simulation.processes import histories
 from tests.simulation.run import main
 
@@ -36,6 +36,13 @@ def test_some_hundred_histories_keep_every_guarantee() -> None:
         kinds.update(operation.kind for caller in outcome.plan.callers for operation in caller)
     assert kinds == set(OPERATIONS)
     assert all(counts[kind] > HISTORIES / 10 for kind in (Acknowledged, Canceled, Delivered, Seen, Fault))
+
+
+def test_tasks_that_wait_for_one_slot_may_take_minutes_together() -> None:
+    operations = tuple(PlannedOperation("at once", "stubborn 14000", 0.0, 0, number) for number in range(1, 10))
+    outcome = simulate(Plan("slot", servers=1, slots=1, callers=(operations,)))
+    assert outcome.problems == []
+    assert outcome.seconds > 9 * 14
 
 
 def test_a_seed_gives_one_history_byte_by_byte() -> None:
