@@ -1,4 +1,4 @@
-"""Cursors, which are resume positions in a task's events, and page tokens.
+"""Cursors, which are resume positions in a task's events; queries for many tasks, and the tokens of their pages.
 
 A cursor is `EPOCH.TASK.N`: 8 hex digits of the store's epoch, 8 of a hash of the task's key, and the decimal sequence
 of the last event received. The first two reject a cursor of another store or task, where N would mean something else.
