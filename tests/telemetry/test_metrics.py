@@ -125,7 +125,7 @@ async def test_requests_and_turns_are_counted(tmp_path: Path) -> None:
     assert value(values, "commit_changes_sum") >= value(values, "commit_changes_count")
     assert value(values, "events_total") >= 3 * 6
     assert value(values, "open_streams", binding="http") == 1
-    assert value(values, "push_deliveries_total", outcome="taken") >= 1
+    assert value(values, "push_deliveries_total", outcome="delivered") >= 1
     assert value(values, "store_up") == value(values, "bus_up") == value(values, "build_info") == 1
     assert value(values, "draining") == 0
     assert values["process_resident_memory_bytes"][()] > 0
