@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.chaos.actions import BEGIN, Action
 from tests.chaos_checker.checker import StoredTask
-from tests.chaos_checker.turn_checker import END, judge_messages, judge_overlaps
+from tests.chaos_checker.turn_checker import END, RECEIVED, judge_messages, judge_overlaps
 
 from dragoman.core.task import states
 
@@ -42,12 +40,32 @@ def test_an_interrupted_attempt_is_followed_by_one_with_a_higher_number() -> Non
     assert list(judge_overlaps([FIRST, Action(2.0, "t", 1, END, "server.1"), again])) == []
 
 
-def test_each_message_of_a_listener_is_received_once_in_an_attempt() -> None:
+def received(*actions: str) -> list[str]:
+    """The verdict on a task with the messages m1 and m2; each action is `ATTEMPT:begin` or `ATTEMPT:MESSAGE`."""
     task = StoredTask("t", states.COMPLETED, 0, (), ["m1", "m2"], "listen 1 #1")
-    first, second = Action(1.0, "t", 1, "received m1"), Action(2.0, "t", 1, "received m2")
-    assert list(judge_messages([first, second], {"t": task})) == []
-    assert list(judge_messages([first, replace(first, attempt=2), second], {"t": task})) == []
-    assert list(judge_messages([first], {"t": task})) == ["task t: completed, its agent has not received message m2"]
-    assert list(judge_messages([first, second, second], {"t": task})) == [
-        "task t: its agent has received message m2 2 times in attempt 1"
+    parts = [action.split(":") for action in actions]
+    texts = [(int(attempt), BEGIN if what == BEGIN else f"{RECEIVED} {what}") for attempt, what in parts]
+    return list(judge_messages([Action(at, "t", *text) for at, text in enumerate(texts)], {"t": task}))
+
+
+def test_each_message_of_a_listener_is_received_once() -> None:
+    assert received("1:begin", "1:m1", "1:m2") == []
+    assert received("1:begin", "1:m1", "1:begin", "1:m2") == []
+    assert received("1:begin", "1:m1") == ["task t: completed, its agent has not received message m2"]
+    twice = ["task t: its agent has received message m2 2 times"]
+    assert received("1:begin", "1:m1", "1:m2", "1:m2") == twice
+    assert received("1:begin", "1:m1", "1:m2", "1:begin", "1:m2") == twice
+    assert received("1:begin", "1:m1", "1:m2", "1:m2", "2:begin", "2:m1") == twice
+
+
+def test_what_an_interrupted_attempt_received_comes_again() -> None:
+    assert received("1:begin", "1:m1", "1:m2", "2:begin", "2:m1", "2:m2") == []
+    # The second attempt gave up before it had read the message, so the next turn begins with it.
+    assert received("1:begin", "1:m1", "1:m2", "2:begin", "2:m1", "1:begin", "1:m2") == []
+    assert received("1:begin", "1:m1", "2:begin", "2:m1", "2:m2", "1:begin", "1:m2") == [
+        "task t: its agent has received message m2 2 times"
     ]
+
+
+def test_a_replaced_attempt_of_a_worker_does_not_count() -> None:
+    assert received("1:begin", "1:m1", "2:begin", "1:m2", "2:m1", "2:m2") == []

@@ -63,19 +63,35 @@ class StoredTaskView(Protocol):
 
 
 def judge_messages(actions: Sequence[Action], kept: Mapping[str, StoredTaskView]) -> Iterator[str]:
-    """Yields one line per completed `listen` task that has not received each of its messages once in an attempt."""
-    by_task: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    """Yields lines for completed `listen` tasks that have not received each message once. Actions in order.
+
+    What an interrupted attempt received comes again: to the attempt that repeats the turn, or to the next turn.
+    """
+    by_task: defaultdict[str, list[Action]] = defaultdict(list)
     for action in actions:
-        kind, _, message = action.text.partition(" ")
-        if kind == RECEIVED:
-            by_task[action.task].append((action.attempt, message))
+        if action.text == BEGIN or action.text.startswith(RECEIVED):
+            by_task[action.task].append(action)
     for task in kept.values():
         if task.state != states.COMPLETED or not task.text.startswith("listen"):
             continue
-        received = {message for _, message in by_task[task.id]}
+        received = {action.text.partition(" ")[2] for action in by_task[task.id]}
         for message in task.messages:
             if message not in received:
                 yield f"task {task.id}: completed, its agent has not received message {message}"
-        for (attempt, message), times in Counter(by_task[task.id]).items():
+        for message, times in _receptions(by_task[task.id]).items():
             if times > 1:
-                yield f"task {task.id}: its agent has received message {message} {times} times in attempt {attempt}"
+                yield f"task {task.id}: its agent has received message {message} {times} times"
+
+
+def _receptions(actions: Sequence[Action]) -> Counter[str]:
+    """How often the turns of a task received each message, without what interrupted attempts received once."""
+    counts: Counter[str] = Counter()
+    attempt, current = 0, Counter[str]()
+    for action in actions:
+        if action.text == BEGIN:
+            is_repeat = action.attempt > attempt
+            counts += Counter({message: times for message, times in current.items() if times > 1 or not is_repeat})
+            attempt, current = action.attempt, Counter()
+        elif action.attempt == attempt:  # else of a worker's attempt that was replaced
+            current[action.text.partition(" ")[2]] += 1
+    return counts + current
