@@ -63,9 +63,10 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     left: list[int] = []
     ask = sessions.ClaimRecovery.poll
 
-    async def noted(self: sessions.ClaimRecovery) -> None:
-        await ask(self)
+    async def noted(self: sessions.ClaimRecovery) -> bool:
+        answered = await ask(self)
         left.append(len(self.claims.deadlines))
+        return answered
 
     monkeypatch.setattr(sessions.ClaimRecovery, "poll", noted)
     return left
@@ -136,8 +137,30 @@ async def test_a_server_that_ends_gives_back_what_it_has_not_begun(
         assert texts(await here.ended(task)) == ["hello"]
 
 
-async def test_a_server_ends_in_time_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_ends_asks_again_while_the_store_does_not_respond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_timings(monkeypatch, claim_poll_interval=600.0)
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        store.next = store.does
+        with pytest.raises(Unavailable):
+            await here.send("hello")
+        task = await only(here)
+
+        def refuse_once() -> Exception:
+            store.unavailable.clear()
+            return Unavailable("the store does not answer")
+
+        store.error = refuse_once
+        store.unavailable.add("append")
+    assert store.refused["append"] == 1
+    async with open_harness(tmp_path, asks) as here:
+        assert texts(await here.ended(task)) == ["hello"]
+
+
+async def test_a_server_ends_in_time_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_timings(monkeypatch, claim_poll_interval=600.0, stop_timeout=0.1)
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with asyncio.timeout(20), open_harness(tmp_path, asks, store=store) as here:
         store.next = store.does_not
@@ -255,9 +278,9 @@ async def test_a_claim_answered_after_its_recovery_begins_no_second_run(
     begun: list[str] = []
     may, ask = asyncio.Event(), sessions.ClaimRecovery.poll
 
-    async def when_it_may(self: sessions.ClaimRecovery) -> None:
+    async def when_it_may(self: sessions.ClaimRecovery) -> bool:
         await may.wait()
-        await ask(self)
+        return await ask(self)
 
     monkeypatch.setattr(sessions.ClaimRecovery, "poll", when_it_may)
 

@@ -272,6 +272,8 @@ class Reaper:
 
 CLAIM_BATCH_SIZE: Final = 64
 """Tasks checked at the same time; claims found are begun before the next batch."""
+CLOSE_RETRY_SECONDS: Final = 0.25
+"""Between checks at the end of the process, while the store does not respond."""
 
 
 class ClaimRecovery:
@@ -296,14 +298,21 @@ class ClaimRecovery:
         self._is_closing = False
 
     async def close(self, seconds: float) -> None:
-        """Gives back the claims that it finds, for at most so many seconds: their turns cannot begin here any more."""
+        """Gives back the claims that it finds, for at most so many seconds: their turns cannot begin here any more.
+
+        Tries again while the store does not respond.
+        """
         self._is_closing = True
         if not self.claims.waiting.is_set():
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.poll()
-                await self.give_back_late()
+                while True:
+                    answered = await self.poll()
+                    await self.give_back_late()
+                    if answered:
+                        return
+                    await asyncio.sleep(CLOSE_RETRY_SECONDS)
 
     async def poll_forever(self) -> None:
         """Gives late claims back, and polls again and again while there are claims of unknown outcome.
@@ -323,28 +332,35 @@ class ClaimRecovery:
         self._clear_if_settled()
         await asyncio.gather(*map(self._give_back, late))
 
-    async def poll(self) -> None:
-        """Checks each claim of unknown outcome once, and begins the turns that this process holds, unless it closes."""
+    async def poll(self) -> bool:
+        """Checks each claim of unknown outcome once, and begins the turns that this process holds, unless it closes.
+
+        Returns whether the store responded to all checks.
+        """
         tasks = list(self.claims.deadlines)
+        answers: list[bool] = []
         for first in range(0, len(tasks), CLAIM_BATCH_SIZE):
-            await asyncio.gather(*map(self._check, tasks[first : first + CLAIM_BATCH_SIZE]))
+            answers += await asyncio.gather(*map(self._check, tasks[first : first + CLAIM_BATCH_SIZE]))
         self._clear_if_settled()
+        return all(answers)
 
     def _clear_if_settled(self) -> None:
         if not (self.claims.late or self.claims.deadlines):
             self.claims.waiting.clear()
 
-    async def _check(self, task: TaskRef) -> None:
+    async def _check(self, task: TaskRef) -> bool:
+        """Settles a claim, unless its task may still appear. Returns whether the store responded."""
         # An empty append instead of a read: it waits for a pending write of the task.
         hold = self._lease.hold() if self._lease is not None else None
         try:
             await self._log.append(Append(task=task, guard=Exists()), lambda appended: self._on_result(appended, hold))
         except Unavailable:
-            return
+            return False
         except AppendRejected as rejection:
             if rejection.reason == ABSENT and asyncio.get_running_loop().time() < self.claims.deadlines.get(task, 0.0):
-                return
+                return True
         self.claims.deadlines.pop(task, None)
+        return True
 
     async def _give_back(self, record: TaskRecord) -> None:
         # It has not begun, so the next run of it is no further attempt.
