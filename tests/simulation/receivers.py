@@ -8,6 +8,7 @@ from typing import Final
 from zlib import crc32
 
 from tests.chaos.history import Delivered, Recorder
+from tests.chaos.load.characters import CHARACTERS, draw_response
 from tests.simulation.loop import HostLoop, World
 
 from dragoman.core.push.configuration import PushConfig
@@ -15,8 +16,9 @@ from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import Event
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundResponse, WebhookRequest
 
-CHARACTERS: Final = ("well", "slow", "down", "flapping", "lying")
 CALL_TIMEOUT: Final = 10.0
+LONGEST_DELAY: Final = 1.5
+"""Simulated seconds until a slow receiver responds, at most."""
 
 
 def event_digest(data: bytes) -> str:
@@ -61,7 +63,8 @@ class Receivers:
     def take(self, url: str, body: bytes, headers: Mapping[str, str], answer: Callable[[int], None]) -> None:
         """A request arrives. `answer` gets its status; 0 for none."""
         hook, at = int(url.rpartition("/")[2]), self._world.now
-        pause, status = (0.0, 200) if self.over else self._mood(CHARACTERS[hook % len(CHARACTERS)])
+        character = "well" if self.over else CHARACTERS[hook % len(CHARACTERS)]
+        pause, status = draw_response(character, self._world.random, LONGEST_DELAY)
 
         def respond() -> None:
             self._recorder.add(
@@ -82,19 +85,6 @@ class Receivers:
             self._world.after(pause, respond)
         else:
             respond()
-
-    def _mood(self, character: str) -> tuple[float, int]:
-        rng = self._world.random
-        match character:
-            case "slow":
-                return rng.uniform(0.02, 1.5), 200
-            case "down":
-                return 0.0, 503
-            case "flapping":
-                return 0.0, rng.choice((200, 200, 200, 503, 429, 0))
-            case "lying":
-                return rng.choice(((0.0, 200), (0.3, 200), (0.0, 500), (0.1, 0), (0.0, 302)))
-        return 0.0, 200
 
 
 class ReceiverClient:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from typing import Final
 
@@ -60,6 +60,18 @@ class Stage:
             reader.cancel()
         return len(readers)
 
+    async def read(self, read: Callable[[], Coroutine[None, None, bool]], name: str) -> bool:
+        """Reads a connection to its end, once the server is up. Returns its result; False if a storm cut it."""
+        await self.victim.up.wait()
+        reader = asyncio.create_task(read(), name=name)
+        self.reading.add(reader)
+        try:
+            await asyncio.wait([reader])
+        finally:
+            reader.cancel()
+            self.reading.discard(reader)
+        return not reader.cancelled() and reader.result()
+
     def follow(self, task: str, tenant: str, started: Start | None = None, cut: float = CUT) -> asyncio.Task[None]:
         """Starts to follow a task; `started` is the stream of the send that created it."""
         follower = TaskFeed(self, task, tenant, started, cut)
@@ -99,15 +111,7 @@ class TaskFeed:
     async def watch(self) -> None:
         """Reconnects until the task has ended."""
         while True:
-            await self._stage.victim.up.wait()
-            reader = asyncio.create_task(self._read(), name=f"reader of {self.number}")
-            self._stage.reading.add(reader)
-            try:
-                await asyncio.wait([reader])
-            finally:
-                reader.cancel()
-                self._stage.reading.discard(reader)
-            if not reader.cancelled() and reader.result():
+            if await self._stage.read(self._read, f"reader of {self.number}"):
                 return
             if self._started is not None and not self._task:
                 self._started.task.set_result(None)

@@ -69,15 +69,7 @@ class McpCall:
 
     async def _connect(self) -> bool:
         """Whether the call needs no further connection; a storm cuts this one."""
-        await self._stage.victim.up.wait()
-        reader = asyncio.create_task(self._attempt(), name=f"call {self._number}")
-        self._stage.reading.add(reader)
-        try:
-            await asyncio.wait([reader])
-        finally:
-            reader.cancel()
-            self._stage.reading.discard(reader)
-        return not reader.cancelled() and reader.result()
+        return await self._stage.read(self._attempt, f"call {self._number}")
 
     async def _attempt(self) -> bool:
         try:

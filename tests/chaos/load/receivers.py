@@ -15,13 +15,15 @@ from typing import Final
 import orjson
 from aiohttp import web
 from tests.chaos.history import Delivered, body_digest, digest
+from tests.chaos.load.characters import CHARACTERS, draw_response
 from tests.chaos.load.followers import Stage
 
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-CHARACTERS: Final = ("well", "slow", "down", "flapping", "lying")
+LONGEST_DELAY: Final = 0.5
+"""Seconds until a slow receiver responds, at most."""
 _JSON: Final = protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1)
 
 
@@ -60,7 +62,8 @@ class Receivers:
         _, character, number = request.path.split("/")
         data = await request.read()
         self.deliveries += 1
-        pause, status = (0.0, 200) if self._stage.over.is_set() else self._mood(character, int(number))
+        rng = random.Random(f"{self._stage.seed}/receiver {number} {self.deliveries}")
+        pause, status = (0.0, 200) if self._stage.over.is_set() else draw_response(character, rng, LONGEST_DELAY)
         if pause:
             await asyncio.sleep(pause)
         event = _JSON.decode(orjson.loads(data))
@@ -82,17 +85,3 @@ class Receivers:
         if not status and request.transport is not None:
             request.transport.abort()
         return web.Response(status=status or 500, headers={"Retry-After": "1"} if status == 429 else {})
-
-    def _mood(self, character: str, number: int) -> tuple[float, int]:
-        """Returns the delay in seconds and the status of a response; 0 for no response."""
-        rng = random.Random(f"{self._stage.seed}/receiver {number} {self.deliveries}")
-        match character:
-            case "slow":
-                return rng.uniform(0.02, 0.5), 200
-            case "down":
-                return 0.0, 503
-            case "flapping":
-                return 0.0, rng.choice((200, 200, 200, 503, 429, 0))
-            case "lying":
-                return rng.choice(((0.0, 200), (0.3, 200), (0.0, 500), (0.1, 0), (0.0, 302)))
-        return 0.0, 200
