@@ -137,6 +137,39 @@ async def test_a_server_that_ends_gives_back_what_it_has_not_begun(
         assert texts(await here.ended(task)) == ["hello"]
 
 
+async def test_a_draining_server_gives_back_what_it_has_not_begun(tmp_path: Path, polls: list[int]) -> None:
+    begun: list[str] = []
+
+    async def works(turn: Turn) -> str:
+        begun.append(turn.text)
+        await here.at("over").wait()
+        return turn.text
+
+    store: Any = BreaksOff(tmp_path / "tasks.db")
+
+    async def does_and_is_away(change: Append) -> None:
+        await store.does(change)
+        store.unavailable.add("append")
+
+    async with open_harness(tmp_path, works, store=store) as here:
+        first = await here.start("first")
+        await eventually(lambda: begun == ["first"])
+        store.next = does_and_is_away
+        with pytest.raises(Unavailable):
+            await here.start("second")
+        second = next(task.id for task in (await here.list()).tasks if task.id != first.id)
+        draining = asyncio.create_task(here.runtime.scheduler.drain(30))
+        await eventually(lambda: here.runtime.scheduler.draining)
+        store.unavailable.clear()
+        await eventually(lambda: polls[-1:] == [0])
+        here.at("over").set()
+        await draining
+    assert begun == ["first"]
+    async with open_harness(tmp_path, works) as here:
+        here.at("over").set()
+        assert texts(await here.ended(second)) == ["second"]
+
+
 async def test_a_server_that_ends_asks_again_while_the_store_does_not_respond(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

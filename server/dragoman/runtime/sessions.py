@@ -295,14 +295,12 @@ class ClaimRecovery:
         self._log = event_log
         self._scheduler = scheduler
         self._lease = lease
-        self._is_closing = False
 
     async def close(self, seconds: float) -> None:
-        """Gives back the claims that it finds, for at most so many seconds: their turns cannot begin here any more.
+        """Gives back the claims that it finds, for at most so many seconds. The scheduler has to be draining.
 
         Tries again while the store does not respond.
         """
-        self._is_closing = True
         if not self.claims.waiting.is_set():
             return
         with suppress(TimeoutError):
@@ -328,12 +326,11 @@ class ClaimRecovery:
 
     async def give_back_late(self) -> None:
         """Releases the claims whose turns must not begin here: the lease has lapsed since."""
-        late, self.claims.late = self.claims.late, []
+        await asyncio.gather(*map(self._give_back, self.claims.late))
         self._clear_if_settled()
-        await asyncio.gather(*map(self._give_back, late))
 
     async def poll(self) -> bool:
-        """Checks each claim of unknown outcome once, and begins the turns that this process holds, unless it closes.
+        """Checks each claim of unknown outcome once, and begins the turns that it has, unless it is draining.
 
         Returns whether the store responded to all checks.
         """
@@ -372,10 +369,12 @@ class ClaimRecovery:
                 lambda: {"task": record.id, "agent": record.agent},
             )
         except AppendRejected:
-            return  # another process has taken it over
+            pass  # another process has taken it over
         except Exception as error:
             log_fault(log, "a late claim could not be released", error, task=record.id)
             self.claims.add_unknown(record.ref)
+        # Not when it is canceled: then `close` gives it back.
+        self.claims.late = [late for late in self.claims.late if late is not record]
 
     def _on_returned(self, appended: Appended | None) -> None:
         if appended is not None:
@@ -387,7 +386,7 @@ class ClaimRecovery:
         record = appended.record
         if record.session != self._scheduler.session or self._scheduler.runs.find(record.ref) is not None:
             return
-        if self._is_closing or (hold is not None and hold.lost):
+        if self._scheduler.draining or (hold is not None and hold.lost):  # a drain does not wait for what begins now
             self.claims.add_late(record)
         else:
             log.warning("a claim of unknown outcome had succeeded; the turn begins now", extra={"task": record.id})
