@@ -38,6 +38,8 @@ class Disk:
         """Whether the database is away for everyone."""
         self.unreachable: set[str] = set()
         """The servers that do not reach it."""
+        self.under_way = 0
+        """Writes that have not arrived, also those of killed servers."""
         self.on_failure: Callable[[TaskRef], None] = lambda _: None
         """Called for the task of an append that fails."""
         self.on_lapse: Callable[[float, float], None] = lambda began, seconds: None
@@ -83,6 +85,7 @@ class Connection(MemoryStore):
         arrival = world.now + delay
         fate = ""
         if is_write:
+            disk.under_way += 1
             arrival = self._last_arrival = max(arrival, self._last_arrival + 1e-9)
             if profile.failures and chance() < profile.failures:
                 fate = rng.choice(("refused", "lost", "unanswered"))
@@ -95,6 +98,7 @@ class Connection(MemoryStore):
         self, future: asyncio.Future[Any], work: Callable[[], Any], fate: str, task: TaskRef | None, is_write: bool
     ) -> None:
         disk, world = self._disk, self._disk.world
+        disk.under_way -= is_write
         if self.closed or future.done():
             # A caller that went away has no effect on its write.
             if not self.closed:

@@ -85,7 +85,7 @@ class History:
         """The history, once it has ended."""
         self.problems: list[str] = []
         self.recovered = 0.0
-        """When the last fault was over."""
+        """When the last fault was over, and every server that was to live was up."""
         self.disk.on_lapse = lambda began, seconds: self.record.add(
             Fault(at=round(began, 6), how="pause", seconds=round(seconds, 6))
         )
@@ -145,7 +145,7 @@ class History:
         self.entries, self.actions = list(self.record.entries), list(self.journal.actions)
 
     async def _quiet(self, since: str) -> None:
-        """Waits until no task runs or waits, and every webhook was told everything.
+        """Waits until no task runs or waits, every write has arrived, and every webhook was told everything.
 
         Each one that ends gives time to the others, because they may wait for its slot.
         """
@@ -162,6 +162,8 @@ class History:
         database = self.disk.database
         refs = [*database.running, *database.ready, *database.asleep]
         busy = [f"task {task_id_of(ref.key)} has not ended its turn" for ref in refs]
+        if self.disk.under_way:
+            busy.append(f"{self.disk.under_way} writes have not arrived")
         for ref in database.live_pushes:
             rows = database.tasks[ref]
             busy += [
@@ -191,6 +193,8 @@ class History:
             await asyncio.sleep(1.0)
             if not stage.over:
                 continue
+            if not all(server.up or server.stays_dead for server in self.servers):
+                self.recovered = self.world.now
             sessions = {server.runtime.scheduler.session for server in self.servers if server.runtime is not None}
             records = [database.tasks[ref].record for ref in database.running]
             stuck = [
