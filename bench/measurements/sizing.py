@@ -1,7 +1,7 @@
 """Constants of the sizing model, and the rows that it predicts from them (bench.sizing).
 
-A round measures one server with one and with 16 callers on SQLite and on PostgreSQL, then a cluster that grows to four
-servers, then workers. Everything but the load runs on the first core. The cost of an idle second is subtracted.
+A round measures one server with 1 to 64 callers on SQLite and on PostgreSQL, then a cluster that grows to four servers,
+then workers. Everything but the load runs on the first core. The cost of an idle second is subtracted.
 """
 
 from __future__ import annotations

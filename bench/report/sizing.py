@@ -73,12 +73,10 @@ def constants_table(measured: Measured) -> str:
     ):
         lines.append((title, *map(format_number, values)))
     memory = MemoryCosts.of(measured)
-    sends = ", ".join(f"{slowdown(measured, Kind.SEND, servers):.2f}" for servers in (2, 3, 4))
-    bursts = ", ".join(f"{slowdown(measured, Kind.BURST, servers):.2f}" for servers in (2, 4))
+    factors = ", ".join(f"{slowdown(measured, servers):.2f}" for servers in (2, 3, 4))
     return (
         f"{table(lines)}\n\n"
-        f"Factor of CPU times in alternation on one core: {sends} for sends at two, three and four servers,\n{bursts} "
-        f"for chunks of bursts at two and four. Memory:\n"
+        f"Factor of CPU times of two, three and four servers that share a core: {factors}. Memory:\n"
         f"{memory.idle / 1e6:.0f} MB of a server, {memory.stream / 1e3:.1f} KB of an open stream, "
         f"{memory.running / 1e3:.1f} KB of a running turn, {memory.waiting / 1e3:.1f} KB of a task that waits."
     )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 FEW_CALLERS: Final = 1
-"""Callers, or streams, of the cases that show the wait for a disk, cold caches, and the share of a worker."""
+"""Callers, or streams, of the cases that show the wait for a disk and cold caches."""
 
 SOME_CALLERS: Final = 4
 MANY_CALLERS: Final = 64
@@ -94,15 +94,13 @@ GROWING: Final = (
     Case(Kind.PACED, SOME_STREAMS, constant=True),
     Case(Kind.PACED, 20),
     Case(Kind.IDLE, 0, 2, constant=True),
-    Case(Kind.SEND, FEW_CALLERS * 2, 2, constant=True),
     Case(Kind.BURST, FEW_CALLERS * 2, 2, constant=True),
     Case(Kind.SEND, 32, 2),
     Case(Kind.BURST, 32, 2),
     Case(Kind.IDLE, 0, 3, constant=True),
-    Case(Kind.SEND, FEW_CALLERS * 3, 3, constant=True),
+    Case(Kind.BURST, FEW_CALLERS * 3, 3, constant=True),
     Case(Kind.SEND, 48, 3),
     Case(Kind.IDLE, 0, 4, constant=True),
-    Case(Kind.SEND, FEW_CALLERS * 4, 4, constant=True),
     Case(Kind.BURST, FEW_CALLERS * 4, 4, constant=True),
     Case(Kind.SEND, 64, 4),
     Case(Kind.BURST, 64, 4),
@@ -112,7 +110,9 @@ GROWING: Final = (
 WORKERS: Final = {
     worker: (
         Case(Kind.IDLE, 0, worker=worker, constant=True),
-        Case(Kind.SEND, 1, worker=worker, constant=True),
+        Case(Kind.SEND, FEW_CALLERS, worker=worker, constant=True),
+        Case(Kind.SEND, MANY_CALLERS, worker=worker, constant=True),
+        Case(Kind.SEND, SOME_CALLERS, worker=worker, constant=True),
         Case(Kind.SEND, 16, worker=worker),
     )
     for worker in (Worker.ON_STORE, Worker.CONNECTED)

@@ -1,4 +1,4 @@
-"""Constants of the model from measured cases of one server, and the prediction of every other case.
+"""Constants of the model from measured cases, and the prediction of every other case.
 
 `Measured` has the medians of each case over all rounds. The cost of a commit is the difference between a case in which
 a few writes share a commit and one in which many do. Nothing is fitted to a predicted case.
@@ -7,7 +7,7 @@ a few writes share a commit and one in which many do. Nothing is fitted to a pre
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from bench.sizing.cases import (
@@ -36,8 +36,8 @@ PARTS: Final = ("servers", "workers", "postgres", "nats")
 SEND_WRITES: Final = 2
 """A send writes the task with its claim, then the result."""
 
-CLAIM_COMMITS: Final = 1
-"""A process with `--role worker` claims each task by a commit of its own."""
+CLAIM_WRITES: Final = 1
+"""A process with `--role worker` claims each task by a write of its own."""
 
 MIN_CORE_SHARE: Final = 0.05
 
@@ -82,38 +82,38 @@ class Split:
         return cls(cost(many) - many["commits"] * commit, commit)
 
 
-def demand(measured: Measured, kind: Kind, store: Store = Store.POSTGRES) -> Demand:
+def writes_of(kind: Kind, worker: Worker = Worker.NONE) -> float:
+    """Returns the writes of one unit. A chunk has its share of those of its stream."""
+    if kind is Kind.SEND:
+        return SEND_WRITES + (CLAIM_WRITES if worker is Worker.ON_STORE else 0)
+    return 1 + SEND_WRITES / CHUNKS_PER_STREAM
+
+
+def demand(measured: Measured, kind: Kind, store: Store = Store.POSTGRES, worker: Worker = Worker.NONE) -> Demand:
     """Returns the demand of a send, or of a paced chunk, on one server. Raises NotMeasured."""
+
+    def figures(kind: Kind, callers: int) -> Figures:
+        return case_figures(measured, Case(kind, callers, store=store, worker=worker))
+
     callers = (SOME_STREAMS, MANY_STREAMS) if kind is Kind.PACED else (SOME_CALLERS, MANY_CALLERS)
-    few, some, many = (case_figures(measured, Case(kind, number, store=store)) for number in (FEW_CALLERS, *callers))
-    split = Split.of(some, many, cpu)
-    writes = SEND_WRITES if kind is Kind.SEND else 1 + SEND_WRITES / CHUNKS_PER_STREAM
-    waits = SEND_WRITES if kind is Kind.SEND else 1  # a chunk's reader waits for one write
-    caller = many["load_us"] * MICRO
+    few, some, many = (figures(kind, number) for number in (FEW_CALLERS, *callers))
+    split, caller, writes = Split.of(some, many, cpu), many["load_us"] * MICRO, writes_of(kind, worker)
+    waits = writes if kind is Kind.SEND else 1  # a chunk's reader waits for one write
     delay = max((few["p50"] * MILLI - cpu(few) / core_share(few) - caller) / waits, 0.0)
-    full = case_figures(measured, Case(Kind.SEND, MANY_CALLERS, store=store))
-    return Demand(split.unit, split.commit, delay, caller, writes, SEND_WRITES / full["commits"])
+    full_batch = writes_of(Kind.SEND, worker) / figures(Kind.SEND, MANY_CALLERS)["commits"]
+    return Demand(split.unit, split.commit, delay, caller, writes, full_batch)
 
 
-def slowdown(measured: Measured, kind: Kind, servers: int) -> float:
-    """Returns the factor of CPU times when processes alternate on one core, from one caller or stream of each server.
+def slowdown(measured: Measured, servers: int) -> float:
+    """Returns the factor of CPU times when so many servers are busy on one core, from a burst of one stream each.
 
-    A process that runs again finds the caches with the data of the others.
+    A process that runs again finds the caches with the data of the others. A burst shows it as a load does: each
+    process has work all the time, and runs until the kernel lets another one run.
     """
     if servers == 1:
         return 1.0
-    each = case_figures(measured, Case(kind, FEW_CALLERS * servers, servers))
-    return max(cpu(each) / cpu(case_figures(measured, Case(kind, FEW_CALLERS))), 1.0)
-
-
-def send_demand(measured: Measured, case: Case) -> Demand:
-    """Returns the demand of a send in a case, with the share of its worker and of cold caches. Raises NotMeasured."""
-    plain = demand(measured, Kind.SEND, case.store).slowed(slowdown(measured, Kind.SEND, case.servers))
-    if not case.worker:
-        return plain
-    with_worker = case_figures(measured, Case(Kind.SEND, FEW_CALLERS, worker=case.worker, constant=True))
-    without = case_figures(measured, Case(Kind.SEND, FEW_CALLERS))
-    return replace(plain, unit=plain.unit + max(cpu(with_worker) - cpu(without), 0.0))
+    each = case_figures(measured, Case(Kind.BURST, FEW_CALLERS * servers, servers))
+    return max(cpu(each) / cpu(case_figures(measured, Case(Kind.BURST, FEW_CALLERS))), 1.0)
 
 
 def solve(measured: Measured, case: Case) -> Solution:
@@ -121,24 +121,16 @@ def solve(measured: Measured, case: Case) -> Solution:
 
     Raises NotMeasured, Saturated.
     """
-    share = core_share(measured.get(case.name, {}))
-    if case.kind is Kind.PACED:
-        one = case_figures(measured, Case(Kind.PACED, FEW_CALLERS))
-        return solve_open(demand(measured, Kind.PACED).slowed(1 / share), case.callers * one["rate"])
+    factor = slowdown(measured, case.servers) / core_share(measured.get(case.name, {}))
     if case.kind is Kind.BURST:
         one = case_figures(measured, Case(Kind.BURST, BURST_STREAMS))
-        rate = one["rate"] / core_share(one) * share / slowdown(measured, Kind.BURST, case.servers)
+        rate = one["rate"] / core_share(one) / factor
         return Solution(rate, 0.0, 1 / one["commits"], rate * cpu(one))
-    return solve_closed(send_demand(measured, case).slowed(1 / share), case.callers, case.servers)
-
-
-def commits_per_unit(measured: Measured, case: Case, solution: Solution) -> float:
-    """Returns the predicted commits of one unit. Raises NotMeasured."""
-    writes = demand(measured, case.kind, case.store).writes
-    shared = writes / solution.batch
-    if case.worker is not Worker.ON_STORE:
-        return shared
-    return shared + CLAIM_COMMITS
+    slowed = demand(measured, case.kind, case.store, case.worker).slowed(factor)
+    if case.kind is Kind.PACED:
+        one = case_figures(measured, Case(Kind.PACED, FEW_CALLERS))
+        return solve_open(slowed, case.callers * one["rate"])
+    return solve_closed(slowed, case.callers, case.servers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from bench.sizing.constants import (
     MemoryCosts,
     NotMeasured,
     case_figures,
-    commits_per_unit,
     solve,
+    writes_of,
 )
 from bench.sizing.queueing import Saturated
 
@@ -84,7 +84,7 @@ def _case_predictions(measured: Measured, case: Case) -> Iterator[Prediction]:
         yield Prediction(case.name, "per second", solution.rate, found["rate"], others)
     if case.kind is not Kind.BURST:
         yield Prediction(case.name, "p50, ms", solution.latency * 1e3, found["p50"], others)
-        commits = commits_per_unit(measured, case, solution)
+        commits = writes_of(case.kind, case.worker) / solution.batch
         yield Prediction(case.name, "commits each", commits, found["commits"], others)
     if case.kind is Kind.SEND and "nats_messages" in found and not case.worker:
         yield Prediction(case.name, "NATS messages each", SEND_WRITES, found["nats_messages"], others)

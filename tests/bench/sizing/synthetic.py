@@ -11,15 +11,9 @@ from bench.sizing.cases import (
     SOME_STREAMS,
     Case,
     Kind,
-    Store,
     Worker,
 )
 
-SOME = tuple(
-    Case(kind, callers, store=store)
-    for kind, callers in ((Kind.SEND, SOME_CALLERS), (Kind.PACED, SOME_STREAMS))
-    for store in Store
-)
 UNIT_US, COMMIT_US, DELAY_US, CALLER_US = 1_000.0, 500.0, 300.0, 100.0
 
 
@@ -37,21 +31,22 @@ def measured() -> dict[str, dict[str, float]]:
 
 def _figures(case: Case) -> dict[str, float]:
     alone = case.callers <= case.servers
-    writes = 1.04 if case.kind is Kind.PACED else 2.0
-    commits = writes if alone else writes / (2 if case in SOME else 8)
-    factor = 1 + (case.servers - 1) / 10 if alone else 1.0
+    writes = 1.04 if case.kind is Kind.PACED else 3.0 if case.worker is Worker.ON_STORE else 2.0
+    some = (case.kind, case.callers) in ((Kind.SEND, SOME_CALLERS), (Kind.PACED, SOME_STREAMS))
+    commits = writes if alone else writes / (2 if some else 8)
+    factor = 1 + (case.servers - 1) / 10
     cpu = (UNIT_US / (10 if case.kind in (Kind.PACED, Kind.BURST) else 1) + commits * COMMIT_US) * factor
-    more = {Worker.NONE: 0.0, Worker.ON_STORE: 2_000.0, Worker.CONNECTED: 500.0}[case.worker]
     waits = writes if case.kind is Kind.SEND else 1
+    more = {Worker.NONE: 0.0, Worker.ON_STORE: 2_000.0, Worker.CONNECTED: 500.0}[case.worker]
     return {
         "rate": 50.0 * case.callers if case.kind is Kind.PACED else 1e6 / cpu,
-        "p50": (cpu - (commits - waits) * COMMIT_US * (case.kind is Kind.PACED) + waits * DELAY_US + CALLER_US) / 1e3,
+        "p50": (cpu + more + waits * DELAY_US + CALLER_US) / 1e3,
         "load_us": CALLER_US,
         "servers": 0.7 * cpu,
         "workers": more,
         "postgres": 0.25 * cpu,
         "nats": 0.05 * cpu,
-        "commits": commits + (1.0 if case.worker is Worker.ON_STORE else 0.0),
+        "commits": commits,
         "wal": 4_500.0,
         "stored": 3_100.0,
         "to_nats": 600.0,

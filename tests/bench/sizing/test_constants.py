@@ -8,11 +8,8 @@ from bench.sizing.constants import (
     MemoryCosts,
     NotMeasured,
     Split,
-    commits_per_unit,
     demand,
-    send_demand,
     slowdown,
-    solve,
 )
 from bench.sizing.predictions import Prediction, missing, predictions
 from tests.bench.sizing.synthetic import measured
@@ -44,16 +41,15 @@ def test_the_delay_does_not_include_the_time_of_other_programs() -> None:
     assert demand(figures, Kind.SEND).delay == pytest.approx(0.0003, rel=0.01)
 
 
-def test_cold_caches_slow_servers_that_alternate() -> None:
-    assert [slowdown(measured(), Kind.SEND, servers) for servers in (1, 2, 3, 4)] == pytest.approx([1, 1.1, 1.2, 1.3])
+def test_cold_caches_slow_servers_that_share_a_core() -> None:
+    assert [slowdown(measured(), servers) for servers in (1, 2, 3, 4)] == pytest.approx([1, 1.1, 1.2, 1.3])
 
 
-def test_a_worker_on_the_store_commits_its_claims_alone() -> None:
-    case = Case(Kind.SEND, 16, worker=Worker.ON_STORE)
-    figures = measured()
-    plain = solve(figures, Case(Kind.SEND, 16))
-    assert commits_per_unit(figures, case, plain) == pytest.approx(2 / plain.batch + 1)
-    assert send_demand(figures, case).unit > demand(figures, Kind.SEND).unit
+def test_a_worker_on_the_store_writes_a_claim_for_each_task() -> None:
+    plain, worker = (demand(measured(), Kind.SEND, worker=worker) for worker in (Worker.NONE, Worker.ON_STORE))
+    assert (worker.writes, plain.writes) == (3, 2)
+    assert worker.commit == pytest.approx(plain.commit)
+    assert worker.unit > plain.unit
 
 
 def test_memory_is_the_sum_of_its_parts() -> None:
