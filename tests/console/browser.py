@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -183,6 +184,15 @@ class Page:
         except TimeoutError:
             shown = await self.run("document.body.innerText")
             raise AssertionError(f"never came: {condition}\nthe page:\n{shown}\nerrors: {self.errors}") from None
+
+    async def becomes(self, script: str, expected: object) -> None:
+        """Waits until an expression has this value. Raises AssertionError with the last value."""
+        found = await self.run(script)
+        deadline = time.monotonic() + WAIT_TIMEOUT
+        while found != expected and time.monotonic() < deadline:
+            await asyncio.sleep(0.015)
+            found = await self.run(script)
+        assert found == expected
 
     async def see(self, text: str, within: str = "body") -> None:
         """Waits until a text is shown."""

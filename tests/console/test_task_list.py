@@ -20,6 +20,11 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
 ROWS: Final = "document.querySelectorAll('.list tbody tr').length"
 UNKNOWN: Final = "01a00000-0000-7000-8000-000000000000"
+COUNTS: Final = (
+    "Object.fromEntries([...document.querySelectorAll('.states a:not([data-none])')]"
+    ".map(tab => [tab.firstChild.data, tab.querySelector('.count')?.innerText ?? '']))"
+)
+"""The numbers of the states that have tasks."""
 CELLS: Final = (
     "Object.fromEntries([...document.querySelector('.list tbody tr').cells].map("
     "cell => [cell.className.split(' ').pop(), cell.innerText]))"
@@ -45,20 +50,12 @@ async def rows(page: Page, number: int) -> list[str]:
     return texts
 
 
-async def counts(page: Page) -> dict[str, str]:
-    """Returns the numbers of the states that have tasks."""
-    found: dict[str, str] = await page.run(
-        "Object.fromEntries([...document.querySelectorAll('.states a:not([data-none])')]"
-        ".map(tab => [tab.firstChild.data, tab.querySelector('.count')?.innerText ?? '']))"
-    )
-    return found
-
-
 async def test_a_row_shows_what_was_asked_and_why_it_failed(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, failing()) as stage:
         page = stage.page
         task = await stage.put("read contract 18", "translate")
         assert await rows(page, 1) == ["read contract 18"]
+        await page.see("quota exceeded", ".list .what")  # the row shows its end a little after its creation
         cells = await page.run(CELLS)
         assert cells["of-state"] == "failed"
         assert cells["what"].split("\n")[-1] == "quota exceeded for read contract 18"
@@ -81,12 +78,12 @@ async def test_states_are_tabs_with_their_numbers(browser: str, tmp_path: Path) 
         await stage.put("contract", "translate")
         await page.until(f"{ROWS} === 5")
         numbers = {"All": "5", "Open": "1", "Input required": "1", "Completed": "3", "Failed": "1"}
-        assert await counts(page) == numbers
+        await page.becomes(COUNTS, numbers)
         await page.click(".states a", "Failed")
         assert await rows(page, 1) == ["contract"]
         assert await page.text(".finder h2") == "Failed tasks"
         await page.until("document.title === 'Failed tasks · Dragoman'")
-        assert await counts(page) == numbers
+        await page.becomes(COUNTS, numbers)
         # The address is the filter, also of a page that is opened with it.
         await page.reload()
         assert await rows(page, 1) == ["contract"]
