@@ -1,7 +1,8 @@
 """Constants of the model from measured cases, and the prediction of every other case.
 
 `Measured` has the medians of each case over all rounds. The cost of a commit is the difference between a case in which
-a few writes share a commit and one in which many do. Nothing is fitted to a predicted case.
+a few writes share a commit and one in which many do. Nothing is fitted to a predicted case: only the share of the core
+that was left for it is taken from it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from bench.sizing.cases import FEW_CALLERS, MANY_CALLERS, MANY_STREAMS, Case, Kind, Store
+from bench.sizing.cases import MANY_CALLERS, MANY_STREAMS, SOME_CALLERS, SOME_STREAMS, Case, Kind
 from bench.sizing.constants import MICRO, SEND_WRITES, Figures, Measured, MemoryCosts, Split, case_figures
 from bench.sizing.constants import demand as demand_of
 from bench.sizing.queueing import Demand, Saturated, Solution, solve_open
@@ -97,10 +97,11 @@ class Costs:
     def of(cls, measured: Measured) -> Costs:
         """Computes them. Raises NotMeasured."""
         ends = {
-            kind: tuple(
-                case_figures(measured, Case(kind, callers, store=Store.POSTGRES)) for callers in (FEW_CALLERS, many)
+            kind: tuple(case_figures(measured, Case(kind, callers)) for callers in pair)
+            for kind, pair in (
+                (Kind.SEND, (SOME_CALLERS, MANY_CALLERS)),
+                (Kind.PACED, (SOME_STREAMS, MANY_STREAMS)),
             )
-            for kind, many in ((Kind.SEND, MANY_CALLERS), (Kind.PACED, MANY_STREAMS))
         }
 
         def parts(kind: Kind) -> dict[str, Split]:

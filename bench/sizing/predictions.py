@@ -22,7 +22,7 @@ MAX_ERROR: Final = 0.25
 """Error from which on a row counts as missed."""
 
 DISTURBED_SHARE: Final = 0.1
-"""Share of the core used by other programs, or taken by the host, from which on a measurement is not valid."""
+"""Share of the core used by other programs, or taken by the host, from which on it is the reason for a miss."""
 
 MEGABYTE: Final = 1e6
 

@@ -14,7 +14,10 @@ from typing import Final
 
 ITERATIONS: Final = 500
 DAMPING: Final = 0.5
-"""Fixed points are reached to 1e-6 in some dozen iterations for every load below saturation."""
+"""Fixed points are reached in some dozen iterations for every load below saturation."""
+
+CONVERGED: Final = 1e-9
+"""Writes per commit by which the last iteration may have changed the result."""
 
 SATURATED: Final = 0.98
 """The highest utilization, commits excluded, for which an open network is solved. Above it the queue grows."""
@@ -101,6 +104,8 @@ def solve_open(demand: Demand, rate: float) -> Solution:
         arrived = rate * demand.writes * commit
         found = min(arrived + math.exp(-arrived), max(demand.full_batch, 1.0))
         batch += DAMPING * (found - batch)
+        if abs(found - batch) < CONVERGED:
+            break
     utilization, others = rate * demand.cpu(batch), rate * demand.unit
     if others > SATURATED or utilization > 1:  # commits one after the other with room in each are no overload
         raise Saturated(f"{utilization:.0%} of a core")

@@ -10,8 +10,10 @@ from bench.sizing.constants import (
     Split,
     demand,
     slowdown,
+    solve,
 )
 from bench.sizing.predictions import Prediction, missing, predictions
+from bench.sizing.queueing import solve_closed
 from tests.bench.sizing.synthetic import measured
 
 AT_ONE = Case(Kind.SEND, 1)
@@ -79,6 +81,13 @@ def test_no_prediction_depends_on_what_it_predicts() -> None:
         if not case.constant:
             figures[case.name] = {name: value * 2 for name, value in figures[case.name].items()}
     assert [one.predicted for one in predictions(figures)] == before
+
+
+def test_only_cpu_times_are_stretched_by_the_share_of_other_programs() -> None:
+    figures = measured()
+    case = Case(Kind.SEND, 16)
+    figures[case.name]["others"] = 0.5
+    assert solve(figures, case) == solve_closed(demand(figures, Kind.SEND).slowed(2.0), 16)
 
 
 @pytest.mark.parametrize(

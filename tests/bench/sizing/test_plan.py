@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from bench.report.sizing import MEDIANS
 from bench.sizing.constants import Split
 from bench.sizing.plan import (
     LOADS,
+    NATS_CORES,
     PEAK_FACTOR,
+    POSTGRES_CORES,
     SLOTS,
     UTILIZATION,
     Costs,
@@ -22,6 +26,13 @@ from bench.sizing.plan import (
 from tests.bench.sizing.synthetic import measured
 
 COSTS = Costs.of(measured())
+
+
+def test_the_parts_of_a_cost_add_up_to_the_constant_of_the_model() -> None:
+    costs = Costs.of(json.loads(MEDIANS.read_text("utf-8"))["medians"])
+    for whole, parts in ((costs.send, costs.send_parts), (costs.chunk, costs.chunk_parts)):
+        assert sum(part.unit for part in parts.values()) == pytest.approx(whole.unit)
+        assert sum(part.commit for part in parts.values()) == pytest.approx(whole.commit)
 
 
 def test_the_peak_is_a_multiple_of_the_mean() -> None:
@@ -64,6 +75,14 @@ def test_a_growing_load_reaches_the_limits_in_their_order() -> None:
     assert len(found) == 4
     assert sorted(found, key=lambda limit: limit.tasks_per_day) == found
     assert all(limit.tasks_per_day > 0 and limit.change for limit in found)
+
+
+def test_a_limit_is_where_its_part_has_no_more_room() -> None:
+    by_name = {limit.name.split()[0]: plan(COSTS, tasks_load(limit.tasks_per_day)) for limit in limits(COSTS)}
+    assert by_name["PostgreSQL"].postgres_cores == pytest.approx(UTILIZATION * POSTGRES_CORES, rel=0.02)
+    assert by_name["NATS"].nats_cores == pytest.approx(UTILIZATION * NATS_CORES, rel=0.02)
+    assert by_name["more"].processes == 33
+    assert by_name["the"].growth_per_day * 30 == pytest.approx(1e12)
 
 
 def test_a_limit_that_no_load_reaches_is_infinitely_far() -> None:
