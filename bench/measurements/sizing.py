@@ -30,7 +30,7 @@ from bench.measurements.replicas import ResourceUsage, Shape, on_core, python_pa
 from bench.resources import cpu, resident
 from bench.responses import EVENTS, TEXT
 from bench.rows import Key
-from bench.run import FEW, Run
+from bench.run import Run
 from bench.sections import SIZING
 from bench.servers.contestants import CONTESTANTS, DRAGOMAN, SERVER_CORE, RunningServer, start_server
 from bench.sizing.cases import (
@@ -74,7 +74,7 @@ class Observed:
 
 def measure(run: Run) -> None:
     """Measures all cases in each round. A case that fails is recorded, and the others continue."""
-    for number in range(min(run.plan.rounds, FEW)):
+    for number in range(run.plan.rounds):
         _measure_sqlite(run, number)
         if postgres.binaries() is None or nats.binary() is None:
             run.log("sizing on PostgreSQL skipped: no PostgreSQL or NATS for this machine or this Python")

@@ -1,4 +1,4 @@
-"""Generated part of docs/how-to/scaling.md, and the medians it is computed from, in docs/how-to/scaling.json.
+"""Generated part of docs/how-to/scaling.md, and the medians it is computed from, in bench/sizing/medians.json.
 
 The page is a function of these medians, so a test can compare it with the model at any time.
 """
@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from bench.report.tables import replace_generated, table
 from bench.rows import Rows, format_number
-from bench.run import FEW
 from bench.sections import SIZING
 from bench.sizing import plan as planning
 from bench.sizing.cases import Kind, Store
@@ -162,7 +161,7 @@ def description(rows: Rows) -> str:
     """Describes the run: date, machine, rounds and whether the machine was quiet."""
     return " ".join(
         f"Measured on {run['date']}: {run['cpu']}, {run['cores']} cores, {run['disk'].partition(' ')[0]}, Python"
-        f" {run['python']}; rounds: {min(run['arguments']['rounds'], FEW)}, load average {run['busy']:.1f} before."
+        f" {run['python']}; rounds: {run['arguments']['rounds']}, load average {run['busy']:.1f} before."
         for run in rows.run_rows
     )
 
