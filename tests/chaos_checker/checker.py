@@ -118,9 +118,9 @@ def logs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
         numbers = [event.sequence for event in task.events]
         if numbers != list(range(1, task.last + 1)):
             yield f"task {task.id}: its log is numbered {_short(numbers)}, its last event is {task.last}"
-        reported_numbers = [event.state for event in task.events if event.state]
-        if reported_numbers and reported_numbers[-1] != task.state:
-            yield f"task {task.id}: is {_name(task.state)}, and its log ends {_name(reported_numbers[-1])}"
+        reported_states = [event.state for event in task.events if event.state]
+        if reported_states and reported_states[-1] != task.state:
+            yield f"task {task.id}: is {_name(task.state)}, and its log ends {_name(reported_states[-1])}"
         ended = [number for number, event in enumerate(task.events) if event.state in states.TERMINAL]
         if ended and ended[0] != len(task.events) - 1:
             yield f"task {task.id}: {len(task.events) - 1 - ended[0]} events follow its end"

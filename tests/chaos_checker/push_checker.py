@@ -60,12 +60,12 @@ def judge_pushes(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -
 
 
 def _expected(
-    history: Sequence[Entry], kept: Mapping[str, StoredTaskView], values: Mapping[int, list[Delivered]]
+    history: Sequence[Entry], kept: Mapping[str, StoredTaskView], deliveries: Mapping[int, list[Delivered]]
 ) -> dict[int, str]:
     """Returns the task of each webhook: from the response, else by its message, else from its requests."""
     by_text = {task.text: task.id for task in kept.values()}
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.hook}
-    found = {hook: delivereds[0].task for hook, delivereds in values.items()}
+    found = {hook: found_deliveries[0].task for hook, found_deliveries in deliveries.items()}
     found |= {entry.hook: by_text[entry.text] for entry in sent.values() if entry.text in by_text}
     found |= {
         sent[entry.op].hook: entry.task for entry in history if isinstance(entry, Acknowledged) and entry.op in sent
@@ -74,11 +74,11 @@ def _expected(
 
 
 def _problems_of(
-    delivereds: Sequence[Delivered], task: StoredTaskView, strikes: Sequence[tuple[float, float]]
+    deliveries: Sequence[Delivered], task: StoredTaskView, strikes: Sequence[tuple[float, float]]
 ) -> Iterator[str]:
     at, taken, last = 0, 0.0, 0  # the last accepted event, when it was accepted, and the last received event
     bodies: dict[int, str] = {}
-    for delivered in delivereds:
+    for delivered in deliveries:
         if delivered.task != task.id:
             yield f"was told of {delivered.task}"
             continue

@@ -54,11 +54,11 @@ def test_failures_explained_by_a_fault_pass(task: StoredTask, history: list[Entr
 @pytest.mark.parametrize(
     ("task", "history", "problem"),
     [
-        pytest.param(LOST, [], "nothing was struck", id="lost without a blow"),
-        pytest.param(LOST, [replace(KILL, at=24)], "nothing was struck", id="lost before the blow"),
+        pytest.param(LOST, [], "nothing was struck", id="lost without a fault"),
+        pytest.param(LOST, [replace(KILL, at=24)], "nothing was struck", id="lost before the fault"),
         pytest.param(LOST, [replace(KILL, how="fill", part="disk")], "nothing was struck", id="lost with a full disk"),
         pytest.param(LOST, [STEP], "nothing was struck", id="lost while a clock was off"),
-        pytest.param(replace(LOST, times=(60, 61)), [KILL], "nothing was struck", id="begun long after the blow"),
+        pytest.param(replace(LOST, times=(60, 61)), [KILL], "nothing was struck", id="begun long after the fault"),
         pytest.param(LOST, [STOP], "nothing was struck", id="lost in an orderly end"),
         pytest.param(LOST, [replace(KILL, part="worker")], "nothing was struck", id="not at that worker"),
         pytest.param(LOST, [replace(KILL, part="nats")], "nothing was struck", id="lost with NATS"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.chaos.actions import BEGIN, Action
+from tests.chaos.actions import BEGIN, END, Action
 from tests.chaos_checker.checker import StoredTask
-from tests.chaos_checker.turn_checker import END, RECEIVED, judge_messages, judge_overlaps
+from tests.chaos_checker.turn_checker import RECEIVED, judge_messages, judge_overlaps
 
 from dragoman.core.task import states
 

@@ -11,15 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tests.chaos.actions import BEGIN, Action
+from tests.chaos.actions import BEGIN, END, Action
 
 from dragoman.core.task import states
 
 RECEIVED = "received"
 """What an agent does for each message of a `listen` command, with its id."""
-
-END = "end"
-"""What an agent does in its `finally`."""
 
 
 def judge_overlaps(actions: Sequence[Action]) -> Iterator[str]:

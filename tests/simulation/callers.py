@@ -55,10 +55,9 @@ class SendAnswer(NamedTuple):
 class SimulatedCaller:
     """One caller with one connection at a time, and its followers."""
 
-    def __init__(self, stage: Stage, number: int, agent: str = AGENTS[0]) -> None:
+    def __init__(self, stage: Stage, agent: str = AGENTS[0]) -> None:
         self._stage = stage
-        self._number = number
-        self._rng = random.Random(f"caller {stage.plan.seed} {number}")
+        self._rng = random.Random(stage.plan.seed)
         self._server = 0
         self._agent = agent
 
@@ -96,7 +95,7 @@ class SimulatedCaller:
         await self.send(words, how="at once", hook=self._stage.number())
 
     async def do_burst(self, words: str) -> None:
-        """More sends to one server than it has places."""
+        """More sends to one server than it has slots."""
         times = [self._rng.randint(0, 1500) for _ in range(self._rng.randint(3, 6))]
         await asyncio.gather(*(self.send(f"sleep {ms}", how="at once", to=self._server) for ms in times))
 
@@ -349,4 +348,4 @@ async def _listed(runtime: Runtime, call: Call, task: str) -> None:
 async def answer_the_left(stage: Stage) -> None:
     """Answers every task that was left with its question."""
     for task, agent in stage.left:
-        await SimulatedCaller(stage, -1, agent).send("at last", how="blocking", task=task, key=f"at-last-{task}")
+        await SimulatedCaller(stage, agent).send("at last", how="blocking", task=task, key=f"at-last-{task}")

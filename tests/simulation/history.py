@@ -50,7 +50,6 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     """Simulated seconds."""
-    callbacks: int = 0
 
     @property
     def text(self) -> str:
@@ -103,7 +102,7 @@ class History:
         loop = asyncio.get_running_loop()
         sampling = loop.create_task(self._sample())
         callers = [
-            loop.create_task(SimulatedCaller(stage, number).perform(operations))
+            loop.create_task(SimulatedCaller(stage).perform(operations))
             for number, operations in enumerate(self.plan.callers, 1)
         ]
         faults = [loop.create_task(strike(self, fault, begins)) for fault in self.plan.faults]
@@ -228,7 +227,7 @@ def simulate(plan: Plan) -> Outcome:
         history.problems.append(str(stuck))
     finally:
         IDS.use(before)
-    outcome = Outcome(plan, history.entries, history.actions, seconds=world.now, callbacks=world.callbacks)
+    outcome = Outcome(plan, history.entries, history.actions, seconds=world.now)
     kept = stored_tasks(history.disk.database, history.journal, outcome.entries, history.epoch)
     outcome.problems = [*history.problems, *world.faults, *judge_all(outcome.entries, outcome.actions, kept)]
     return outcome

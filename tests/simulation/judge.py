@@ -25,7 +25,7 @@ from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 USABLE: Final = LEASE_SECONDS - LEASE_MARGIN
-"""Seconds of a freeze after which the lease of a process has lapsed, at most."""
+"""Seconds of a freeze that the lease of a process survives, at most."""
 
 
 def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping[str, StoredTask]) -> list[str]:

@@ -22,7 +22,7 @@ CALLBACK_SECONDS: Final = 1e-6
 """Simulated seconds that each callback takes."""
 
 MAX_CALLBACKS: Final = 400_000
-"""Callbacks after which a history does not end."""
+"""Callbacks after which a history counts as endless."""
 
 EPOCH_SECONDS: Final = 1_700_000_000.0
 """The time at which every history begins."""

@@ -88,7 +88,7 @@ MUTATIONS: Final = (
         "            case _:\n                return TaskVisibility(Owner(scope, ANONYMOUS_PRINCIPAL))",
     ),
     Mutation(
-        "a rejected append keeps its place", "G3", "runtime.queues",
+        "a rejected append keeps its reservation", "G3", "runtime.queues",
         "        if appended is None:\n            self.abort()\n", "        if appended is None:\n",
     ),
     # Streams ---------------------------------------------------------------------------------------------------------

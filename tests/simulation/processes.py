@@ -13,7 +13,7 @@ from tests.simulation.history import Outcome, simulate
 from tests.simulation.plan import plan_of
 
 HISTORIES_PER_PROCESS: Final = 500
-"""A process ends after so many, and with it their garbage: to collect that took a fifth of the time."""
+"""Histories after which a process ends. Its garbage goes with it; collecting it took a fifth of the time."""
 
 
 @dataclass(frozen=True, slots=True)

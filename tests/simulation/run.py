@@ -4,7 +4,8 @@
     make simulate SEED=12 HISTORIES=500     # seeds 12 to 511
     python -m tests.simulation.run --seed 12 --show    # one history, printed
 
-A failing seed is printed with its plan, shrunk, and its history. `--show` prints the history of a good one, too.
+A failing seed is printed with its problems, and the first one shrunk, with its history and its plan. `--show` prints
+the history of a good one, too.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tests.simulation.history import simulate
-from tests.simulation.plan import plan_of
+from tests.simulation.plan import plan_of, plan_to_json
 from tests.simulation.processes import Played, play_all
+from tests.simulation.shrink import shrink
 
-SHRUNK_FAILURES: Final = 1
-"""Failing histories of one call that are shrunk and printed."""
 REPORT_SECONDS: Final = 30.0
 
 
@@ -59,6 +59,28 @@ def show(seed: int) -> int:
     return 1 if outcome.problems else 0
 
 
+def shrunk(seed: int) -> str:
+    """Shrinks the failing history of a seed. Returns what is left of it, and its plan."""
+    outcome = shrink(simulate(plan_of(seed)))
+    return f"{outcome.text}\n{plan_to_json(outcome.plan)}"
+
+
+def report(shares: Iterable[Played], describe: Callable[[int], str]) -> Totals:
+    """Prints the problems of each failing seed, and the description of the first one. Returns what was played."""
+    totals, described, reported = Totals(), False, time.monotonic()
+    for played in shares:
+        totals.add(played)
+        for seed, problems in played.problems.items():
+            print(f"simulate: SEED={seed}: " + "\n    ".join(problems), flush=True)
+            if not described:
+                described = True
+                print(describe(seed), flush=True)
+        if time.monotonic() - reported > REPORT_SECONDS:
+            reported = time.monotonic()
+            print(f"simulate: {totals}, {totals.failed} failed so far", flush=True)
+    return totals
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plays histories, and prints what is wrong. Returns 1 if anything was."""
     parser = argparse.ArgumentParser(description="plays histories on simulated time")
@@ -67,29 +89,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at a time; one per core")
     parser.add_argument("--show", action="store_true", help="print the history of --seed")
     options = parser.parse_args(arguments)
-    if options.show and options.seed is not None:
+    if options.show:
+        if options.seed is None:
+            parser.error("--show needs --seed")
         return show(options.seed)
-    from tests.simulation.shrink import shrink  # it plays histories, too
-
     first = options.seed if options.seed is not None else secrets.randbelow(10**9)
     count = options.histories or (1 if options.seed is not None else 1000)
     print(f"simulate: {count} histories from SEED={first}", flush=True)
-    totals, reported = Totals(), time.monotonic()
-    for played in play_all(first, count, options.processes):
-        totals.add(played)
-        for seed, problems in played.problems.items():
-            print(f"simulate: SEED={seed}: " + "\n    ".join(problems), flush=True)
-            if totals.failed <= SHRUNK_FAILURES:
-                print(shrink(simulate(plan_of(seed))).text, flush=True)
-        if time.monotonic() - reported > REPORT_SECONDS:
-            reported = time.monotonic()
-            print(f"simulate: {totals}, {totals.failed} failed so far", flush=True)
+    totals = report(play_all(first, count, options.processes), shrunk)
     print(f"simulate: {totals}: {f'{totals.failed} FAILED' if totals.failed else 'ok'}")
     return 1 if totals.failed else 0
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # sets have one order, so a seed is one history
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]])
     sys.exit(main())

@@ -75,7 +75,7 @@ class SimulatedHeartbeat(Heartbeat):
 
 
 class NoWatchdog(Watchdog):
-    """No thread watches the loop: simulated callbacks take no time."""
+    """No thread watches the loop: a simulated callback takes a microsecond."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.delays = Histogram()

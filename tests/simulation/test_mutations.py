@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.simulation.mutations import SourceChanged, hunt_in_child, mutated_source, path_of
+from tests.simulation.mutations import PAGE, PAGE_BEGIN, PAGE_END, SourceChanged, hunt_in_child, mutated_source, path_of
 from tests.simulation.planted import MUTATIONS
 
 
@@ -27,3 +27,9 @@ def test_a_planted_fault_is_found_in_a_process_of_its_own() -> None:
     found = hunt_in_child(mutation)
     assert "its log is numbered" in found.problem
     assert found.histories <= 10
+
+
+def test_the_page_has_a_row_of_every_planted_fault() -> None:
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition(PAGE_BEGIN)
+    rows = [line.split(" | ") for line in rest.partition(PAGE_END)[0].splitlines() if line][2:]
+    assert [(row[0].removeprefix("| "), row[1]) for row in rows] == [(one.name, one.guarantee) for one in MUTATIONS]

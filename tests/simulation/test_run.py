@@ -1,4 +1,4 @@
-"""Histories of the real runtime: a few hundred are good, and a seed is always the same history."""
+"""Histories of the real runtime: the first ones are good, and a seed is always the same history."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from tests.chaos.history import Acknowledged, Canceled, Delivered, Fault, Seen
 from tests.simulation.history import simulate
 from tests.simulation.plan import FAULTS, OPERATIONS, Plan, PlannedOperation, plan_from_json, plan_of, plan_to_json
-from tests.simulation.processes import histories
-from tests.simulation.run import main
+from tests.simulation.processes import Played, histories
+from tests.simulation.run import main, report
 
 from dragoman.ids import IDS
 
@@ -27,7 +27,7 @@ for seed in range(40, 50):
 """
 
 
-def test_some_hundred_histories_keep_every_guarantee() -> None:
+def test_the_first_histories_keep_every_guarantee() -> None:
     counts: Counter[type] = Counter()
     kinds: set[str] = set()
     for outcome in histories(1, HISTORIES):
@@ -90,3 +90,25 @@ def test_histories_in_several_processes_add_up(capsys: pytest.CaptureFixture[str
     assert main(["--seed", "1", "--histories", "7", "--processes", "2"]) == 0
     operations = sum(plan_of(seed).operations for seed in range(1, 8))
     assert f"simulate: 7 histories, {operations} operations" in capsys.readouterr().out
+
+
+def test_every_failing_seed_is_printed_and_the_first_one_described(capsys: pytest.CaptureFixture[str]) -> None:
+    shares = [
+        Played(500, 2000, 4000.0, 3.0, {3: ["lost", "late"], 5: ["twice"]}),
+        Played(2, 8, 16.0, 0.1, {501: ["lost"]}),
+    ]
+    totals = report(shares, lambda seed: f"the plan of {seed}")
+    assert capsys.readouterr().out.splitlines() == [
+        "simulate: SEED=3: lost",
+        "    late",
+        "the plan of 3",
+        "simulate: SEED=5: twice",
+        "simulate: SEED=501: lost",
+    ]
+    assert (totals.histories, totals.failed) == (502, 3)
+
+
+def test_a_history_is_shown_of_a_given_seed_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--show"])
+    assert "--show needs --seed" in capsys.readouterr().err

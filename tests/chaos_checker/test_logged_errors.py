@@ -1,4 +1,4 @@
-"""Which errors of a log a blow explains."""
+"""Which errors of a log are explained by a fault."""
 
 from __future__ import annotations
 
