@@ -59,13 +59,13 @@ def show(seed: int) -> int:
     return 1 if outcome.problems else 0
 
 
-def shrunk(seed: int) -> str:
+def shrunk(seed: str) -> str:
     """Shrinks the failing history of a seed. Returns what is left of it, and its plan."""
     outcome = shrink(simulate(plan_of(seed)))
     return f"{outcome.text}\n{plan_to_json(outcome.plan)}"
 
 
-def report(shares: Iterable[Played], describe: Callable[[int], str]) -> Totals:
+def report(shares: Iterable[Played], describe: Callable[[str], str]) -> Totals:
     """Prints the problems of each failing seed, and the description of the first one. Returns what was played."""
     totals, described, reported = Totals(), False, time.monotonic()
     for played in shares:

@@ -22,7 +22,7 @@ PRINT_DIGESTS = """
 import hashlib
 from tests.simulation.history import simulate
 from tests.simulation.plan import plan_of
-for seed in range(40, 50):
+for seed in (*range(40, 49), 8000375):  # in the last one, two webhooks were once claimed in the order of a set
     print(hashlib.sha256(simulate(plan_of(seed)).text.encode()).hexdigest())
 """
 
@@ -94,8 +94,8 @@ def test_histories_in_several_processes_add_up(capsys: pytest.CaptureFixture[str
 
 def test_every_failing_seed_is_printed_and_the_first_one_described(capsys: pytest.CaptureFixture[str]) -> None:
     shares = [
-        Played(500, 2000, 4000.0, 3.0, {3: ["lost", "late"], 5: ["twice"]}),
-        Played(2, 8, 16.0, 0.1, {501: ["lost"]}),
+        Played(500, 2000, 4000.0, 3.0, {"3": ["lost", "late"], "5": ["twice"]}),
+        Played(2, 8, 16.0, 0.1, {"501": ["lost"]}),
     ]
     totals = report(shares, lambda seed: f"the plan of {seed}")
     assert capsys.readouterr().out.splitlines() == [

@@ -238,7 +238,8 @@ class TaskFeeds:
         self.by_task: dict[TaskRef, TaskFeed] = {}
         """The feeds that have subscribers."""
         self._subscribers: set[Subscriber] = set()
-        self._waits: set[asyncio.Timeout] = set()
+        self._waits: dict[asyncio.Timeout, None] = {}
+        """In the order in which they began."""
         self._waits_released = False
 
     @asynccontextmanager
@@ -289,13 +290,13 @@ class TaskFeeds:
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:
-                self._waits.add(limit)
+                self._waits[limit] = None
                 while not any(map(is_last, await subscriber.next_batch())):
                     pass
         except TimeoutError:
             return
         finally:
-            self._waits.discard(limit)
+            self._waits.pop(limit, None)
 
     def release_waits(self) -> None:
         """Ends all waits for turns, now and later, as if they had timed out: this process shuts down, and another one

@@ -94,7 +94,8 @@ class PushScheduler:
         self._deliveries: dict[PushConfigKey, PushDelivery] = {}
         self._tasks: dict[PushConfigKey, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()
-        self._woken_tasks: set[TaskRef] = set()
+        self._woken_tasks: dict[TaskRef, None] = {}
+        """In the order in which they were woken."""
         self._settled_tasks: set[TaskRef] = set()
         self._unknown_claims: dict[PushConfigKey, str] = {}
         """Claims of unknown outcome, with their hosts. The store may hold them for this session, and then no other
@@ -111,7 +112,7 @@ class PushScheduler:
     def wake(self, ref: TaskRef) -> None:
         """Hint: a task may have events to deliver. Costs next to nothing while its deliveries are running."""
         if ref not in self._settled_tasks:
-            self._woken_tasks.add(ref)
+            self._woken_tasks[ref] = None
             self._wakeup.set()
 
     def _on_signal(self, ref: TaskRef, signal: TaskSignal) -> None:
@@ -221,7 +222,7 @@ class PushScheduler:
     async def claim_woken(self) -> None:
         """Claims and starts the due pushes of tasks that got events since the last call."""
         self._wakeup.clear()
-        woken, self._woken_tasks = self._woken_tasks, set()
+        woken, self._woken_tasks = self._woken_tasks, {}
         for ref in woken:
             live = [push for push in await self._store.pushes.list_configs(ref) if push.state is PushState.LIVE]
             # Hosts with an open breaker are left to the polls, which try them in bulk.
