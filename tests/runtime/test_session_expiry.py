@@ -14,6 +14,7 @@ from tests.runtime.test_sessions import reaper
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn
+from dragoman.core.errors import Unavailable
 from dragoman.runtime import sessions
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import Clock
@@ -141,6 +142,28 @@ async def test_a_session_that_was_not_renewed_for_two_intervals_is_a_problem_of_
         times.pass_(4)  # two intervals
         assert beat.problem == ""
         times.pass_(1)
-        assert beat.problem == "the session was not renewed for 5 s; see the log"
+        assert beat.problem == "the session was not renewed for 5 s: the store does not answer"
         await goes_on(times, beat, seconds=2)
         assert beat.problem == ""
+
+
+async def test_renewals_that_fail_are_logged_once_a_minute_and_readiness_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = Times()
+    store = cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store))
+    async with open_harness(tmp_path, holds, store=store) as here:
+        beat = keeps(here, times)
+        store.error = lambda: Unavailable("the disk is away")
+        store.unavailable.add("renew_session")
+        await goes_on(times, beat, seconds=60)
+        assert beat.problem == "the session was not renewed for 60 s: the disk is away"
+        failures = [one for one in caplog.messages if one.startswith("the session could not be renewed")]
+        assert len(failures) == 1
+        await goes_on(times, beat, seconds=4)
+        store.unavailable.clear()
+        await goes_on(times, beat, seconds=2)
+        store.unavailable.add("renew_session")
+        await goes_on(times, beat, seconds=2)
+        failures = [one for one in caplog.messages if one.startswith("the session could not be renewed")]
+        assert len(failures) == 3, "one after a minute, and the first one of a new series"

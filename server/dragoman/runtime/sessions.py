@@ -49,6 +49,9 @@ LEASE_SECONDS: Final = 10.0
 RETRY_INTERVAL: Final = 0.5
 """Seconds until a failed renewal is repeated: its lease is short."""
 
+FAILURE_LOG_INTERVAL: Final = 60.0
+"""Seconds between two lines of the log about renewals that fail again and again."""
+
 ORPHAN_BATCH_SIZE: Final = 256
 
 
@@ -81,13 +84,17 @@ class Heartbeat:
         self._renewed = clock()
         self._renewed_since: float | None = self._renewed
         """Start of the unbroken series of renewals in time; None after a failed renewal."""
+        self._failure = ""
+        """Why the last renewal failed; empty if it succeeded."""
+        self._next_failure_log = 0.0
 
     @property
     def problem(self) -> str:
         """Why the store is not usable: no renewal for two intervals. Empty if it is usable."""
         # By the clock, because a renewal may hang for as long as a statement may.
         age = self._clock() - self._renewed
-        return f"the session was not renewed for {age:.0f} s; see the log" if age > 2 * self._interval else ""
+        why = self._failure or "the store does not answer"
+        return f"the session was not renewed for {age:.0f} s: {why}" if age > 2 * self._interval else ""
 
     def start(self) -> None:
         """Starts the thread."""
@@ -137,7 +144,12 @@ class Heartbeat:
 
     def note_failure(self, error: Exception) -> bool:
         """Notes that the store has not renewed the session, or not answered. Returns False, as `renew` does then."""
-        log_fault(log, "the session could not be renewed; other processes may take over its tasks", error)
+        now = self._clock()
+        if not self._failure or now >= self._next_failure_log:
+            self._next_failure_log = now + FAILURE_LOG_INTERVAL
+            shared = "the session could not be renewed; other processes may take over its tasks"
+            log_fault(log, shared if self._run_lease is not None else "the session could not be renewed", error)
+        self._failure = str(error) if isinstance(error, Unavailable) else "see the log"
         self._renewed_since = None
         return False
 
@@ -155,7 +167,7 @@ class Heartbeat:
         jumped = is_measured and self._has_jumped(self._lease - remaining, now - self._renewed)
         if late or jumped or self._renewed_since is None:
             self._renewed_since = now
-        self._renewed = now
+        self._renewed, self._failure = now, ""
         return now - self._renewed_since >= self._lease
 
     def _run(self) -> None:

@@ -34,10 +34,11 @@ async def test_a_server_whose_file_is_removed_says_so_and_saves_its_tasks(tmp_pa
             server.err.until("tasks.db was removed or renamed: writes are rejected")
             status, text = await send()
             assert status == 503
-            assert "the file of the store was removed or replaced" in text
+            assert "the database file was removed or replaced, so writes are rejected until it is back" in text
             async with asyncio.timeout(10):
-                while (await session.get("/readyz")).status == 200:
+                while (answer := await session.get("/readyz")).status == 200:
                     pass
+            assert "the database file was removed or replaced" in (await answer.json())["reason"]
         dragoman(tmp_path, "backup", f"{tmp_path}/saved", "--server", server.grpc)
         server.process.terminate()
         assert server.ends() == 0

@@ -67,7 +67,10 @@ log = logging.getLogger("dragoman.store")
 READER_THREADS: Final = 2
 """Reader threads. SQLite reads hold the interpreter lock for most of their time, so more would only take turns."""
 
-_FILES_LOST: Final = "the file of the store was removed or replaced; what it has acknowledged is safe until it stops"
+_FILES_LOST: Final = (
+    "the database file was removed or replaced, so writes are rejected until it is back; acknowledged tasks are kept "
+    "while the server runs; tell its operator"
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
