@@ -345,7 +345,8 @@ async def print_explanation(server: str, request: ops.ExplainRequest, *, key: st
         out.line(f"created by   A2A {one.dialect or '?'} client, context {one.context_id}")
         out.line(f"last event   {one.last_event}; {one.subscribers} subscribers on this server")
         out.line(f"messages     {one.queued_messages} not delivered to the agent yet")
-        out.line(f"attempt      {one.attempt} of {one.attempts_allowed}")
+        if one.state in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"):  # it counts those of the open turn
+            out.line(f"attempt      {one.attempt} of {one.attempts_allowed}")
         out.line(f"held by      {_format_holder(one)}")
         if one.worker:
             out.line(f"worker       {one.worker}")

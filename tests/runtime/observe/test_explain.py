@@ -76,6 +76,15 @@ async def test_a_task_with_a_question_waits_for_its_caller_and_a_finished_one_ha
         assert (await explained(here, waiting_task.id)).next == "Nothing: the task has ended."
 
 
+async def test_a_task_whose_agent_is_not_served_says_why_its_caller_does_not_find_it(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, waits) as here:
+        task = await here.send("ask")
+    async with open_harness(tmp_path, hold) as here:
+        text = (await explained(here, task.id)).next
+        assert text.startswith('It waits for a message from its caller: "which?" No agent "waits" is served here, so ')
+        assert "A cancel also ends it" not in text
+
+
 async def test_the_expiry_of_a_task_that_waits_for_its_caller_is_explained(tmp_path: Path) -> None:
     rules = RetentionPolicy({states.INPUT_REQUIRED: 86_400_000})
     async with open_harness(tmp_path, waits, retention=rules) as here:
@@ -100,7 +109,7 @@ async def test_the_error_of_a_failed_task_is_explained(tmp_path: Path) -> None:
 
 async def test_the_recovery_of_a_dead_process_s_task_is_explained(tmp_path: Path) -> None:
     clock = Shifted()
-    async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
+    async with two(tmp_path, clock, hold, on_crash=retry(1), retry=Retry(attempts=4)) as (one, other):
         task = await one.start()
         assert "its turn is repeated (attempt 2 of 2) after " in (await explained(other, task.id)).next
         assert not (await explained(other, task.id)).here

@@ -130,7 +130,6 @@ class Explainer:
                 ExplainInput(
                     record,
                     spec,
-                    allowed,
                     expires,
                     self._now(),
                     self._retention_age(record.agent, record.state),
@@ -155,8 +154,6 @@ class ExplainInput:
     record: TaskRecord
     spec: AgentSpec | None
     """The spec of its agent; None when no such agent is served here."""
-    max_attempts: int
-    """How often its turn may be started."""
     session_expires: int
     """When the session that holds it expires."""
     now: int
@@ -187,7 +184,13 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
         if facts.retention_ms
         else f"Without an answer it waits indefinitely (--retain-{_option_state(record.state)} is not set)."
     )
-    return f"It waits for a message from its caller{_quoted(facts.status_text)} {until} A cancel also ends it."
+    waits = f"It waits for a message from its caller{_quoted(facts.status_text)}"
+    if facts.spec is None:
+        return (
+            f'{waits} No agent "{record.agent}" is served here, so this server tells its caller that there is no such '
+            f"task. A server with this agent accepts an answer or a cancel. {until}"
+        )
+    return f"{waits} {until} A cancel also ends it."
 
 
 # Running tasks ------------------------------------------------------------------------------------------------------
@@ -195,8 +198,9 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
 
 def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     record, runner = facts.record, scheduler.runs.find(facts.record.ref)
-    tries = record.attempt < facts.max_attempts
-    retry = f"(attempt {record.attempt + 1} of {facts.max_attempts})"
+    retries = facts.spec.retries if facts.spec else 0  # after a crash; a failure has its own limit
+    tries = record.attempt <= retries
+    retry = f"(attempt {record.attempt + 1} of {retries + 1})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
     if runner is not None and runner.canceled:
         limit = scheduler.services.timings.fence_timeout
@@ -249,8 +253,8 @@ def _describe_sleeping(facts: ExplainInput) -> str:
     in_ = _format_duration((facts.record.wake_at - facts.now) / 1000)
     if facts.record.attempt > 1:
         why = f"Its last attempt failed{_quoted(facts.status_text)}"
-        number = f"{facts.record.attempt} of {facts.max_attempts}"
-        return f"{why} Attempt {number} begins at {at} (in {in_}). A cancel ends it."
+        limit = f" of {facts.spec.attempts}" if facts.spec else ""
+        return f"{why} Attempt {facts.record.attempt}{limit} begins at {at} (in {in_}). A cancel ends it."
     return f"Its agent sleeps until {at} (in {in_}) and then continues behind its finished steps. A cancel ends it."
 
 
