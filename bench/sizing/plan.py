@@ -238,7 +238,7 @@ def limits(costs: Costs) -> list[Limit]:
             _tasks_per_day(lambda planned: planned.processes > COUNTER_SLOTS, costs),
             f"Counters have {COUNTER_SLOTS} slots; processes of one slot wait for each other's commits if they"
             " count for the same owner and agent. More slots are a constant in the store, for all servers at once. At"
-            f" {CONNECTIONS_PER_PROCESS} connections each, PostgreSQL needs a pooler here (`--postgres-pooler`).",
+            f" {CONNECTIONS_PER_PROCESS} connections each, eight processes need more than PostgreSQL's default of 100.",
         ),
         Limit(
             f"PostgreSQL uses {UTILIZATION:.0%} of {POSTGRES_CORES} cores",
