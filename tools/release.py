@@ -155,14 +155,23 @@ A clone of the tag builds the same bytes: make release VERSION={version} there, 
 
 
 def _git(root: Path, *words: str) -> str:
+    """The output of a git command; empty if it fails, as for a tag that is not there."""
     process = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
     return process.stdout.rstrip() if process.returncode == 0 else ""
+
+
+def _status(root: Path) -> str:
+    """The changed files. Raises ReleaseError if git cannot tell: then nothing says that the tree is clean."""
+    process = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise ReleaseError(f"git status failed ({process.stderr.strip()}); run it in a clone that git accepts")
+    return process.stdout.rstrip()
 
 
 def check_tree(root: Path, version: str) -> None:
     """Raises ReleaseError for uncommitted changes that are not of this release, and if its tag is another commit."""
     allowed = WRITTEN if is_prepared(root, version) else ()
-    if files := unexpected(_git(root, "status", "--porcelain"), allowed):
+    if files := unexpected(_status(root), allowed):
         raise ReleaseError(f"uncommitted changes in {', '.join(files)}; commit or stash them")
     tagged = _git(root, "rev-parse", "--verify", "--quiet", f"refs/tags/v{version}^{{commit}}")
     if tagged and tagged != _git(root, "rev-parse", "HEAD"):
@@ -201,7 +210,7 @@ def release(root: Path, version: str, today: str) -> None:
     day = day_of((root / CHANGELOG).read_text("utf-8"), version)
     # Only for the site and archives: packages have the fixed date of hatchling, also outside of a release.
     run_steps(STEPS, root, version, dist, {**os.environ, "RELEASE_EPOCH": str(seconds_of(day))})
-    status = _git(root, "status", "--porcelain")
+    status = _status(root)
     if others := unexpected(status, WRITTEN):
         raise ReleaseError(f"a step changed {', '.join(others)}, which a release must not; see {LOGS}")
     files = sorted(path.name for path in (root / dist).iterdir())

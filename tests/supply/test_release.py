@@ -104,6 +104,12 @@ def test_other_changes_are_rejected_and_named(clone: Path) -> None:
         check_tree(clone, "1.2.3")
 
 
+def test_a_tree_that_git_does_not_know_is_not_taken_for_clean(clone: Path) -> None:
+    (clone / ".git" / "HEAD").unlink()
+    with pytest.raises(ReleaseError, match="git status failed"):
+        check_tree(clone, "1.2.3")
+
+
 def test_a_tagged_version_can_only_be_built_again_at_its_tag(clone: Path) -> None:
     git(clone, "tag", "-a", "v1.2.3", "-m", "1.2.3")
     check_tree(clone, "1.2.3")
