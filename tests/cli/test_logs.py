@@ -109,6 +109,24 @@ async def test_tracebacks_of_agents_have_no_frames_of_ours(caplog: pytest.LogCap
     assert "runner.py" in logs.TextLogFormatter().format(failed)
 
 
+async def test_a_rejected_value_is_one_line_without_our_frames(caplog: pytest.LogCaptureFixture) -> None:
+    @agent
+    def returns(turn: Turn) -> int:
+        return 2**60
+
+    @agent
+    async def stores(turn: Turn) -> None:
+        turn.state["x"] = (1, 2)
+
+    for it, reason in ((returns, "InvalidAgentResponse: the returned value: "), (stores, 'TypeError: turn.state["x"]')):
+        await it.take_turn(RecordingTurnContext("go"))
+        for formatter in (logs.TextLogFormatter(), logs.JsonLogFormatter()):
+            text = formatter.format(caplog.records[-1]).replace('\\"', '"')
+            assert f"failed: {reason}" in text
+            assert "\n" not in text
+            assert "exception" not in text
+
+
 def test_the_level_debug_shows_all_frames_of_a_failed_agent(caplog: pytest.LogCaptureFixture) -> None:
     try:
         agent(3)  # type: ignore[call-overload]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from dragoman.cli import escape_controls
+from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.trace import CURRENT_TRACE, CURRENT_TURN, trace_id_of
 from dragoman.supervision import describe_fault, is_expected
 
@@ -112,7 +113,8 @@ def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) ->
     lines = []
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and record.name in _AGENT_LOGGERS and not _shows_own_frames():
-        lines.append(format_agent_error(error))
+        if text := format_agent_error(error):
+            lines.append(text)
     elif record.exc_info:
         lines.append(formatter.formatException(record.exc_info))
     elif record.exc_text:  # of an executor's process
@@ -129,17 +131,27 @@ _PACKAGE: Final = Path(__file__).parents[1]
 _OWN_AGENTS: Final = str(_PACKAGE / "playground.py")
 
 
+_REJECTED_VALUES: Final = (InvalidAgentResponse, TypeError)
+"""Errors with which we reject a value of an author: a result, or a state that is not JSON."""
+
+
 def format_agent_error(error: BaseException) -> str:
-    """The traceback of an agent's failure, also of its causes. Without our frames, if there are others."""
+    """The traceback of an agent's failure, also of its causes. Without our frames, if there are others.
+
+    Without them in any case if a value was rejected: the place where we checked it explains nothing. Empty if no frame
+    is left. Other errors within our code alone keep their frames, for a report of a fault.
+    """
+    is_rejected, has_frames = isinstance(error, _REJECTED_VALUES), False
     whole = traceback.TracebackException.from_exception(error)
     pending = [whole]
     while pending:
         one = pending.pop()
         pending += [part for part in (one.__cause__, one.__context__, *(one.exceptions or ())) if part is not None]
         frames = [frame for frame in one.stack if not _is_own_file(frame.filename)]
-        if frames:
+        if frames or is_rejected:
             one.stack = traceback.StackSummary.from_list(frames)
-    return "".join(whole.format()).rstrip("\n")
+        has_frames = has_frames or bool(one.stack)
+    return "".join(whole.format()).rstrip("\n") if has_frames else ""
 
 
 def _shows_own_frames() -> bool:
