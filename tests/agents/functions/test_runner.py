@@ -235,6 +235,53 @@ async def test_the_retry_of_a_hidden_failure_names_its_id_only() -> None:
     assert "host.internal" not in result.pause.error
 
 
+async def test_a_failure_with_attempts_left_is_a_warning_that_says_when_the_next_one_begins(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @agent(retry=Retry(attempts=3, backoff=0.5))
+    async def it(turn: Turn) -> str:
+        raise ConnectionError("no model")
+
+    for attempt in (1, 2, 3):
+        context = RecordingTurnContext("go")
+        context.attempt = attempt
+        await it.take_turn(context)
+    assert [(one.levelname, one.getMessage().partition("agent it ")[2]) for one in caplog.records] == [
+        ("WARNING", "failed: ConnectionError: no model; attempt 2 of 3 begins in 0.5 s"),
+        ("WARNING", "failed: ConnectionError: no model; attempt 3 of 3 begins in 1 s"),
+        ("ERROR", "failed: ConnectionError: no model"),
+    ]
+    assert all(one.exc_info for one in caplog.records)
+
+
+async def test_a_failure_of_a_stopped_turn_announces_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    @agent(retry=Retry(attempts=3))
+    async def it(turn: Turn) -> str:
+        raise ConnectionError("no model")
+
+    context = RecordingTurnContext("go")
+    context.canceled = True
+    assert (await it.take_turn(context)).pause is None
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()[-8:]) == ("ERROR", "no model")
+
+
+async def test_a_failure_without_a_line_of_the_author_names_the_declaration(caplog: pytest.LogCaptureFixture) -> None:
+    @agent
+    async def returns(turn: Turn) -> int:
+        return 2**60
+
+    @agent
+    async def stores(turn: Turn) -> None:
+        turn.state["x"] = (1, 2)
+
+    for it in (returns, stores):
+        await it.take_turn(RecordingTurnContext("go"))
+        line = it.__wrapped__.__code__.co_firstlineno
+        place = f"agent {it.spec.id}, declared at {__file__}, line {line}, failed: "
+        assert caplog.records[-1].getMessage().startswith(place)
+
+
 @pytest.mark.parametrize("shown", [True, False])
 async def test_the_text_of_an_agent_error_is_for_the_caller(shown: bool) -> None:
     class Closed(AgentError):

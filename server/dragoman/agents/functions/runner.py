@@ -27,7 +27,7 @@ from os import PathLike
 from pathlib import Path
 from traceback import walk_tb
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from dragoman.agents.functions.declared_types import InputTypes
 from dragoman.agents.functions.output import TurnOutput
@@ -90,10 +90,12 @@ async def take_turn(
             result = _result_without_failure(output, cause)
             if result is not None:
                 return result
-            result, text = _failed_result(function, output, agent, cause, error)
-            if _may_repeat(cause, retry, turn_context.attempt):
-                until = steps.clock() + round(retry.delay(turn_context.attempt) * 1000)
-                result.pause = Pause(until, text)
+            if turn_context.canceled or not _may_repeat(cause, retry, turn_context.attempt):
+                return _failed_result(function, output, agent, cause, error)[0]
+            delay = retry.delay(turn_context.attempt)
+            then = f"; attempt {turn_context.attempt + 1} of {retry.attempts} begins in {delay:g} s"
+            result, text = _failed_result(function, output, agent, cause, error, then)
+            result.pause = Pause(steps.clock() + round(delay * 1000), text)
             return result
         except AgentStillRuns:
             raise
@@ -233,24 +235,32 @@ def _may_repeat(cause: BaseException, retry: Retry, attempt: int) -> bool:
 
 
 def _failed_result(
-    function: AgentFunction, output: TurnOutput, agent: str, cause: BaseException, error: BaseException
+    function: AgentFunction, output: TurnOutput, agent: str, cause: BaseException, error: BaseException, then: str = ""
 ) -> tuple[TurnResult, str]:
-    """FAILED, and its text for the caller. Logs the failure."""
-    file, line = source_location(cause, function)
+    """FAILED, and its text for the caller. Logs the failure: as a warning with `then`, if the turn runs again."""
+    where = source_location(cause, function)
     text = describe_exception(cause, error)
     error_id = ""
     if not (output.turn_context.shows_error_texts or isinstance(cause, AgentError)):
         error_id = secrets.token_hex(ERROR_ID_BYTES)
     # The store is away or memory is used up: the author's frames would explain nothing.
     is_expected = isinstance(cause, Unavailable) or lacks_memory(cause)
-    log.error(
-        "%s, line %d: agent %s failed: %s", file, line, agent, f"{text} (error id {error_id})" if error_id else text,
+    log.log(
+        logging.WARNING if then else logging.ERROR,
+        FAILED_AT_DECLARATION if where.is_declaration else FAILED_AT_LINE,
+        {
+            "where": where,
+            "agent": agent,
+            "text": f"{text} (error id {error_id})" if error_id else text,
+            "then": then,
+        },
         exc_info=None if is_expected else error,
         extra={"task": output.turn_context.task_id, "agent": agent, **({"error_id": error_id} if error_id else {})},
     )  # fmt: skip
     shown = generic_error_text(error_id) if error_id else text
     if isinstance(cause, InvalidAgentResponse):
-        invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {Path(file).name} line {line}: {cause}")
+        place = f"{Path(where.file).name} line {where.line}"
+        invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {place}: {cause}")
         shown = f"InvalidAgentResponse: {invalid}"
         return replace(output.failed_result(shown), error=invalid), shown
     return output.failed_result(shown), shown
@@ -261,6 +271,10 @@ def _is_stop_requested(turn_context: TurnContext) -> bool:
     task = asyncio.current_task()
     return turn_context.canceled or (task is not None and task.cancelling() > 0)
 
+
+FAILED_AT_LINE: Final = "%(where)s: agent %(agent)s failed: %(text)s%(then)s"
+FAILED_AT_DECLARATION: Final = "agent %(agent)s, declared at %(where)s, failed: %(text)s%(then)s"
+"""Log lines of a failure. `where`: a SourceLocation; `then`: what happens next."""
 
 MAX_ERROR_TEXT_CHARS: Final = 4_000
 """Characters of an error text that the caller sees; the log has the full text."""
@@ -298,8 +312,19 @@ def describe_exception(cause: BaseException, error: BaseException) -> str:
     return f"{description} (and {more} more)" if more else description
 
 
-def source_location(error: BaseException, function: Callable[..., object]) -> tuple[str, int]:
-    """File and line of an error: the innermost line in the function's file, else the function's first line."""
+class SourceLocation(NamedTuple):
+    """File and line of a failure. `is_declaration`: the function's first line, because no better one is known."""
+
+    file: str
+    line: int
+    is_declaration: bool
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
+
+
+def source_location(error: BaseException, function: Callable[..., object]) -> SourceLocation:
+    """Where an error happened: the innermost line in the function's file, else the function's first line."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     file, first_line = (code.co_filename, code.co_firstlineno) if code else ("<unknown>", 0)
     error_line: int | None = None
@@ -311,7 +336,7 @@ def source_location(error: BaseException, function: Callable[..., object]) -> tu
             if frame.f_code.co_filename == file:
                 error_line = line
         current = current.__cause__
-    return file, first_line if error_line is None else error_line
+    return SourceLocation(file, first_line if error_line is None else error_line, error_line is None)
 
 
 def _flatten_group(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

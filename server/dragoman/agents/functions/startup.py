@@ -134,5 +134,5 @@ async def _clean_up(function: Callable[..., object], finish: Callable[[], Awaita
 
 
 def _describe(function: Callable[..., object], error: Exception) -> str:
-    file, line = source_location(error, function)
-    return f"{file}, line {line}: @on_startup {function.__name__} failed: {describe_exception(error, error)}"
+    where = source_location(error, function)
+    return f"{where}: @on_startup {function.__name__} failed: {describe_exception(error, error)}"

@@ -13,6 +13,7 @@ from typing import Any, Final, Never, Self, cast
 
 from dragoman.agents.functions.declaration import DeclaredAgent
 from dragoman.agents.functions.declaration import agent as declare
+from dragoman.agents.functions.runner import FAILED_AT_DECLARATION, FAILED_AT_LINE
 from dragoman.agents.functions.startup import started, startup_hooks_of
 from dragoman.agents.values import data_part, file_part, fill_struct, parts_of
 from dragoman.bus.local import LocalBus
@@ -265,21 +266,18 @@ class _FailureHandler(logging.Handler):
     """Collects the exceptions of agents from their log records."""
 
     def __init__(self, kit: AgentUnderTest) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.WARNING)
         self._kit = kit
 
     def emit(self, record: logging.LogRecord) -> None:
-        if (
-            _CURRENT_KIT.get() is self._kit
-            and record.exc_info
-            and isinstance(record.args, tuple)
-            and len(record.args) == 4
-        ):
-            file, line, _, text = record.args
+        if _CURRENT_KIT.get() is not self._kit:
+            return
+        if record.msg in (FAILED_AT_LINE, FAILED_AT_DECLARATION) and record.exc_info:
+            failure = cast("Mapping[str, object]", record.args)
             task = str(record.__dict__.get("task", ""))
             error = record.exc_info[1]
             assert error is not None
-            self._kit.failed[task] = (error, f"{file}, line {line}: {text}")
+            self._kit.failed[task] = (error, f"{failure['where']}: {failure['text']}")
 
 
 def as_agent(testable: Testable, ids: Ids) -> Agent:
