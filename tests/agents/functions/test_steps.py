@@ -360,14 +360,58 @@ async def test_a_canceled_step_ends_with_its_function(tmp_path: Path) -> None:
         assert texts(await here.send()) == ["['CancelledError', 'CancelledError']"]
 
 
-async def test_a_step_that_is_never_awaited_is_a_warning(tmp_path: Path) -> None:
+def line_of(mark: str) -> int:
+    """The line of this file that ends with a mark."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {mark}"))
+
+
+async def test_a_step_that_is_never_awaited_is_logged_with_its_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def agent(turn: Turn) -> str:
-        with pytest.warns(RuntimeWarning, match='the step "search" was never awaited'):
-            turn.step("search", lambda: 1)
+        turn.step("charge", lambda: 1)  # charge
+        turn.sleep(seconds=2)  # sleep
+        turn.sleep_until(datetime(2026, 1, 1, tzinfo=UTC))  # sleep until
+        kept = turn.step("kept", lambda: 1)  # kept
+
+        @turn.step
+        async def decorated() -> None: ...
+
+        decorated()  # decorated
+        return f"{kept.name} until the end"
+
+    async with open_harness(tmp_path, agent) as here:
+        task = await here.send()
+        assert texts(task) == ["kept until the end"]
+    records = [one for one in caplog.records if one.name == "dragoman.agents"]
+    assert {(one.levelname, one.__dict__["task"], one.__dict__["agent"]) for one in records} == {
+        ("WARNING", task.id, "agent")
+    }
+    advice = "Write await before the call; in a sync agent, .wait() after it."
+    assert sorted(one.getMessage() for one in records) == sorted(
+        f"{__file__}, line {line_of(mark)}: agent agent called {what} without await, so it did not run. {advice}"
+        for mark, what in (
+            ("charge", 'the step "charge"'),
+            ("sleep", "a sleep"),
+            ("sleep until", "a sleep"),
+            ("kept", 'the step "kept"'),
+            ("decorated", 'the step "decorated"'),
+        )
+    )
+
+
+async def test_a_step_of_a_sync_agent_that_nobody_waits_for_is_logged_with_its_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def agent(turn: Turn) -> str:
+        turn.step("charge", lambda: 1)  # charge in a thread
         return "done"
 
     async with open_harness(tmp_path, agent) as here:
         assert texts(await here.send()) == ["done"]
+    [record] = [one for one in caplog.records if one.name == "dragoman.agents"]
+    assert f"line {line_of('charge in a thread')}: agent agent called the step" in record.getMessage()
 
 
 # Errors -------------------------------------------------------------------------------------------------------------

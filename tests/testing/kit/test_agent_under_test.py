@@ -93,6 +93,18 @@ async def test_failures_name_the_agents_file_and_line() -> None:
             await (await a.send("a table", agent="office")).until("COMPLETED")
 
 
+async def test_a_step_that_is_never_awaited_is_a_warning_at_its_line() -> None:
+    async def forgets(turn: Turn) -> str:
+        turn.step("charge", lambda: 1)
+        return "ok"
+
+    with pytest.warns(RuntimeWarning, match='agent forgets called the step "charge" without await') as warned:
+        async with AgentUnderTest(forgets) as a:
+            assert (await a.send("x")).text == "ok"
+    [warning] = warned
+    assert (warning.filename, warning.lineno) == (__file__, forgets.__code__.co_firstlineno + 1)
+
+
 async def test_a_message_can_have_every_field_of_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n")
     async with AgentUnderTest(threaded, filer) as a:

@@ -69,7 +69,7 @@ async def take_turn(
     SystemExit and KeyboardInterrupt are failures of the agent, too: signals never raise here.
     """
     output = TurnOutput(turn_context, new_id)
-    steps = TurnSteps(turn_context, clock)
+    steps = TurnSteps(turn_context, agent, clock)
     turn = Turn(output, agent, steps, inputs)
     trace.CURRENT_DELEGATION.set(turn.delegation)
     trace.CURRENT_TURN.set((turn_context.task_id, agent))

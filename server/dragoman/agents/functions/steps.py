@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
+import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from dragoman.agents.functions.retry import ONCE, Retry
@@ -25,6 +27,8 @@ from dragoman.agents.functions.threads import DaemonThreadPool
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+log = logging.getLogger("dragoman.agents")
 
 T = TypeVar("T")
 
@@ -36,6 +40,15 @@ SHOW_RUNNING_AFTER: Final = 0.25
 
 STEP_THREADS: Final = DaemonThreadPool(64, "dragoman-step")
 """Runs sync functions of steps: not those of sync agents, because all of these may wait for steps."""
+
+NOT_AWAITED: Final = (
+    "%s, line %d: agent %s called %s without await, so it did not run. "
+    "Write await before the call; in a sync agent, .wait() after it."
+)
+"""Log line of a step that was called and never awaited. The test kit makes it a warning of the test."""
+
+AUTHOR_FRAME: Final = 3
+"""Frames from CalledStep's constructor to the author's line: its subclass's, then that of `turn.step` or a pause."""
 
 SUSPEND_AFTER_MS: Final = 1_000
 """Milliseconds from which a pause releases the turn; during a shorter one it stays in memory."""
@@ -64,10 +77,12 @@ class TurnSteps:
     def __init__(
         self,
         context: TurnContext,
+        agent: str,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         """`clock`: milliseconds since the epoch."""
         self.context = context
+        self.agent = agent
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.running = 0
@@ -127,6 +142,9 @@ class CalledStep(Coroutine[Any, Any, T]):
         self._step = step
         self._used = False
         self._coroutine: Coroutine[Any, Any, T] | None = None
+        caller = sys._getframe(AUTHOR_FRAME)
+        # Not the frame, which would keep its variables alive, and not the line, which takes longer to find.
+        self._code, self._instruction = caller.f_code, caller.f_lasti
 
     @property
     def name(self) -> str:
@@ -153,7 +171,14 @@ class CalledStep(Coroutine[Any, Any, T]):
 
     def __del__(self) -> None:
         if not self._used:
-            warnings.warn(f'the step "{self._step.label}" was never awaited', RuntimeWarning, stacklevel=1)
+            steps, code = self._steps, self._code
+            line = next(islice(code.co_positions(), self._instruction // 2, None))[0]
+            fields = {"task": steps.context.task_id, "agent": steps.agent}
+            log.warning(NOT_AWAITED, code.co_filename, line or 0, steps.agent, self._title, extra=fields)
+
+    @property
+    def _title(self) -> str:
+        return f'the step "{self._step.label}"'
 
     def _begun(self) -> Coroutine[Any, Any, T]:
         self._used = True
@@ -333,6 +358,10 @@ class Sleep(CalledStep[None]):
         self._is_new = step.state is not StepState.SLEEPING
         if self._is_new:
             self._step = replace(step, state=StepState.SLEEPING, wake_at=until)
+
+    @property
+    def _title(self) -> str:
+        return "a sleep"
 
     async def _run(self) -> None:
         steps, step = self._steps, self._step

@@ -71,7 +71,7 @@ class Turn(Incoming):
         self._agent = agent
         self._inputs = inputs
         self._output = output
-        self._steps = steps or TurnSteps(output.turn_context)
+        self._steps = steps or TurnSteps(output.turn_context, agent)
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
 

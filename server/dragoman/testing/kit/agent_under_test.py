@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ from dragoman.agents.functions.declaration import DeclaredAgent
 from dragoman.agents.functions.declaration import agent as declare
 from dragoman.agents.functions.runner import FAILED_AT_DECLARATION, FAILED_AT_LINE
 from dragoman.agents.functions.startup import started, startup_hooks_of
+from dragoman.agents.functions.steps import NOT_AWAITED
 from dragoman.agents.values import data_part, file_part, fill_struct, parts_of
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
@@ -263,7 +265,7 @@ class _DeadLog:
 
 
 class _FailureHandler(logging.Handler):
-    """Collects the exceptions of agents from their log records."""
+    """Collects the exceptions of agents from their log records. A step that was never awaited becomes a warning."""
 
     def __init__(self, kit: AgentUnderTest) -> None:
         super().__init__(logging.WARNING)
@@ -272,7 +274,10 @@ class _FailureHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if _CURRENT_KIT.get() is not self._kit:
             return
-        if record.msg in (FAILED_AT_LINE, FAILED_AT_DECLARATION) and record.exc_info:
+        if record.msg == NOT_AWAITED and isinstance(record.args, tuple):
+            file, line, *_ = record.args
+            warnings.warn_explicit(record.getMessage(), RuntimeWarning, str(file), cast(int, line))
+        elif record.msg in (FAILED_AT_LINE, FAILED_AT_DECLARATION) and record.exc_info:
             failure = cast("Mapping[str, object]", record.args)
             task = str(record.__dict__.get("task", ""))
             error = record.exc_info[1]
