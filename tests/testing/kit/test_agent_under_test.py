@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.testing.agents import broken, direct, filer, fragile, office, stubborn, threaded
 
-from dragoman import Turn, types
+from dragoman import Retry, Turn, agent, types
 from dragoman.core.errors import TaskEnded, TaskNotFound
 from dragoman.core.limits.quotas import Usage
 from dragoman.testing import AgentUnderTest, Clock
@@ -154,3 +154,22 @@ async def test_no_files_or_handlers_remain() -> None:
         folder = Path(a._folder.name)  # type: ignore[union-attr]
         assert (folder / "tasks.db").exists()
     assert not folder.exists()
+
+
+async def test_pauses_end_at_once_and_steps_before_them_do_not_run_again() -> None:
+    ran: list[str] = []
+
+    @agent(retry=Retry(attempts=2, backoff=3600))
+    async def patient(turn: Turn) -> str:
+        await turn.step("first", lambda: ran.append("first"))
+        await turn.sleep(hours=3)
+        ran.append("woken")
+        await turn.sleep(days=2)
+        if turn.attempt == 1:
+            raise ConnectionError("away")
+        return f"in attempt {turn.attempt}"
+
+    async with AgentUnderTest(patient, turn_timeout=20) as a:
+        run = await a.send("go")
+        assert (run.state, run.text) == ("COMPLETED", "in attempt 2")
+        assert ran == ["first", "woken", "woken", "woken"]

@@ -65,6 +65,11 @@ class DeclaredAgent(Generic[P, R]):
         return self._spec
 
     @property
+    def retry(self) -> Retry:
+        """How failed turns are tried again."""
+        return self._retry
+
+    @property
     def inputs(self) -> InputTypes:
         """The declared inputs by skill, "" for the agent's own."""
         return self._inputs

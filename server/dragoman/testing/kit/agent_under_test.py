@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Never, Self, cast
 
@@ -16,14 +17,15 @@ from dragoman.agents.functions.declaration import DeclaredAgent
 from dragoman.agents.functions.declaration import agent as declare
 from dragoman.agents.functions.runner import FAILED_AT_DECLARATION, FAILED_AT_LINE
 from dragoman.agents.functions.startup import started, startup_hooks_of
-from dragoman.agents.functions.steps import NOT_AWAITED
+from dragoman.agents.functions.steps import NOT_AWAITED, now_ms
 from dragoman.agents.values import data_part, file_part, fill_struct, parts_of
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.names import ANONYMOUS_PRINCIPAL
 from dragoman.core.task.log import Append, Appended
 from dragoman.core.task.maintenance import StorageOptions
-from dragoman.ports import Agent
+from dragoman.ports import Agent, TurnContext, TurnResult
 from dragoman.runtime import Call, Ports, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.stores.sqlite import SqliteStore, open_store
@@ -53,9 +55,9 @@ class AgentUnderTest:
             await run.answer("Friday")
             assert run.text == "Booked."
 
-    Works as a server does: tasks are stored before they are returned, writes are batched, turns are claimed. One
-    difference: every turn begins with WORKING, which a server omits in very short turns, so that `run.states` is
-    deterministic.
+    Works as a server does: tasks are stored before they are returned, writes are batched, turns are claimed. Two
+    differences: every turn begins with WORKING, which a server omits in very short turns, so that `run.states` is
+    deterministic; and pauses of a function (`turn.sleep`, `retry=`) end at once.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class AgentUnderTest:
         self.turn_timeout = turn_timeout
         self.clock = clock or Clock()
         self._ids = ids or Ids()
-        self._agents = [as_agent(testable, self._ids) for testable in (agent, *others)]
+        self._agents = [as_agent(testable, self._ids, _WithoutPauses) for testable in (agent, *others)]
         self._identity = Identity(principal)
         self._adapters = {name: options.pop(name) for name in ("push_options", "tracer") if name in options}
         ids_of_tasks = {"new_key": self._ids.key, "new_context": self._ids.context}
@@ -285,14 +287,28 @@ class _FailureHandler(logging.Handler):
             self._kit.failed[task] = (error, f"{failure['where']}: {failure['text']}")
 
 
-def as_agent(testable: Testable, ids: Ids) -> Agent:
-    """Converts a function or agent to an agent that takes its ids from `ids`."""
-    if isinstance(testable, DeclaredAgent):
-        return DeclaredAgent(testable.__wrapped__, testable.spec, new_id=ids.other, inputs=testable.inputs)
-    if hasattr(testable, "take_turn"):
+class _WithoutPauses(DeclaredAgent[..., Any]):
+    """A function whose pauses end at once, also those before another attempt: each moves its clock to its end."""
+
+    def __init__(self, function: Callable[..., Any], spec: AgentSpec, **options: Any) -> None:
+        super().__init__(function, spec, clock=lambda: now_ms() + self._skipped, **options)
+        self._skipped = 0
+
+    async def take_turn(self, turn_context: TurnContext) -> TurnResult:
+        result = await super().take_turn(turn_context)
+        if result.pause is not None:
+            now = now_ms()
+            self._skipped += max(result.pause.until - now - self._skipped, 0)
+            result.pause = replace(result.pause, until=now)
+        return result
+
+
+def as_agent(testable: Testable, ids: Ids, kind: Callable[..., Agent] = DeclaredAgent) -> Agent:
+    """Converts a function or agent to an agent that takes its ids from `ids`. `kind`: what becomes of a function."""
+    if hasattr(testable, "take_turn") and not isinstance(testable, DeclaredAgent):
         return cast(Agent, testable)
-    declared_agent = declare(testable)
-    return DeclaredAgent(declared_agent.__wrapped__, declared_agent.spec, new_id=ids.other)
+    one = testable if isinstance(testable, DeclaredAgent) else declare(testable)
+    return kind(one.__wrapped__, one.spec, retry=one.retry, new_id=ids.other, inputs=one.inputs)
 
 
 def _files(files: Files) -> list[pb.Part]:
