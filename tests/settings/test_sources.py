@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.cli import COMMANDS, load_command
 from dragoman.settings.settings import Settings, SettingsError, load_settings
-from dragoman.settings.sources import DEFAULT_CONFIG_FILE, read_config_file, read_environment
+from dragoman.settings.sources import COMMAND_LINE_ONLY, DEFAULT_CONFIG_FILE, read_config_file, read_environment
 
 
 def test_command_line_precedes_environment_precedes_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("DRAGOMAN_API_KEY", "did you mean DRAGOMAN_API_KEYS?"),
         ("dragoman_log_fromat", "did you mean DRAGOMAN_LOG_FORMAT?"),
-        ("DRAGOMAN_QQ_77", "unset it; `dragoman serve --help` lists the settings"),
+        ("DRAGOMAN_QQ_77", "remove it; `dragoman serve --help` lists the settings"),
     ],
 )
 def test_an_unknown_variable_is_rejected_with_the_nearest_name(
@@ -125,14 +125,48 @@ def test_an_invalid_variable_is_reported_by_its_name(monkeypatch: pytest.MonkeyP
 
 
 def test_an_invalid_line_of_the_file_is_reported_with_the_file() -> None:
-    Path("dragoman.toml").write_text('error_table = "0.9"\ncolour = "red"\n')
+    Path("dragoman.toml").write_text('error_table = "0.9"\nblue = "red"\n')
     with pytest.raises(SettingsError) as caught:
         load_settings({})
     first, second = sorted(str(caught.value).splitlines())
-    assert first.startswith(
-        "colour: is not a setting (dragoman.toml); settings are a2a_draft_1_1, agent_limits, api_keys, app, "
-    )
+    assert first == "blue (dragoman.toml): is not a setting; remove it; `dragoman serve --help` lists the settings"
     assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
+
+
+def test_an_unknown_name_in_the_file_is_rejected_with_the_nearest_name() -> None:
+    Path("dragoman.toml").write_text("slotz = 3\n")
+    with pytest.raises(SettingsError, match=r"^slotz \(dragoman\.toml\): is not a setting; did you mean slots\?$"):
+        load_settings({})
+
+
+def test_an_option_of_the_command_line_only_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {one.name for one in load_command("serve").params if one.name not in Settings.model_fields}
+    assert {*COMMAND_LINE_ONLY} == options - {"supervised", "reloading", "help"}
+    Path("dragoman.toml").write_text("reload = true\n")
+    with pytest.raises(SettingsError, match=r"^reload \(dragoman\.toml\): exists on the command line only: --reload$"):
+        load_settings({})
+    monkeypatch.setenv("DRAGOMAN_RELOAD", "1")
+    rule = r"^DRAGOMAN_RELOAD \(environment\): exists on the command line only: --reload$"
+    with pytest.raises(SettingsError, match=rule):
+        load_settings({})
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("http = 8080", '"8080" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080'),
+        ("metrics = true", '"True" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080'),
+        ("slots = 2.5", '"2.5" is not an integer'),
+        ("drain = 'soon'", '"soon" is not a number'),
+        ("push = 'perhaps'", '"perhaps" must be true or false'),
+        ("message_bytes = 'big'", '"big" is not a size, such as 16MiB'),
+    ],
+)
+def test_a_value_of_another_type_is_rejected_with_the_type(line: str, rule: str) -> None:
+    Path("dragoman.toml").write_text(line)
+    with pytest.raises(SettingsError) as caught:
+        load_settings({})
+    assert str(caught.value) == f"{line.partition(' ')[0]} (dragoman.toml): {rule}"
 
 
 def test_invalid_toml_is_reported_with_its_position() -> None:
@@ -187,15 +221,15 @@ def test_a_file_that_cannot_be_read_is_reported() -> None:
 
 def test_an_error_names_the_source_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
     DEFAULT_CONFIG_FILE.write_text('slots = "few"\n')
-    with pytest.raises(SettingsError, match=r'^slots \(dragoman.toml\): "few" must be a valid integer'):
+    with pytest.raises(SettingsError, match=r'^slots \(dragoman.toml\): "few" is not an integer$'):
         load_settings({})
     monkeypatch.setenv("DRAGOMAN_SLOTS", "some")
-    with pytest.raises(SettingsError, match=r'^DRAGOMAN_SLOTS \(environment\): "some" must be a valid integer'):
+    with pytest.raises(SettingsError, match=r'^DRAGOMAN_SLOTS \(environment\): "some" is not an integer$'):
         load_settings({})
-    with pytest.raises(SettingsError, match=r'^--slots \(command line\): "many" must be a valid integer'):
+    with pytest.raises(SettingsError, match=r'^--slots \(command line\): "many" is not an integer$'):
         load_settings({"slots": "many"})
 
 
 def test_an_unknown_name_in_code_is_reported_without_a_file() -> None:
-    with pytest.raises(SettingsError, match=r"^colour: is not a setting \(given in code\); settings are "):
-        load_settings({"colour": "red"})
+    with pytest.raises(SettingsError, match=r"^blue \(argument\): is not a setting; remove it"):
+        load_settings({"blue": "red"})

@@ -28,6 +28,17 @@ SERVICE_LINK: Final = re.compile(r"(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(T
 
 DEFAULT_CONFIG_FILE: Final = Path("dragoman.toml")
 
+COMMAND_LINE_ONLY: Final = frozenset({"reload"})
+"""Options of `serve` that are not settings."""
+
+_TYPE_RULES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "is not an integer"),
+    **dict.fromkeys(("float_parsing", "float_type"), "is not a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    "byte_size": "is not a size, such as 16MiB",
+}
+"""What is wrong with a value, by pydantic's type of the error; its own text stands for the others."""
+
 
 class SettingsError(Exception):
     """Invalid settings; the text has one line for each, with its name, its source and the rule."""
@@ -69,12 +80,18 @@ def reject_unknown_variables(names: Iterable[str]) -> None:
         name = variable.upper().removeprefix(ENV_PREFIX)
         if name in known or SERVICE_LINK.fullmatch(name):
             continue
-        similar = difflib.get_close_matches(name, sorted(known), 1)
-        hint = f"did you mean {ENV_PREFIX}{similar[0]}?" if similar else ""
-        remedy = hint or "unset it; `dragoman serve --help` lists the settings"
-        lines.append(f"{variable} (environment): is not a setting; {remedy}")
+        lines.append(f"{variable} (environment): {_explain_unknown_name(name, known, ENV_PREFIX)}")
     if lines:
         raise SettingsError("\n".join(lines))
+
+
+def _explain_unknown_name(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Why a name, without its prefix, is not one of the known ones, and what to do."""
+    if name.lower() in COMMAND_LINE_ONLY:
+        return f"exists on the command line only: --{name.lower()}"
+    similar = difflib.get_close_matches(name, sorted(known), 1)
+    hint = f"did you mean {prefix}{similar[0]}?" if similar else "remove it; `dragoman serve --help` lists the settings"
+    return f"is not a setting; {hint}"
 
 
 def explain_setting_error(
@@ -92,9 +109,8 @@ def explain_setting_error(
     name = str(item["loc"][0])
     option = "--" + name.replace("_", "-")
     if name not in fields:
-        names = ", ".join(sorted(set(fields) - {"config"}))
-        source = "given in code" if name in arguments or file is None else str(file)
-        return f"{name}: is not a setting ({source}); settings are {names}"
+        source = "argument" if name in arguments else file
+        return f"{name} ({source}): {_explain_unknown_name(name, set(fields) - {'config'})}"
     if name in arguments:
         source = f"{name} (argument)" if in_code else f"{'APP' if name == 'app' else option} (command line)"
     elif read_environment([name]):
@@ -105,4 +121,5 @@ def explain_setting_error(
         return f"{source}: {item['ctx']['error']}"
     if isinstance(fields[name].default, SecretStr):
         return f"{source}: must be a text"
-    return f'{source}: "{item["input"]}" {item["msg"].replace("Input should be", "must be")}'
+    rule = _TYPE_RULES.get(item["type"]) or item["msg"].replace("Input should be", "must be")
+    return f'{source}: "{item["input"]}" {rule}'

@@ -102,7 +102,7 @@ class Address:
 
 
 def _parse_address(value: object) -> object:
-    return Address.parse(value) if isinstance(value, str) else value
+    return Address.parse(str(value)) if isinstance(value, str | int | float) else value
 
 
 def _parse_networks(value: object) -> object:

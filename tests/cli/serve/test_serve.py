@@ -150,7 +150,7 @@ def test_agents_that_fail_to_load_are_reported_with_file_and_line(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "code", "response"),
     [
-        (["--slots", "none"], 2, 'error: --slots (command line): "none" must be a valid integer'),
+        (["--slots", "none"], 2, 'error: --slots (command line): "none" is not an integer'),
         (["--root", "nobody"], 2, 'error: --root: root agent "nobody" is not served; use one of playground'),
         (
             ["--store", "redis://x"],

@@ -76,8 +76,9 @@ def serve(
 ) -> None:
     """Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.
 
-    Each option can also be set as DRAGOMAN_NAME in the environment or as NAME in a TOML file. The command line takes
-    precedence, then the environment. Ctrl-C waits for running turns to end; a second Ctrl-C stops at once.
+    Each option except --reload can also be set as DRAGOMAN_NAME in the environment or, except --config, as NAME in a
+    TOML file. The command line takes precedence, then the environment. Ctrl-C waits for running turns to end; a second
+    Ctrl-C stops at once.
 
     Without --api-keys, --issuers, --token or --tls-client-ca there is no authentication, and the server accepts only
     loopback addresses.
@@ -93,6 +94,7 @@ def serve(
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 
     `dragoman serve --upstream https://agents.example.com/weather`  another A2A agent, through this server
+
     `dragoman serve --mcp https://mcp.example.com/mcp`  the tools of an MCP server, as an agent
 
     `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
