@@ -39,6 +39,21 @@ def test_a_misspelled_file_name_gets_a_suggestion() -> None:
         load_agents("other/agents.py")
 
 
+@pytest.mark.parametrize("folder", [".", "./", "..", "../project", "package/"])
+def test_a_folder_is_rejected_with_a_file_in_it(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.py", "agents.py", "project/agents.py", "project/package/agents.py"):
+        write(name, ECHO)
+    monkeypatch.chdir("project")
+    with pytest.raises(LoadError) as caught:
+        load_agents(folder)
+    assert str(caught.value) == f"{folder} is a folder; pass a .py file in it, such as {Path(folder, 'agents.py')}"
+
+
+def test_a_folder_without_python_files_has_no_example() -> None:
+    with pytest.raises(LoadError, match=r"^\. is a folder; pass a \.py file in it$"):
+        load_agents(".")
+
+
 def write(name: str, text: str) -> str:
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,4 +152,5 @@ def test_the_source_directory_is_that_of_the_file_or_package() -> None:
     write("company/echoes.py", ECHO)
     assert source_directory("company/echoes.py") == here / "company"
     assert source_directory("company.echoes") == here / "company"
+    assert source_directory("company/") == here / "company"
     assert source_directory("no_such_module") is None

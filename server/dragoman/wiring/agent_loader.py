@@ -74,15 +74,18 @@ def load_module(app: str) -> ModuleType:
 
     Imports in it search first its own directory (a file) or the working directory (a module).
     """
-    if app.endswith(".py") or "/" in app or "\\" in app:
-        return _load_file(app)
-    return _load_name(app)
+    return _load_file(app) if _is_path(app) else _load_name(app)
+
+
+def _is_path(app: str) -> bool:
+    return app.endswith(".py") or app.startswith(".") or "/" in app or "\\" in app
 
 
 def source_directory(app: str) -> Path | None:
     """The directory of APP; None for a module that cannot be found."""
-    if app.endswith(".py") or "/" in app or "\\" in app:
-        return Path(app).absolute().parent
+    if _is_path(app):
+        path = Path(app).absolute()
+        return path if path.is_dir() else path.parent
     _search_first(Path.cwd())
     try:
         spec = importlib.util.find_spec(app)
@@ -93,6 +96,8 @@ def source_directory(app: str) -> Path | None:
 
 def _load_file(app: str) -> ModuleType:
     path = Path(app).absolute()
+    if path.is_dir():
+        raise LoadError(f"{app} is a folder; pass a .py file in it{_file_example(Path(app))}")
     if not path.is_file():
         raise LoadError(
             f"{app}: this file does not exist{_similar_file_hint(path)} (APP is a .py file or the name of a module)"
@@ -112,6 +117,12 @@ def _load_file(app: str) -> ModuleType:
         del sys.modules[name]
         raise LoadError(_describe_error(app, error)) from error
     return module
+
+
+def _file_example(folder: Path) -> str:
+    """A `.py` file of a folder as an example, preferably `agents.py`; empty for none."""
+    files = sorted(folder.glob("*.py"), key=lambda file: (file.name != "agents.py", file.name))
+    return f", such as {files[0]}" if files else ""
 
 
 def _similar_file_hint(path: Path) -> str:
