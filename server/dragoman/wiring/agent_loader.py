@@ -237,5 +237,5 @@ async def open_executors(
             try:
                 agents.append(await supervisor.open())
             except ExecutorStartFailed as error:
-                raise LoadError(f"--executor {executor.target}: {error}") from error
+                raise LoadError(f"{executor.target}: {error}") from error
         yield agents

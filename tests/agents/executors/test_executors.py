@@ -211,7 +211,8 @@ async def test_a_worker_can_run_an_executor(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"executor": "no_such_module:X"}, '--executor no_such_module:X: module "no_such_module" was not found'),
+        ({"executor": "no_such_module:X"}, 'no_such_module:X: module "no_such_module" was not found'),
+        ({"app": f"{COUNTER}:nope"}, f'{COUNTER}:nope: {COUNTER} has no "nope"'),
         ({"executor": f"{COUNTER}:Another"}, "the class Another has required arguments: model"),
         ({"executor": f"{COUNTER}:agent_message"}, "the function agent_message has required arguments: text"),
         ({"executor": f"{COUNTER}:CounterWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
@@ -253,7 +254,7 @@ def settings(folder: Path, **options: str) -> Settings:
 
 def test_a_server_without_a_usable_executor_exits_with_the_reason(tmp_path: Path) -> None:
     with serving("--executor", "no_such_module:X", cwd=tmp_path, ready=False, text=True) as server:
-        assert 'error: --executor no_such_module:X: module "no_such_module" was not found' in server.err.rest()
+        assert 'error: no_such_module:X: module "no_such_module" was not found' in server.err.rest()
         assert server.ends() == 2
 
 
