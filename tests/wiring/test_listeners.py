@@ -26,11 +26,22 @@ async def test_an_address_in_use_is_reported_with_its_option(tmp_path: Path, opt
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         addresses = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", option: address}
-        with pytest.raises(StartError, match=rf"^--{option}: cannot listen on {address}: .*port 0 for any$"):
+        rule = f"{address} is already in use; stop the other process or pass --{option} HOST:PORT"
+        with pytest.raises(StartError, match=f"^{rule}$"):
             async with open_app(Settings(store=f"sqlite:///{tmp_path}/t.db", **addresses), [echo]):
                 pass
     with hold_store(tmp_path / "t.db"):  # the failed start has released it
         pass
+
+
+@pytest.mark.parametrize("option", ["http", "grpc"])
+async def test_an_address_of_another_machine_is_reported_as_such(tmp_path: Path, option: str) -> None:
+    addresses = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", option: "192.0.2.1:8080"}
+    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", insecure=True, **addresses)
+    rule = rf"^192\.0\.2\.1:8080 is not an address of this machine; pass another --{option} HOST:PORT$"
+    with pytest.raises(StartError, match=rule):
+        async with open_app(settings, [echo]):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from dragoman.cli import logs
 from dragoman.cli.process_setup import Signals
 from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Address, Settings, SettingsError
-from dragoman.wiring.infra import StartError, check_role
+from dragoman.wiring.infra import check_role
+from dragoman.wiring.listeners import listen_error
 
 RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
 """Seconds before a server that ended is restarted; doubled with each early exit."""
@@ -266,10 +267,7 @@ def reserved_address(option: str, address: Address) -> Iterator[Address]:
                     port = alone.getsockname()[1]
                 stack.enter_context(_bound_socket(family, kind, proto, str(host), port, socket.SO_REUSEPORT))
         except OSError as error:
-            reason = error.strerror or "used by another process, or not an address of this machine"
-            raise StartError(
-                f"{option}: cannot listen on {address}: {reason}; pass another address, or port 0 for any free port"
-            ) from error
+            raise listen_error(option, address, error) from error
         yield Address(address.host, port)
 
 
