@@ -23,8 +23,7 @@ from dragoman.calling.transport import StreamResponses, no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, http_address
 from dragoman.cli.output import ConsoleOutput, Progress, format_elapsed, format_time, format_usage, state_name, text_of
-from dragoman.client import Client, ClientError, calls, message
-from dragoman.client.content import media_type
+from dragoman.client import Client, ClientError, calls
 from dragoman.client.operations import Operator
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman.core.task import states
@@ -53,17 +52,6 @@ def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     raise typer.Exit(code)
-
-
-def build_message(text: str, files: Sequence[Path], *, task: str, context: str, limit: int) -> pb.Message:
-    """Builds the message of the command line. Ends the process with a usage error for unreadable files."""
-    if text == "-":
-        text = sys.stdin.read()
-    try:
-        parts = file_parts(files, limit)
-    except FileError as error:
-        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
-    return message(text, parts=parts, task=task, context=context)
 
 
 def open_client(server: str, agent: str, key: str) -> Client:
@@ -421,29 +409,3 @@ def _print_client_error(server: str, error: ClientError) -> ExitCode:
     for violation in violations:
         print_note(f"  {violation.field}: {violation.description}")
     return code
-
-
-class FileError(Exception):
-    """A file cannot be sent. The text names the file and the reason."""
-
-
-def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
-    """Returns one part per file, with file name and media type.
-
-    Raises FileError for unreadable files, and, before reading, for files that together exceed `limit` bytes.
-    """
-    left = limit
-    parts = []
-    for path in paths:
-        try:
-            size = path.stat().st_size
-            left -= size
-            if left < 0:
-                raise FileError(
-                    f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
-                    "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
-                )
-            parts.append(pb.Part(raw=path.read_bytes(), filename=path.name, media_type=media_type(path.name)))
-        except OSError as error:
-            raise FileError(f"--file {path}: {error.strerror or error}") from error
-    return parts

@@ -27,6 +27,7 @@ from dragoman.cli.options import (
     TaskId,
     TaskScope,
     TaskStateOption,
+    build_message,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
 from dragoman.client.operations import Operator
@@ -128,7 +129,7 @@ def send(
         raise typer.BadParameter("--no-wait exits before there is output to --stream; pass only one of them")
     if not text and not file:
         raise typer.BadParameter("the message is empty; pass TEXT, or --file PATH, or both")
-    message = task_calls.build_message(text, file or [], task=task, context=context, limit=message_bytes)
+    message = build_message(text, file or [], task=task, context=context, limit=message_bytes)
     tenant = task_calls.check_scope(agent, scope)
     build = partial(task_calls.build_client, server, key=key, dialect=dialect, binding=binding, show_wire=show_wire)
     client = build(tenant)  # reports invalid combinations before a call
