@@ -19,6 +19,7 @@ from dragoman.calling.errors import (
     ResponseErrors,
     ServerUnavailable,
     is_connect_failure,
+    is_resolution_failure,
 )
 from dragoman.wire.remote_errors import RemoteError
 
@@ -79,6 +80,9 @@ def test_an_unavailable_server_may_have_received_the_call_unless_stated() -> Non
 def test_connect_failures_are_recognized_by_grpcs_messages() -> None:
     assert is_connect_failure("failed to connect to all addresses; last error: x")
     assert not is_connect_failure("Socket closed")
+    unresolved = "errors resolving there: [field:hostname lookup error:address lookup failed for there: not found]"
+    assert (is_connect_failure(unresolved), is_resolution_failure(unresolved)) == (True, True)
+    assert not is_resolution_failure("failed to connect to all addresses; last error: x")
 
 
 def test_an_inactivity_timeout_names_the_task_and_the_seconds() -> None:

@@ -384,10 +384,18 @@ def test_a_rejection_names_the_field(dragoman: Run, served: Server) -> None:
 
 
 def test_an_unreachable_server_is_exit_code_3_with_advice(dragoman: Run, unused_tcp_port: int) -> None:
-    result = dragoman("send", "hi", "--server", f"127.0.0.1:{unused_tcp_port}")
-    assert (result.code, result.out) == (3, "")
-    assert f"cannot connect to 127.0.0.1:{unused_tcp_port}" in result.err
-    assert "dragoman serve" in result.err
+    for server in (f"127.0.0.1:{unused_tcp_port}", f"http://127.0.0.1:{unused_tcp_port}"):
+        result = dragoman("send", "hi", "--server", server)
+        assert (result.code, result.out) == (3, "")
+        assert f"error: cannot connect to {server}: Connection refused" in result.err
+        assert "dragoman serve" in result.err
+
+
+@pytest.mark.parametrize("server", ["nobody.invalid", "http://nobody.invalid"])
+def test_an_unknown_host_is_named_as_one(dragoman: Run, server: str) -> None:
+    result = dragoman("list", "--server", server)
+    assert result.code == 3
+    assert result.err.startswith(f"error: cannot connect to {server}: the name cannot be resolved\n")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,20 @@ def test_only_a_connection_that_never_was_proves_that_nothing_arrived() -> None:
     assert isinstance(connection_error("http:///", aiohttp.InvalidURL("http:///")), Invalid)
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://127.0.0.1:{port}", "Connection refused"),
+        ("http://nobody.invalid:{port}", "the name cannot be resolved"),
+    ],
+)
+async def test_a_failed_connection_has_a_short_reason(url: str, reason: str, unused_tcp_port: int) -> None:
+    url = url.format(port=unused_tcp_port)
+    with pytest.raises(ServerUnavailable, match=rf": {reason}$"):
+        async with connect(url, retry_timeout=0):
+            pass
+
+
 @pytest.fixture
 async def card_server() -> AsyncIterator[TestServer]:
     """Serves a card that is too long under /long, a redirect under /moved, and none elsewhere."""

@@ -237,12 +237,24 @@ def is_connect_failure(message: str) -> bool:
     return any(text in message for text in _NOT_CONNECTED_MESSAGES)
 
 
+def is_resolution_failure(message: str) -> bool:
+    """Whether this message of gRPC's core reports a host name without an address."""
+    return any(text in message for text in _NOT_RESOLVED_MESSAGES)
+
+
 AUTH_ERROR_CODES: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}
 """Codes by HTTP status, for JSON-RPC: 0.x has no numbers for authentication."""
 
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 
-_NOT_CONNECTED_MESSAGES: Final = ("failed to connect to all addresses", "Connection refused", "DNS resolution failed")
+_NOT_RESOLVED_MESSAGES: Final = ("DNS resolution failed", "errors resolving")
+"""Messages of gRPC's core, by version, for a name that cannot be resolved."""
+
+_NOT_CONNECTED_MESSAGES: Final = (
+    "failed to connect to all addresses",
+    "Connection refused",
+    *_NOT_RESOLVED_MESSAGES,
+)
 """Messages of gRPC's core for a missing connection."""
 
 _ERROR_CLASSES_BY_REASON: Final[Mapping[str, type[ClientError]]] = {

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import typer
 
 from dragoman.calling import tls
-from dragoman.calling.errors import NotFound
+from dragoman.calling.errors import NotFound, is_resolution_failure
 from dragoman.calling.transport import StreamResponses, no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, http_address
@@ -392,7 +392,10 @@ def _print_client_error(server: str, error: ClientError) -> ExitCode:
     if error.unreachable:
         if advice := tls.tls_advice(error.message):
             return print_error(f"{server}: {advice}", code, name=error.code)
-        print_error(f"cannot connect to {server}: {error.message.rpartition(': ')[2]}", code, name=error.code)
+        reason = error.message.rpartition(": ")[2]
+        if is_resolution_failure(error.message):
+            reason = "the name cannot be resolved"
+        print_error(f"cannot connect to {server}: {reason}", code, name=error.code)
         if not wants_json():
             print_note(
                 "start a server with: dragoman serve; or pass the address of one: --server URL (DRAGOMAN_SERVER)"

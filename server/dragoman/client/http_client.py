@@ -5,6 +5,7 @@ Imported for the first call over HTTP: importing aiohttp takes longer than a cal
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -84,8 +85,17 @@ def connection_error(address: str, error: aiohttp.ClientError) -> ClientError:
     if isinstance(error, aiohttp.InvalidURL):
         return Invalid("INVALID_ARGUMENT", f"{address}: is not a URL that can be called")
     never_connected = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    failure = ServerUnavailable.for_address(address, error, may_have_arrived=not never_connected)
+    failure = ServerUnavailable.for_address(address, _failure_reason(error), may_have_arrived=not never_connected)
     return tls.with_advice(address, failure)
+
+
+def _failure_reason(error: aiohttp.ClientError) -> object:
+    """Why a connection failed: the system's text where there is one, since aiohttp's is about its own arguments."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the name cannot be resolved"
+    if isinstance(error, aiohttp.ClientSSLError) or not isinstance(error, aiohttp.ClientConnectorError):
+        return error
+    return os.strerror(error.os_error.errno) if error.os_error.errno else error
 
 
 def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
