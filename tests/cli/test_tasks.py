@@ -309,12 +309,12 @@ def test_the_steps_of_a_task_are_listed(dragoman: Run, served: Server) -> None:
     assert dragoman("steps", plain, *at).out == "no steps\n"
 
 
-@pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain", "steps"])
+@pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain", "steps", "logs", "rerun", "send hi --task"])
 def test_a_missing_task_is_exit_code_4(dragoman: Run, command: str) -> None:
-    result = dragoman(command, NOT_THERE)
+    result = dragoman(*command.split(), NOT_THERE)
     assert (result.code, result.out) == (4, "")
-    assert "(TASK_NOT_FOUND)" in result.err
-    error = json.loads(dragoman(command, NOT_THERE, "--json").err)["error"]
+    assert "(TASK_NOT_FOUND)\npass the complete id, as `dragoman list` shows it; " in result.err
+    error = json.loads(dragoman(*command.split(), NOT_THERE, "--json").err)["error"]
     assert (error["code"], error["exitCode"]) == ("TASK_NOT_FOUND", 4)
 
 

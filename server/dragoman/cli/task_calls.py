@@ -25,6 +25,7 @@ from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, http_address
 from dragoman.cli.output import ConsoleOutput, Progress, format_elapsed, format_time, format_usage, state_name, text_of
 from dragoman.client import Client, ClientError, calls
 from dragoman.client.operations import Operator
+from dragoman.core.errors import TaskNotFound
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman.core.task import states
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -409,6 +410,11 @@ def _print_client_error(server: str, error: ClientError) -> ExitCode:
     print_error(f"{error.message} ({error.reason or error.code})", code)
     if "UNAUTHENTICATED" in (error.reason, error.code):
         print_note("pass an API key or another token that the server accepts: --key KEY (DRAGOMAN_KEY)")
+    if error.message == TaskNotFound().message:  # the reason may also mean a push configuration
+        print_note(
+            "pass the complete id, as `dragoman list` shows it; tasks of other callers, and of agents that this server "
+            "does not serve, cannot be found"
+        )
     for violation in violations:
         print_note(f"  {violation.field}: {violation.description}")
     return code
