@@ -354,6 +354,9 @@ def test_a_similar_agent_is_proposed(dragoman: Run, served: Server, binding: str
     other = dragoman("get", NOT_THERE, "--agent", "nobody_here", *at)
     assert other.code == 4
     assert 'no agent "nobody_here"; use one of ' in other.err
+    listed = dragoman("list", "--agent", "quotes", *at)
+    assert (listed.code, listed.out) == (4, "")
+    assert 'error: no agent "quotes"; did you mean quote? (AGENT_NOT_FOUND)\n' in listed.err
 
 
 def test_a_cancel_of_an_ended_task_says_its_state(dragoman: Run) -> None:

@@ -146,7 +146,7 @@ COMMANDS: Final = {
     "get": CommandSpec("tasks", "Show a task: state, status message, artifacts.", _TASKS),
     "watch": CommandSpec("tasks", "Follow a task until it ends.", _TASKS),
     "list": CommandSpec(
-        "tasks", "List your tasks with all agents and in all scopes, most recently changed first.", _TASKS
+        "tasks", "List your tasks with the agents of this server, in all scopes, most recently changed first.", _TASKS
     ),
     "cancel": CommandSpec("admin.bulk", "Request that a task stops, or all tasks that the options select.", _TASKS),
     "rerun": CommandSpec(

@@ -104,13 +104,24 @@ async def name_agents(server: str, key: str, agent: str, command: Coroutine[Any,
         is_unknown = error.reason == "AGENT_NOT_FOUND" or any(one.field == "tenant" for one in error.violations)
         if not agent or not is_unknown:
             raise
-        advice = ""
-        with suppress(ClientError):  # callers without the grant `operator` get no list of agents
-            async with Operator(server, token=key) as operator:
-                ids = [one.id for one in (await operator.list_agents(ops.ListAgentsRequest())).agents]
-            near = difflib.get_close_matches(agent, ids, n=1)
-            advice = f"; did you mean {near[0]}?" if near else f"; use one of {', '.join(ids[:MAX_NAMED_AGENTS])}"
-        raise NotFound("NOT_FOUND", f'no agent "{agent}"{advice}', reason="AGENT_NOT_FOUND") from error
+        raise _unknown_agent(agent, await _served_agents(server, key)) from error
+
+
+async def _served_agents(server: str, key: str) -> Sequence[str]:
+    """The ids of a server's agents; none for callers without the grant `operator`."""
+    ids: Sequence[str] = ()
+    with suppress(ClientError):
+        async with Operator(server, token=key) as operator:
+            ids = [one.id for one in (await operator.list_agents(ops.ListAgentsRequest())).agents]
+    return ids
+
+
+def _unknown_agent(agent: str, ids: Sequence[str]) -> NotFound:
+    """The error of an agent that is not one of a server's `ids`."""
+    near = difflib.get_close_matches(agent, ids, n=1)
+    names = f"; use one of {', '.join(ids[:MAX_NAMED_AGENTS])}" if ids else ""
+    advice = f"; did you mean {near[0]}?" if near else names
+    return NotFound("NOT_FOUND", f'no agent "{agent}"{advice}', reason="AGENT_NOT_FOUND")
 
 
 def check_scope(agent: str, scope: str) -> str:
@@ -222,6 +233,8 @@ async def list_tasks(
     """Prints tasks, one line each. since: milliseconds since the epoch; tasks that changed before are left out."""
     async with Operator(server, token=key) as operator:
         tasks = (await operator.list_tasks(request)).tasks
+    if request.agent and not tasks and (ids := await _served_agents(server, key)) and request.agent not in ids:
+        raise _unknown_agent(request.agent, ids)
     listed = [one for one in tasks if one.task.status.timestamp.ToMilliseconds() >= since]
     out = ConsoleOutput()
     if json:

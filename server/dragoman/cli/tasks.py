@@ -218,12 +218,12 @@ def list_tasks(
     cert: Cert = None,
     key: Key = "",
 ) -> None:
-    """List your tasks with all agents and in all scopes, most recently changed first.
+    """List your tasks with the agents of this server, in all scopes, most recently changed first.
 
     The columns are state, agent, time since the last change, id, and the first words of what was asked; where the
     server does not tell that, of the status message: an answer, a question or an error. `--wide` adds the status
     message, scope, context, time and usage. Only terminals get a header. With `--json` each line is a task with the
-    further keys `agent` and `scope`.
+    further keys `agent` and `scope`. The store also keeps the tasks of agents that the server does not serve now.
 
     **Examples**
 
