@@ -6,6 +6,7 @@ Completion reads ids from the server that the command line names. It is silent o
 from __future__ import annotations
 
 import asyncio
+import difflib
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
@@ -303,9 +304,23 @@ class TaskStateOption(StrEnum):
     REJECTED = "rejected"
 
 
+def parse_state(text: str) -> TaskStateOption:
+    """Parses a task state. Ends the process with a usage error for an unknown one."""
+    if text in list(TaskStateOption):
+        return TaskStateOption(text)
+    near = difflib.get_close_matches(text, list(TaskStateOption), n=1)
+    advice = f"did you mean {near[0]}?" if near else f"use one of {', '.join(TaskStateOption)}"
+    raise typer.BadParameter(f'"{text}" is not a task state; {advice}')
+
+
 TaskStates = Annotated[
     list[TaskStateOption] | None,
-    typer.Option("--state", metavar="STATE", help=f"Only this state; may be repeated: {', '.join(TaskStateOption)}."),
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        parser=parse_state,
+        help=f"Only this state; may be repeated: {', '.join(TaskStateOption)}.",
+    ),
 ]
 ChangedSince = Annotated[
     str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")

@@ -28,6 +28,7 @@ from dragoman.cli.options import (
     TaskScope,
     TaskStateOption,
     build_message,
+    parse_state,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
 from dragoman.client.operations import Operator
@@ -198,7 +199,9 @@ def list_tasks(
     context: Annotated[str, typer.Option("--context", metavar="ID", help="Only this conversation.")] = "",
     state: Annotated[
         TaskStateOption | None,
-        typer.Option("--state", metavar="STATE", help=f"Only this state: {', '.join(TaskStateOption)}."),
+        typer.Option(
+            "--state", metavar="STATE", parser=parse_state, help=f"Only this state: {', '.join(TaskStateOption)}."
+        ),
     ] = None,
     since: Annotated[
         str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
