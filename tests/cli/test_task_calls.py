@@ -32,3 +32,23 @@ async def test_what_follows_half_a_chunk_on_a_terminal_begins_on_a_new_line() ->
         with pytest.raises(ServerUnavailable):
             await view.follow(broken())
         assert screen.getvalue() == written
+
+
+@pytest.mark.parametrize("screen", [Terminal, io.StringIO])
+async def test_an_artifact_that_starts_over_is_noted_on_stderr(
+    screen: type[io.StringIO], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def crashed() -> StreamResponses:
+        yield pb.StreamResponse(task=pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING)))
+        for text, append in (("half a ", False), ("li", True), ("a whole ", False), ("line", True), ("", False)):
+            parts = [pb.Part(text=text)] if text else []  # some servers end an artifact with an empty chunk
+            artifact = pb.Artifact(artifact_id="a", name="Findings", parts=parts)
+            update = pb.TaskArtifactUpdateEvent(task_id="t", artifact=artifact, append=append)
+            yield pb.StreamResponse(artifact_update=update)
+        status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED)
+        yield pb.StreamResponse(status_update=pb.TaskStatusUpdateEvent(task_id="t", status=status))
+
+    written = screen()
+    await _TaskView(Client("127.0.0.1:1"), ConsoleOutput(out=written), json=False, live=True).follow(crashed())
+    assert written.getvalue() == "half a li\na whole line\n"
+    assert capsys.readouterr().err.count("artifact Findings starts over; discard its earlier text\n") == 1

@@ -302,6 +302,7 @@ class _TaskView:
         self._live = live
         self._until_terminal = until_terminal
         self._id = ""
+        self._artifact_ids: set[str] = set()
         self._status = pb.TaskStatus()
         self._progress = Progress(may_show=lambda: out.at_line_start or not out.is_terminal)
 
@@ -335,14 +336,25 @@ class _TaskView:
                 self._id = event.task.id
                 self._on_status(event.task.status)
                 if as_text:
+                    for artifact in event.task.artifacts:
+                        self._on_artifact(artifact, append=False)
                     self._out.artifacts(event.task.artifacts)
             case "status_update":
                 self._id = self._id or event.status_update.task_id  # streams of 0.1 contain no Task
                 self._on_status(event.status_update.status)
             case "artifact_update" if as_text:
+                self._on_artifact(event.artifact_update.artifact, append=event.artifact_update.append)
                 self._out.chunk(event.artifact_update)
             case "message" if not self._json:
                 self._out.message(event.message)
+
+    def _on_artifact(self, artifact: pb.Artifact, *, append: bool) -> None:
+        """Notes that what was printed of an artifact is void: stdout shows both texts, and not which one counts."""
+        if artifact.artifact_id in self._artifact_ids and artifact.parts and not append:
+            self._out.end_line()
+            name = artifact.name or artifact.artifact_id
+            self._progress.note(f"artifact {name} starts over; discard its earlier text")
+        self._artifact_ids.add(artifact.artifact_id)
 
     def _on_status(self, status: pb.TaskStatus) -> None:
         self._status = status
