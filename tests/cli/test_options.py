@@ -1,4 +1,4 @@
-"""Files as message parts; shell completion through the protocol of each shell, and in a real bash if installed."""
+"""Shell completion through the protocol of each shell, and in a real bash if installed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server, clean_environment
-
-from dragoman.cli.options import FileError, file_parts
-from dragoman.client.content import media_type
 
 BINARY = Path(sys.executable).with_name("dragoman")
 
@@ -88,38 +85,3 @@ def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     )
     done = subprocess.run([bash, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["signing"]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("sales.csv", "text/csv"),
-        ("SALES.CSV", "text/csv"),
-        ("data.json", "application/json"),
-        ("rows.jsonl", "application/jsonl"),
-        ("photo.png", "image/png"),
-        ("notes.md", "text/markdown"),
-        ("plain.txt", "text/plain"),
-        ("server.log", "text/plain"),
-        ("dragoman.yaml", "application/yaml"),
-        ("paper.pdf", "application/pdf"),
-        ("sales.csv.gz", "application/octet-stream"),
-        ("README", "application/octet-stream"),
-        ("strange.zzz", "application/octet-stream"),
-    ],
-)
-def test_the_file_name_determines_the_media_type(name: str, expected: str) -> None:
-    assert media_type(name) == expected
-
-
-def test_files_keep_their_order_and_base_name(tmp_path: Path) -> None:
-    (tmp_path / "b.csv").write_bytes(b"1")
-    (tmp_path / "a.csv").write_bytes(b"22")
-    parts = file_parts([tmp_path / "b.csv", tmp_path / "a.csv"], limit=3)
-    assert [(part.filename, part.raw) for part in parts] == [("b.csv", b"1"), ("a.csv", b"22")]
-
-
-def test_the_limit_applies_to_all_files_together(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"22")
-    with pytest.raises(FileError, match=r"a.csv: 2 bytes; the files of a message may have 3 bytes in all"):
-        file_parts([tmp_path / "a.csv", tmp_path / "a.csv"], limit=3)

@@ -15,6 +15,8 @@ from tests.cli.conftest import Run
 from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, clean_environment
 
 from dragoman.cli import COMMANDS, load_command
+from dragoman.cli.tasks import FileError, file_parts
+from dragoman.client.content import media_type
 
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
@@ -494,3 +496,38 @@ def test_help_imports_no_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_has_the_first_line_of_each_help(name: str) -> None:
     assert load_command(name).help.strip().splitlines()[0] == COMMANDS[name].help
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sales.csv", "text/csv"),
+        ("SALES.CSV", "text/csv"),
+        ("data.json", "application/json"),
+        ("rows.jsonl", "application/jsonl"),
+        ("photo.png", "image/png"),
+        ("notes.md", "text/markdown"),
+        ("plain.txt", "text/plain"),
+        ("server.log", "text/plain"),
+        ("dragoman.yaml", "application/yaml"),
+        ("paper.pdf", "application/pdf"),
+        ("sales.csv.gz", "application/octet-stream"),
+        ("README", "application/octet-stream"),
+        ("strange.zzz", "application/octet-stream"),
+    ],
+)
+def test_the_file_name_determines_the_media_type(name: str, expected: str) -> None:
+    assert media_type(name) == expected
+
+
+def test_files_keep_their_order_and_base_name(tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_bytes(b"1")
+    (tmp_path / "a.csv").write_bytes(b"22")
+    parts = file_parts([tmp_path / "b.csv", tmp_path / "a.csv"], limit=3)
+    assert [(part.filename, part.raw) for part in parts] == [("b.csv", b"1"), ("a.csv", b"22")]
+
+
+def test_the_limit_applies_to_all_files_together(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"22")
+    with pytest.raises(FileError, match=r"a.csv: 2 bytes; the files of a message may have 3 bytes in all"):
+        file_parts([tmp_path / "a.csv", tmp_path / "a.csv"], limit=3)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,16 +15,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling import tls
-from dragoman.cli import ExitCode, print_error
 from dragoman.cli.output import state_name
 from dragoman.cli.profiles import Profile, ProfileError, find_profile
-from dragoman.client import message
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
-from dragoman.client.content import media_type
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_SERVER: Final = "127.0.0.1:50051"
 DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
@@ -139,43 +134,6 @@ def http_address(server: str, need: str) -> str:
     if not is_http_url(server):
         raise typer.BadParameter(f"{need} needs HTTP; pass --server http://HOST:PORT in place of {server}")
     return server_url(server)
-
-
-def build_message(text: str, files: Sequence[Path], *, task: str, context: str, limit: int) -> pb.Message:
-    """Builds the message of the command line. Ends the process with a usage error for unreadable files."""
-    if text == "-":
-        text = sys.stdin.read()
-    try:
-        parts = file_parts(files, limit)
-    except FileError as error:
-        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
-    return message(text, parts=parts, task=task, context=context)
-
-
-class FileError(Exception):
-    """A file cannot be sent. The text names the file and the reason."""
-
-
-def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
-    """Returns one part per file, with file name and media type.
-
-    Raises FileError for unreadable files, and, before reading, for files that together exceed `limit` bytes.
-    """
-    left = limit
-    parts = []
-    for path in paths:
-        try:
-            size = path.stat().st_size
-            left -= size
-            if left < 0:
-                raise FileError(
-                    f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
-                    "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
-                )
-            parts.append(pb.Part(raw=path.read_bytes(), filename=path.name, media_type=media_type(path.name)))
-        except OSError as error:
-            raise FileError(f"--file {path}: {error.strerror or error}") from error
-    return parts
 
 
 Server = Annotated[

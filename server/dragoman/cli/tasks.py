@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dragoman.cli import ExitCode, task_calls
+from dragoman.cli import ExitCode, print_error, task_calls
 from dragoman.cli.options import (
     DEFAULT_MESSAGE_BYTES,
     DEFAULT_SERVER,
@@ -27,16 +29,18 @@ from dragoman.cli.options import (
     TaskId,
     TaskScope,
     TaskStateOption,
-    build_message,
     parse_state,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
+from dragoman.client import message as message_of
+from dragoman.client.content import media_type
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
 from dragoman_pb.dragoman.ops.v1 import steps_pb2 as ops_steps
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def register(cli: typer.Typer) -> None:
@@ -386,3 +390,40 @@ def _format_holder(explanation: ops.Explanation) -> str:
         return f"session {explanation.session}, which has expired"
     left = explanation.session_expires / 1000 - time.time()
     return f"session {explanation.session} of {where}, expires in {left:.0f} s unless renewed"
+
+
+def build_message(text: str, files: Sequence[Path], *, task: str, context: str, limit: int) -> pb.Message:
+    """Builds the message of the command line. Ends the process with a usage error for unreadable files."""
+    if text == "-":
+        text = sys.stdin.read()
+    try:
+        parts = file_parts(files, limit)
+    except FileError as error:
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+    return message_of(text, parts=parts, task=task, context=context)
+
+
+class FileError(Exception):
+    """A file cannot be sent. The text names the file and the reason."""
+
+
+def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
+    """Returns one part per file, with file name and media type.
+
+    Raises FileError for unreadable files, and, before reading, for files that together exceed `limit` bytes.
+    """
+    left = limit
+    parts = []
+    for path in paths:
+        try:
+            size = path.stat().st_size
+            left -= size
+            if left < 0:
+                raise FileError(
+                    f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
+                    "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
+                )
+            parts.append(pb.Part(raw=path.read_bytes(), filename=path.name, media_type=media_type(path.name)))
+        except OSError as error:
+            raise FileError(f"--file {path}: {error.strerror or error}") from error
+    return parts
