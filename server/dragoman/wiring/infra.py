@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
 import logging
 import re
+import socket
 import sqlite3
 import tempfile
 from contextlib import AsyncExitStack
@@ -23,7 +25,7 @@ from dragoman.ports import Bus, OutboundHttp, Store
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
-from dragoman.settings.settings import Settings, SettingsError
+from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
@@ -49,6 +51,30 @@ STORE_ERRORS: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
 def store_start_error(store: str, error: BaseException) -> StartError:
     """The error for a store that cannot be opened."""
     return StartError(f"the store {store} cannot be opened: {explain(error)}")
+
+
+def listen_error(option: str, address: Address, error: OSError) -> StartError:
+    """The error of an address that cannot be listened on. option: the setting of the address."""
+    cause = error if error.errno else _bind_error(address) or error
+    match cause.errno:
+        case errno.EADDRINUSE:
+            return StartError(f"{address} is already in use; stop the other process or pass {option} HOST:PORT")
+        case errno.EADDRNOTAVAIL:
+            return StartError(f"{address} is not an address of this machine; pass another {option} HOST:PORT")
+    return StartError(f"cannot listen on {address}: {cause.strerror or cause}; pass another {option} HOST:PORT")
+
+
+def _bind_error(address: Address) -> OSError | None:
+    """Binds an address to learn why that fails: gRPC does not say so, and asyncio not always."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, proto, _, target in found:
+            with socket.socket(family, kind, proto) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+                probe.bind(target)
+    except OSError as error:
+        return error
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
@@ -32,7 +30,7 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agents import CardFile, ServerAgents, open_card_file
-from dragoman.wiring.infra import Infra, StartError
+from dragoman.wiring.infra import Infra, listen_error
 
 
 @dataclass(slots=True)
@@ -193,30 +191,6 @@ async def listen(
         return await stack.enter_async_context(server)
     except OSError as error:
         raise listen_error(option, address, error) from error
-
-
-def listen_error(option: str, address: Address, error: OSError) -> StartError:
-    """The error of an address that cannot be listened on. option: the setting of the address."""
-    cause = error if error.errno else _bind_error(address) or error
-    match cause.errno:
-        case errno.EADDRINUSE:
-            return StartError(f"{address} is already in use; stop the other process or pass {option} HOST:PORT")
-        case errno.EADDRNOTAVAIL:
-            return StartError(f"{address} is not an address of this machine; pass another {option} HOST:PORT")
-    return StartError(f"cannot listen on {address}: {cause.strerror or cause}; pass another {option} HOST:PORT")
-
-
-def _bind_error(address: Address) -> OSError | None:
-    """Binds an address to learn why that fails: gRPC does not say so, and asyncio not always."""
-    try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, proto, _, target in found:
-            with socket.socket(family, kind, proto) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
-                probe.bind(target)
-    except OSError as error:
-        return error
-    return None
 
 
 def reachable_url(bound: BoundAddress) -> str:

@@ -21,8 +21,7 @@ from dragoman.cli import logs
 from dragoman.cli.process_setup import Signals
 from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Address, Settings, SettingsError
-from dragoman.wiring.infra import check_role
-from dragoman.wiring.listeners import listen_error
+from dragoman.wiring.infra import check_role, listen_error
 
 RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
 """Seconds before a server that ended is restarted; doubled with each early exit."""
