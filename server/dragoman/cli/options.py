@@ -271,6 +271,12 @@ def parse_state(text: str) -> TaskStateOption:
     raise typer.BadParameter(f'"{text}" is not a task state; {advice}')
 
 
+OneTaskState = Annotated[
+    TaskStateOption | None,
+    typer.Option(
+        "--state", metavar="STATE", parser=parse_state, help=f"Only this state: {', '.join(TaskStateOption)}."
+    ),
+]
 TaskStates = Annotated[
     list[TaskStateOption] | None,
     typer.Option(

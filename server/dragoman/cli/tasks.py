@@ -21,6 +21,7 @@ from dragoman.cli.options import (
     Cert,
     Json,
     Key,
+    OneTaskState,
     PrincipalFilter,
     Save,
     ScopeFilter,
@@ -28,8 +29,6 @@ from dragoman.cli.options import (
     TaskAgent,
     TaskId,
     TaskScope,
-    TaskStateOption,
-    parse_state,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
 from dragoman.client import message as message_of
@@ -201,12 +200,7 @@ def list_tasks(
     agent: AgentFilter = "",
     scope: ScopeFilter = "",
     context: Annotated[str, typer.Option("--context", metavar="ID", help="Only this conversation.")] = "",
-    state: Annotated[
-        TaskStateOption | None,
-        typer.Option(
-            "--state", metavar="STATE", parser=parse_state, help=f"Only this state: {', '.join(TaskStateOption)}."
-        ),
-    ] = None,
+    state: OneTaskState = None,
     since: Annotated[
         str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
     ] = "",

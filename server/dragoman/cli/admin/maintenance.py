@@ -21,6 +21,7 @@ from dragoman.cli.options import (
     Json,
     Key,
     MetadataFilter,
+    OneTaskState,
     PrincipalFilter,
     ScopeFilter,
     Server,
@@ -29,7 +30,6 @@ from dragoman.cli.options import (
     TaskStateOption,
     TextFilter,
     Yes,
-    parse_state,
 )
 from dragoman.cli.output import format_time, json_line
 from dragoman.core.durations import parse_age
@@ -50,12 +50,7 @@ def purge(
         str, typer.Option("--older-than", metavar="AGE", help="Tasks that ended before this age: 30d, 12h, 90m.")
     ] = "",
     scope: ScopeFilter = "",
-    state: Annotated[
-        TaskStateOption | None,
-        typer.Option(
-            "--state", metavar="STATE", parser=parse_state, help=f"Only this state: {', '.join(TaskStateOption)}."
-        ),
-    ] = None,
+    state: OneTaskState = None,
     agent: AgentFilter = "",
     since: ChangedSince = "",
     text: TextFilter = "",
