@@ -142,7 +142,7 @@ async def test_a_session_that_was_not_renewed_for_two_intervals_is_a_problem_of_
         times.pass_(4)  # two intervals
         assert beat.problem == ""
         times.pass_(1)
-        assert beat.problem == "the session was not renewed for 5 s: the store does not answer"
+        assert beat.problem == "the session was not renewed for 5 s: the store does not respond"
         await goes_on(times, beat, seconds=2)
         assert beat.problem == ""
 

@@ -93,7 +93,7 @@ class Heartbeat:
         """Why the store is not usable: no renewal for two intervals. Empty if it is usable."""
         # By the clock, because a renewal may hang for as long as a statement may.
         age = self._clock() - self._renewed
-        why = self._failure or "the store does not answer"
+        why = self._failure or "the store does not respond"
         return f"the session was not renewed for {age:.0f} s: {why}" if age > 2 * self._interval else ""
 
     def start(self) -> None:

@@ -187,8 +187,8 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
     waits = f"It waits for a message from its caller{_quoted(facts.status_text)}"
     if facts.spec is None:
         return (
-            f'{waits} No agent "{record.agent}" is served here, so this server tells its caller that there is no such '
-            f"task. A server with this agent accepts an answer or a cancel. {until}"
+            f'{waits} No agent "{record.agent}" is served here, so its caller cannot find it. A server with this agent '
+            f"accepts an answer or a cancel. {until}"
         )
     return f"{waits} {until} A cancel also ends it."
 
