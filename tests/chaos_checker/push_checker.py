@@ -65,7 +65,7 @@ def _expected(
     """Returns the task of each webhook: from the response, else by its message, else from its requests."""
     by_text = {task.text: task.id for task in kept.values()}
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.hook}
-    found = {hook: found_deliveries[0].task for hook, found_deliveries in deliveries.items()}
+    found = {hook: first.task for hook, (first, *_) in deliveries.items()}
     found |= {entry.hook: by_text[entry.text] for entry in sent.values() if entry.text in by_text}
     found |= {
         sent[entry.op].hook: entry.task for entry in history if isinstance(entry, Acknowledged) and entry.op in sent

@@ -16,7 +16,6 @@ from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, clean_environment
 
 from dragoman.cli import COMMANDS, load_command
 from dragoman.cli.tasks import FileError, file_parts
-from dragoman.client.content import media_type
 
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
@@ -496,28 +495,6 @@ def test_help_imports_no_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_has_the_first_line_of_each_help(name: str) -> None:
     assert load_command(name).help.strip().splitlines()[0] == COMMANDS[name].help
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("sales.csv", "text/csv"),
-        ("SALES.CSV", "text/csv"),
-        ("data.json", "application/json"),
-        ("rows.jsonl", "application/jsonl"),
-        ("photo.png", "image/png"),
-        ("notes.md", "text/markdown"),
-        ("plain.txt", "text/plain"),
-        ("server.log", "text/plain"),
-        ("dragoman.yaml", "application/yaml"),
-        ("paper.pdf", "application/pdf"),
-        ("sales.csv.gz", "application/octet-stream"),
-        ("README", "application/octet-stream"),
-        ("strange.zzz", "application/octet-stream"),
-    ],
-)
-def test_the_file_name_determines_the_media_type(name: str, expected: str) -> None:
-    assert media_type(name) == expected
 
 
 def test_files_keep_their_order_and_base_name(tmp_path: Path) -> None:

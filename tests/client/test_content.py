@@ -1,4 +1,4 @@
-"""Remote file names stay in their folder on every system, and overwrite nothing."""
+"""Files of messages: names from others stay in their folder and overwrite nothing, and media types of our own."""
 
 from __future__ import annotations
 
@@ -61,3 +61,25 @@ def test_files_are_accepted_in_several_forms(tmp_path: Path) -> None:
     assert results[4] is ready
     with pytest.raises(OSError, match="none"):
         content.to_part(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sales.csv", "text/csv"),
+        ("SALES.CSV", "text/csv"),
+        ("data.json", "application/json"),
+        ("rows.jsonl", "application/jsonl"),
+        ("photo.png", "image/png"),
+        ("notes.md", "text/markdown"),
+        ("plain.txt", "text/plain"),
+        ("server.log", "text/plain"),
+        ("dragoman.yaml", "application/yaml"),
+        ("paper.pdf", "application/pdf"),
+        ("sales.csv.gz", "application/octet-stream"),
+        ("README", "application/octet-stream"),
+        ("strange.zzz", "application/octet-stream"),
+    ],
+)
+def test_the_file_name_determines_the_media_type(name: str, expected: str) -> None:
+    assert content.media_type(name) == expected

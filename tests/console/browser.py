@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -186,13 +185,9 @@ class Page:
             raise AssertionError(f"never came: {condition}\nthe page:\n{shown}\nerrors: {self.errors}") from None
 
     async def becomes(self, script: str, expected: object) -> None:
-        """Waits until an expression has this value. Raises AssertionError with the last value."""
-        found = await self.run(script)
-        deadline = time.monotonic() + WAIT_TIMEOUT
-        while found != expected and time.monotonic() < deadline:
-            await asyncio.sleep(0.015)
-            found = await self.run(script)
-        assert found == expected
+        """Waits until an expression has this value, with the keys of objects in this order."""
+        text = json.dumps(expected, separators=(",", ":"), ensure_ascii=False)
+        await self.until(f"JSON.stringify({script}) === {json.dumps(text)}")
 
     async def see(self, text: str, within: str = "body") -> None:
         """Waits until a text is shown."""

@@ -101,10 +101,7 @@ class History:
         begins = world.now
         loop = asyncio.get_running_loop()
         sampling = loop.create_task(self._sample())
-        callers = [
-            loop.create_task(SimulatedCaller(stage).perform(operations))
-            for number, operations in enumerate(self.plan.callers, 1)
-        ]
+        callers = [loop.create_task(SimulatedCaller(stage).perform(operations)) for operations in self.plan.callers]
         faults = [loop.create_task(strike(self, fault, begins)) for fault in self.plan.faults]
         if faults:
             await asyncio.wait(faults)
