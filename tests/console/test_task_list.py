@@ -19,6 +19,7 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
 ROWS: Final = "document.querySelectorAll('.list tbody tr').length"
+TEXTS: Final = "[...document.querySelectorAll('.list a.row')].map(one => one.innerText)"
 UNKNOWN: Final = "01a00000-0000-7000-8000-000000000000"
 COUNTS: Final = (
     "Object.fromEntries([...document.querySelectorAll('.states a:not([data-none])')]"
@@ -43,18 +44,16 @@ def failing() -> Agent:
     return translate
 
 
-async def rows(page: Page, number: int) -> list[str]:
-    """Waits for this number of rows and returns what was asked in each."""
-    await page.until(f"{ROWS} === {number}")
-    texts: list[str] = await page.run("[...document.querySelectorAll('.list a.row')].map(one => one.innerText)")
-    return texts
+async def until_listed(page: Page, *texts: str) -> None:
+    """Waits until these tasks are the rows, from the top, each by what was asked."""
+    await page.becomes(TEXTS, texts)
 
 
 async def test_a_row_shows_what_was_asked_and_why_it_failed(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, failing()) as stage:
         page = stage.page
         task = await stage.put("read contract 18", "translate")
-        assert await rows(page, 1) == ["read contract 18"]
+        await until_listed(page, "read contract 18")
         await page.see("quota exceeded", ".list .what")  # the row shows its end a little after its creation
         cells = await page.run(CELLS)
         assert cells["of-state"] == "failed"
@@ -65,7 +64,7 @@ async def test_a_row_shows_what_was_asked_and_why_it_failed(browser: str, tmp_pa
         assert "principal" not in cells
         # A working task shows what its agent reported, and the list follows its changes.
         await stage.put("paint")
-        assert await rows(page, 2) == ["paint", "read contract 18"]
+        await until_listed(page, "paint", "read contract 18")
         await page.see("Which color?", ".list .note")
 
 
@@ -80,32 +79,32 @@ async def test_states_are_tabs_with_their_numbers(browser: str, tmp_path: Path) 
         numbers = {"All": "5", "Open": "1", "Input required": "1", "Completed": "3", "Failed": "1"}
         await page.becomes(COUNTS, numbers)
         await page.click(".states a", "Failed")
-        assert await rows(page, 1) == ["contract"]
+        await until_listed(page, "contract")
         assert await page.text(".finder h2") == "Failed tasks"
         await page.until("document.title === 'Failed tasks · Dragoman'")
         await page.becomes(COUNTS, numbers)
         # The address is the filter, also of a page that is opened with it.
         await page.reload()
-        assert await rows(page, 1) == ["contract"]
+        await until_listed(page, "contract")
         await page.click(".states a", "Open")
-        assert await rows(page, 1) == ["paint"]
+        await until_listed(page, "paint")
 
 
 async def test_the_server_searches_texts_and_filters(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, failing()) as stage:
         page = stage.page
         waiting = await stage.put("paint the fence")
-        for name in ("4711", "4712"):
-            await stage.put(f"contract {name}", "translate")
+        first = await stage.put("contract 4711", "translate")
+        await stage.put("contract 4712", "translate")
         await page.until(f"{ROWS} === 3")
         await page.type("#find", "QUOTA")
-        assert await rows(page, 2) == ["contract 4712", "contract 4711"]
+        await until_listed(page, "contract 4712", "contract 4711")
         await page.type("#find", "fence")
-        assert await rows(page, 1) == ["paint the fence"]
+        await until_listed(page, "paint the fence")
         assert await page.run("location.hash") == "#/tasks?q=fence"
         await page.until("document.title === 'Tasks with “fence” · Dragoman'")
-        await page.type("#find", waiting["id"][-9:])
-        assert await rows(page, 1) == ["paint the fence"]
+        await page.type("#find", first["id"][-9:])
+        await until_listed(page, "contract 4711")
         await page.type("#find", "")
         await page.until(f"{ROWS} === 3")
         await page.choose("[aria-label=Agent]", "translate")
@@ -113,13 +112,13 @@ async def test_the_server_searches_texts_and_filters(browser: str, tmp_path: Pat
         await page.click(".toggle", "Filters")
         await page.type("[aria-label=Metadata]", "ticket=4711")
         await page.press("Enter")
-        assert await rows(page, 1) == ["contract 4711"]
+        await until_listed(page, "contract 4711")
         assert await page.text(".toggle .badge") == "2"
         await page.click(".chips button", "Clear all")
         await page.until(f"{ROWS} === 3")
         await page.type("[aria-label='Context id']", waiting["contextId"])
         await page.press("Enter")
-        assert await rows(page, 1) == ["paint the fence"]
+        await until_listed(page, "paint the fence")
         await page.click("[aria-label^='Remove the filter Context']")
         await page.type("[aria-label=Principal]", "nobody")
         await page.press("Enter")
@@ -151,14 +150,14 @@ async def test_further_tasks_are_read_page_by_page(browser: str, tmp_path: Path)
         page = stage.page
         for number in range(63):
             await stage.put(f"word {number:02}", "plain")
-        await rows(page, 50)
+        await page.until(f"{ROWS} === 50")
         await page.see("50 of 63 tasks shown", ".list footer")
         await page.click(".further button", "Show 50 more")
         texts = [f"word {number:02}" for number in reversed(range(63))]
-        assert await rows(page, 63) == texts
+        await until_listed(page, *texts)
         # New tasks appear above them, and no task is lost or repeated.
         await stage.put("word 63", "plain")
-        assert await rows(page, 64) == ["word 63", *texts]
+        await until_listed(page, "word 63", *texts)
         await page.see("64 tasks", ".list footer")
 
 
@@ -200,13 +199,13 @@ async def test_operators_see_the_tasks_of_all_principals(browser: str, tmp_path:
         await put_as(stage, keys["ann"], "of ann")
         await put_as(stage, keys["bob"], "of bob")
         await sign_in(page, "boss")
-        assert await rows(page, 2) == ["of bob", "of ann"]
+        await until_listed(page, "of bob", "of ann")
         cells = "[...document.querySelectorAll('.list td.principal')].map(cell => cell.innerText)"
         assert await page.run(cells) == ["bob", "ann"]
         await page.click(".toggle", "Filters")
         await page.type("[aria-label=Principal]", "ann")
         await page.press("Enter")
-        assert await rows(page, 1) == ["of ann"]
+        await until_listed(page, "of ann")
 
 
 async def test_callers_search_what_is_loaded_and_the_list_says_so(browser: str, tmp_path: Path) -> None:
@@ -257,7 +256,7 @@ async def test_the_list_works_by_keyboard(browser: str, tmp_path: Path) -> None:
         page = stage.page
         for text in ("one", "two"):
             await stage.put(text, "plain")
-        await rows(page, 2)
+        await page.until(f"{ROWS} === 2")
         await page.press("/")
         await page.until("document.activeElement.id === 'find'")
         await page.press("ArrowDown")
@@ -271,11 +270,11 @@ async def test_the_list_is_followed_again_after_the_server_was_away(browser: str
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await stage.put("before", "plain")
-        await rows(page, 1)
+        await page.until(f"{ROWS} === 1")
         await page.see("live", ".finder-head")
         stage.proxy.cut()
         await page.see("connection lost", ".finder-head")
         await stage.put("meanwhile", "plain")
         stage.proxy.restore()
-        assert await rows(page, 2) == ["meanwhile", "before"]
+        await until_listed(page, "meanwhile", "before")
         await page.see("live", ".finder-head")
