@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { asksForKey, key, words } from "./server";
+import { asksForKey, key, stopAsking, words } from "./server";
 import { caller, providers, signIn, signOut, use } from "./sign_in";
 
 /** Shows who the user is. */
@@ -27,7 +27,7 @@ export function Credentials() {
     if (!why) dialog.current?.close();
   }, [why]);
   return (
-    <dialog ref={dialog} class="credentials" aria-labelledby="key-title" onClose={() => (asksForKey.value = "")}>
+    <dialog ref={dialog} class="credentials" aria-labelledby="key-title" onClose={stopAsking}>
       <h2 id="key-title">{caller.value ? "Your account" : "Sign in"}</h2>
       {why.trim() && <p role="alert">{why}</p>}
       {caller.value && <Account />}

@@ -13,11 +13,22 @@ export const key = signal(sessionStorage.getItem(KEY) ?? "");
 /** Why credentials are requested; empty while calls are accepted. */
 export const asksForKey = signal("");
 
+/** The credentials that the server rejected last, and those for which the user then closed the dialog. */
+let rejected: string | undefined;
+let declined: string | undefined;
+
+/** Ends the request for credentials. What the page reads does not request others for the same ones again. */
+export function stopAsking(): void {
+  declined = rejected;
+  asksForKey.value = "";
+}
+
 export function remember(value: string): void {
   key.value = value.trim();
   if (key.value) sessionStorage.setItem(KEY, key.value);
   else sessionStorage.removeItem(KEY);
-  asksForKey.value = "";
+  rejected = undefined;
+  stopAsking();
 }
 
 /** An error of the server, with its message. `status` is 0 if the server is unreachable. */
@@ -43,6 +54,7 @@ export async function ask(path: string, { method, body, headers, signal }: Ask =
   const all: Record<string, string> = { Accept: "application/json", "A2A-Version": "1.0", ...headers };
   if (key.value && !all["Authorization"]) all["Authorization"] = `Bearer ${key.value}`;
   if (body !== undefined) all["Content-Type"] = "application/json";
+  const used = key.value;
   let response: Response;
   try {
     response = await fetch(new URL(path, base), {
@@ -58,7 +70,12 @@ export async function ask(path: string, { method, body, headers, signal }: Ask =
     throw new Failure(0, "The server is unreachable.");
   }
   if (response.ok) return response;
-  throw await failure(response);
+  const failed = await failure(response);
+  if (failed.status === 401 && used === key.value && !isForOperators(response.url) && (body !== undefined || used !== declined)) {
+    rejected = used;
+    asksForKey.value = failed.message;
+  }
+  throw failed;
 }
 
 /** Returns the JSON response to a call. Throws as `ask` does. */
@@ -76,7 +93,6 @@ async function failure(response: Response): Promise<Failure> {
   } catch {
     // not the server's body, perhaps a proxy's
   }
-  if (response.status === 401 && !isForOperators(response.url)) asksForKey.value = message;
   return new Failure(response.status, message, reason);
 }
 

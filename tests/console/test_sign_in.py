@@ -96,3 +96,22 @@ async def test_a_wrong_key_is_not_kept_and_the_dialog_says_so(browser: str, tmp_
         await page.type(f"{DIALOG} input", good)
         await page.click(f"{DIALOG} button", "Use this key")
         await page.until("document.querySelector('header .key')?.textContent === 'bob'")
+
+
+async def test_a_closed_dialog_is_opened_again_by_what_the_user_does_only(browser: str, tmp_path: Path) -> None:
+    async with console(browser, tmp_path) as (page, _):
+        await page.run("location.hash = '#/tasks'")
+        await page.until(f"document.querySelector('{DIALOG}')")
+        await page.click(f"{DIALOG} button", "Close")
+        await page.until(f"!document.querySelector('{DIALOG}')")
+        # The list is read every two seconds, and rejected.
+        await page.run(
+            "(real => { window.rejections = 0; window.fetch = async (...call) => { const response = await real(...call);"
+            " window.rejections += response.status === 401; return response; }; })(fetch)"
+        )
+        await page.until("rejections >= 2")
+        assert await page.run(f"document.querySelector('{DIALOG}')") is None
+        await page.run("location.hash = '#/new?agent=echo'")
+        await page.type("#message", "hello")
+        await page.click(".compose button", "Send")
+        await page.until(f"document.querySelector('{DIALOG}')")
