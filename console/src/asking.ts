@@ -1,12 +1,15 @@
 // Polls the server while the page is visible.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { key } from "./server";
+
+const PATIENCE = 5_000; // a call that takes longer is aborted by `again`
+const NOTHING = () => {};
 
 export interface Asked<T> {
   value: T | undefined;
   error: unknown;
-  /** Polls at once. */
+  /** Polls at once. A call that has just begun ends first, so that many clicks do not keep its result away. */
   again: () => void;
 }
 
@@ -23,17 +26,25 @@ export function useAsked<T>(
 ): Asked<T> {
   const [value, setValue] = useState<T>();
   const [error, setError] = useState<unknown>();
-  const [round, setRound] = useState(0);
+  const poll = useRef(NOTHING);
   const who = key.value;
   useEffect(() => setValue(undefined), [...about, who]);
   useEffect(() => {
-    const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    let waits = false;
+    let running: { stop: AbortController; began: number } | undefined;
+    let [waits, repeats] = [false, false];
     const turn = async () => {
+      if (running && Date.now() - running.began < PATIENCE) {
+        repeats = true;
+        return;
+      }
+      running?.stop.abort();
+      running = undefined;
       clearTimeout(timer);
       waits = document.hidden;
       if (waits) return; // until the page is visible
+      const { stop } = (running = { stop: new AbortController(), began: Date.now() });
+      repeats = false;
       let found: T | undefined;
       try {
         found = await ask(stop.signal);
@@ -44,19 +55,22 @@ export function useAsked<T>(
         if (stop.signal.aborted) return;
         setError(failed);
       }
-      const next = typeof every === "number" ? every : every(found);
+      running = undefined;
+      const next = repeats ? 1 : typeof every === "number" ? every : every(found);
       if (next) timer = setTimeout(() => void turn(), next);
     };
     const seen = () => {
       if (waits && !document.hidden) void turn();
     };
     document.addEventListener("visibilitychange", seen);
+    poll.current = () => void turn();
     void turn();
     return () => {
-      stop.abort();
+      poll.current = NOTHING;
+      running?.stop.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
     };
-  }, [...about, ...since, who, round]);
-  return { value, error, again: () => setRound((before) => before + 1) };
+  }, [...about, ...since, who]);
+  return { value, error, again: () => poll.current() };
 }
