@@ -106,8 +106,8 @@ async def test_a_closed_dialog_is_opened_again_by_what_the_user_does_only(browse
         await page.until(f"!document.querySelector('{DIALOG}')")
         # The list is read every two seconds, and rejected.
         await page.run(
-            "(real => { window.rejections = 0; window.fetch = async (...call) => { const response = await real(...call);"
-            " window.rejections += response.status === 401; return response; }; })(fetch)"
+            "window.rejections = 0; window.fetched = fetch; window.fetch = async (...call) => {"
+            " const response = await fetched(...call); rejections += response.status === 401; return response; }"
         )
         await page.until("rejections >= 2")
         assert await page.run(f"document.querySelector('{DIALOG}')") is None
