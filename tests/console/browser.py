@@ -184,10 +184,16 @@ class Page:
             shown = await self.run("document.body.innerText")
             raise AssertionError(f"never came: {condition}\nthe page:\n{shown}\nerrors: {self.errors}") from None
 
-    async def becomes(self, script: str, expected: object) -> None:
-        """Waits until an expression has this value, with the keys of objects in this order."""
+    async def becomes(self, script: str, expected: object, about: object = "") -> None:
+        """Waits until an expression has this value, with the keys of objects in this order.
+
+        Raises AssertionError with the value at the end, and what the value is about.
+        """
         text = json.dumps(expected, separators=(",", ":"), ensure_ascii=False)
-        await self.until(f"JSON.stringify({script}) === {json.dumps(text)}")
+        try:
+            await self.until(f"JSON.stringify({script}) === {json.dumps(text)}")
+        except AssertionError as error:
+            raise AssertionError(f"{script} is {await self.run(script)!r} {about}\n{error}") from None
 
     async def see(self, text: str, within: str = "body") -> None:
         """Waits until a text is shown."""

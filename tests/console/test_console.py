@@ -40,7 +40,7 @@ async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_pat
         await page.see("read colors.csv: 16 bytes", ".conversation")
         stage.conductor.say("one, ")
         await page.see("one,", ".conversation")
-        assert await page.text(".head .state") == "working"
+        await page.becomes("document.querySelector('.head .state').innerText", "working")
         await page.see("live", ".bar")
         stage.conductor.say("two, ", "three")
         await page.see("one, two, three", ".conversation")
@@ -60,7 +60,7 @@ async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_pat
         )
         # The content security policy forbids scripts to read it, so the page can only link to it.
         assert "Failed to fetch" in given
-        assert await page.run("document.querySelector('[data-kind=user] a[download]').download") == "colors.csv"
+        await page.becomes("document.querySelector('[data-kind=user] a[download]').download", "colors.csv")
         page.errors.clear()
 
 
@@ -111,8 +111,8 @@ async def test_a_task_is_canceled(browser: str, tmp_path: Path) -> None:
         await page.see("Its agent is asked to stop", "dialog[open]")
         await page.press("Escape")
         await page.until("!document.querySelector('dialog[open]')")
-        assert await page.run("document.activeElement.innerText") == "Cancel task", "the focus is where it was"
-        assert await page.text(".head .state") == "working"
+        await page.becomes("document.activeElement.innerText", "Cancel task", "the focus is where it was")
+        await page.becomes("document.querySelector('.head .state').innerText", "working")
         await page.click(".head button", "Cancel task")
         await page.until("document.activeElement.innerText === 'Keep it'")
         await page.click("dialog[open] button", "Cancel task")
@@ -216,7 +216,7 @@ async def test_credentials_are_requested_once(browser: str, tmp_path: Path) -> N
         await page.see("0 tasks", ".list")
         await page.reload()
         await page.see("0 tasks", ".list")
-        assert await page.run("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+        await page.becomes("[sessionStorage.length, localStorage.length, document.cookie]", [1, 0, ""])
         # Without the operator grant, a caller sees its own tasks and a note on hidden information.
         await stage.send("paint", "curious")
         await page.see("Which color?", ".conversation")

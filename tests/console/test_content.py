@@ -123,21 +123,24 @@ async def test_markdown_of_agents_is_rendered(browser: str, tmp_path: Path) -> N
         links = "[...document.querySelectorAll('.panel {} a')].map(one => [one.href, one.target, one.rel])"
         safe = ["_blank", "noopener noreferrer"]
         # An image of another origin is a link, because showing it would be a request that leaves the server.
-        assert await page.run(links.format(".markdown")) == [
-            ["https://example.com/sheet", *safe],
-            ["https://example.com/more", *safe],
-            ["https://images.evil.example/x.png", *safe],
-        ]
+        await page.becomes(
+            links.format(".markdown"),
+            [
+                ["https://example.com/sheet", *safe],
+                ["https://example.com/more", *safe],
+                ["https://images.evil.example/x.png", *safe],
+            ],
+        )
         assert await page.run(FOREIGN) == []
         # What a user wrote is shown as it was written, with links that can be clicked.
         assert await shown(page, "[data-kind=user] .text") == ["*What* is new? (https://example.com/sheet_(1).)"]
-        assert await page.run(links.format("[data-kind=user]")) == [["https://example.com/sheet_(1)", *safe]]
+        await page.becomes(links.format("[data-kind=user]"), [["https://example.com/sheet_(1)", *safe]])
         # The source is one click, or key, away.
         await page.run("document.querySelector('.panel .raw').focus()")
         await page.press("Enter")
         await page.until("!document.querySelector('.panel .markdown')")
         await page.see("Revenue **grew 12 %**", ".panel [data-kind=artifact] pre")
-        assert await page.run("document.querySelector('.panel .raw').ariaPressed") == "true"
+        await page.becomes("document.querySelector('.panel .raw').ariaPressed", "true")
 
 
 async def test_no_part_executes(browser: str, tmp_path: Path) -> None:
@@ -296,8 +299,8 @@ async def test_content_is_accessible_and_fits_a_narrow_window(browser: str, tmp_
             await page.click(f"[data-tab={tab}]")
             for width in (1280, 380):
                 await page.view(width, 700)
-                assert await page.run("document.scrollingElement.scrollWidth") == width
-                assert await page.run(TOO_WIDE) == [], width
+                await page.becomes("document.scrollingElement.scrollWidth", width)
+                await page.becomes(TOO_WIDE, [], width)
                 for colors in ("light", "dark"):
                     await page.prefer(colors)
                     assert await issues(page, *(OF_COLORS if colors == "dark" else ())) == [], (tab, width, colors)

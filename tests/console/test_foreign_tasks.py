@@ -67,7 +67,7 @@ async def test_an_operator_reads_and_cancels_the_task_of_another(browser: str, t
         await page.see("paint", "[data-kind=user]")
         await page.see("Which color?", ".notice")
         await page.see("ann", ".summary")
-        assert await page.run("document.title") == "paint · input required · Dragoman"
+        await page.becomes("document.title", "paint · input required · Dragoman")
         # The operator does not speak for the caller.
         await page.see("This task belongs to ann.", ".task")
         assert await page.run("document.querySelector('.compose, .answer')") is None

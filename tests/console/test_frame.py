@@ -74,7 +74,7 @@ async def test_an_unknown_page_says_so_and_links_to_others(browser: str, tmp_pat
         page = stage.page
         await stage.to("#/nowhere/at-all?x=1")
         await page.see("The console has no page nowhere/at-all.", "#main")
-        assert await page.run("document.title") == "Page not found · Dragoman"
+        await page.becomes("document.title", "Page not found · Dragoman")
         await page.click(".nothing a", "look for a task")
         await page.see("No tasks yet", ".list")
 
@@ -91,9 +91,9 @@ async def test_fingers_reach_the_navigation_and_hit_all_controls(browser: str, t
         for place in (*PLACES, f"tasks/curious/{task['id']}"):
             await stage.to(f"#/{place}")
             await page.until(f"document.querySelector('#main .page, #main .split') && {low}")
-            assert await page.run("document.scrollingElement.scrollWidth") == 380, place
-            assert await page.run(ZOOMS) == [], place
-            assert await page.run(TOO_SMALL) == [], place
+            await page.becomes("document.scrollingElement.scrollWidth", 380, place)
+            await page.becomes(ZOOMS, [], place)
+            await page.becomes(TOO_SMALL, [], place)
             # Nothing of the page is behind the navigation.
             main, nav = "document.querySelector('#main')", "document.querySelector('nav')"
             assert await page.run(f"{main}.getBoundingClientRect().bottom <= {nav}.getBoundingClientRect().top + 1"), (

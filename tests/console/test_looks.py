@@ -119,8 +119,8 @@ async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> 
         for place, text in places.items():
             await stage.to(place)
             await page.see(text, "#main")
-            assert await page.run("document.scrollingElement.scrollWidth") == 380, place
-            assert await page.run(TOO_WIDE) == [], place
+            await page.becomes("document.scrollingElement.scrollWidth", 380, place)
+            await page.becomes(TOO_WIDE, [], place)
             if "conversation" in place:
                 assert await issues(page) == [], place
         # One pane at a time, with a link back.
@@ -136,7 +136,7 @@ async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: 
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await page.prefer("light")
-        assert await page.run(GROUND) == LIGHT
+        await page.becomes(GROUND, LIGHT)
         await page.prefer("dark")
         dark = await page.run(GROUND)
         assert dark != LIGHT
@@ -203,8 +203,8 @@ async def test_single_key_shortcuts_can_be_turned_off(browser: str, tmp_path: Pa
         await page.until("!document.querySelector('dialog[open]')")
         await page.press("a")
         await page.press("?")
-        assert await page.run("[location.hash, document.querySelector('dialog[open]')]") == ["#/tasks", None]
+        await page.becomes("[location.hash, document.querySelector('dialog[open]')]", ["#/tasks", None])
         await page.reload()
         await page.press("a")
         await page.see("No tasks yet", ".list")
-        assert await page.run("location.hash") == "#/tasks"
+        await page.becomes("location.hash", "#/tasks")

@@ -49,24 +49,27 @@ async def test_the_start_page_says_that_nothing_needs_the_operator(browser: str,
         await page.go(stage.url)
         await page.see("Nothing needs you now.", ".calm")
         await page.see("No tasks in the last day.", ".nothing")
-        assert await page.run("document.title") == "Overview · Dragoman"
+        await page.becomes("document.title", "Overview · Dragoman")
         await stage.put("paint")
         await stage.put("word", "plain")
         await page.reload()
         await page.see("Waiting for callers", ".tiles")
-        assert await page.run(TILES) == {
-            "In the queue": "0",
-            "Running": "0",
-            "Waiting for callers": "1",
-            "Completed in 24 h": "1",
-            "Failed in 24 h": "0",
-        }
-        assert await page.run("document.querySelectorAll('.bars g').length") == 24
-        assert await page.run("document.querySelectorAll('.bars rect[data-tone=main]').length") == 1
+        await page.becomes(
+            TILES,
+            {
+                "In the queue": "0",
+                "Running": "0",
+                "Waiting for callers": "1",
+                "Completed in 24 h": "1",
+                "Failed in 24 h": "0",
+            },
+        )
+        await page.becomes("document.querySelectorAll('.bars g').length", 24)
+        await page.becomes("document.querySelectorAll('.bars rect[data-tone=main]').length", 1)
         # The same as a table, for those who do not see the bars.
         hours = await page.run("[...document.querySelectorAll('.bars tbody tr')].map(row => row.cells[1].textContent)")
         assert sorted(hours) == ["0"] * 23 + ["1"]
-        assert await page.run("document.querySelectorAll('.bars rect[data-tone=bad]').length") == 0
+        await page.becomes("document.querySelectorAll('.bars rect[data-tone=bad]').length", 0)
         await page.click(".figures tbody td a")
         await page.until("location.hash === '#/tasks?agent=curious&state=INPUT_REQUIRED'")
 
@@ -80,7 +83,7 @@ async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser
         await stage.to("#/overview")
         await page.see("Broken is failing", ".concerns")
         await page.see("100 % of 3 tasks that ended in the last 3 hours failed.", ".concerns")
-        assert await page.run(CONCERNS) == [["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"]]
+        await page.becomes(CONCERNS, [["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"]])
         # A receiver that was given up.
         stage.receivers.answer(url, then=answered(503))
         await stage.put("word", "plain", configuration={"taskPushNotificationConfig": {"url": url}})
@@ -94,11 +97,14 @@ async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser
         await stage.to("#/overview")
         await page.see("Tasks of Endless are stuck", ".concerns")
         await page.see("The oldest has waited for 11 min. 1 task in the queue.", ".concerns")
-        assert await page.run(CONCERNS) == [
-            ["Tasks of Endless are stuck", "#/tasks?agent=endless&state=SUBMITTED&age=still-10m"],
-            ["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"],
-            ["Webhooks fail", "#/webhooks"],
-        ]
+        await page.becomes(
+            CONCERNS,
+            [
+                ["Tasks of Endless are stuck", "#/tasks?agent=endless&state=SUBMITTED&age=still-10m"],
+                ["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"],
+                ["Webhooks fail", "#/webhooks"],
+            ],
+        )
         await page.prefer("light")
         assert await issues(page) == []
         await page.prefer("dark")
@@ -132,14 +138,14 @@ async def test_an_agent_is_shown_with_its_figures_and_card(browser: str, tmp_pat
         await stage.to("#/agents")
         await page.see("100 %", ".cards")
         names = "[...document.querySelectorAll('.cards h3')].map(one => one.innerText)"
-        assert await page.run(names) == ["Dictation", "Broken", "Curious", "Endless", "Plain"]
+        await page.becomes(names, ["Dictation", "Broken", "Curious", "Endless", "Plain"])
         await page.until(r"/\d+ ms\s+p95 of turns/.test(document.querySelector('[aria-label=Broken]').innerText)")
         await page.click(".cards a", "Dictation")
         await page.see("text/plain, application/json, text/csv", ".facts")
         await page.see("Interfaces", ".page")
         await page.click(".example", "say it")
         await page.until("document.querySelector('#message')?.value === 'say it'")
-        assert await page.run("document.querySelector('.new select').value") == "dictation"
+        await page.becomes("document.querySelector('.new select').value", "dictation")
 
 
 async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_path: Path) -> None:
@@ -157,7 +163,7 @@ async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_
         await page.press("Enter")
         await page.until("document.querySelector('.top .key').innerText === 'ann'")
         links = "[...document.querySelectorAll('.top nav a')].map(one => one.innerText)"
-        assert await page.run(links) == ["Tasks", "Agents", "Usage"]
+        await page.becomes(links, ["Tasks", "Agents", "Usage"])
         await stage.to("#/overview")
         await page.see("Only operators and viewers can see the overview.", ".nothing")
         # The agents are there, without what they do.

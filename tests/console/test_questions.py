@@ -83,13 +83,13 @@ async def test_a_schema_is_a_form_whose_values_are_the_answer(browser: str, tmp_
         page = stage.page
         await opened(stage, "room")
         labels = "[...document.querySelectorAll('.fields label')].map(one => one.innerText.trim().split('\\n')[0])"
-        assert await page.run(labels) == ["Arrival *", "Guests *", "Breakfast", "Floor"]
+        await page.becomes(labels, ["Arrival *", "Guests *", "Breakfast", "Floor"])
         await page.see("Fields: Arrival, Guests, Breakfast, Floor", ".conversation")
         # The browser checks the fields: without a date, and with nine guests, nothing is sent.
         await page.type(".fields [name=guests]", "9")
         await page.click(".fields button", "Send answer")
         invalid = "[...document.querySelectorAll('.fields :invalid')].map(one => one.name)"
-        assert await page.run(invalid) == ["date", "guests"]
+        await page.becomes(invalid, ["date", "guests"])
         await page.run("document.querySelector('.fields [name=date]').value = '2026-12-24'")
         await page.type(".fields [name=guests]", "2")
         await page.choose(".fields [name=floor]", "2")
@@ -126,11 +126,14 @@ async def test_a_link_to_sign_in_is_a_button(browser: str, tmp_path: Path) -> No
         await opened(stage, "sign in")
         link = "document.querySelector('.answer a.button')"
         await page.until(link)
-        assert await page.run(f"[{link}.href, {link}.target, {link}.rel]") == [
-            "https://bank.example/login?state=8812",
-            "_blank",
-            "noopener noreferrer",
-        ]
+        await page.becomes(
+            f"[{link}.href, {link}.target, {link}.rel]",
+            [
+                "https://bank.example/login?state=8812",
+                "_blank",
+                "noopener noreferrer",
+            ],
+        )
         await page.see("Open bank.example", ".answer")
         await page.click(".answer button", "Continue")
         await page.see("text='Continue'", ".conversation")
@@ -145,7 +148,7 @@ async def test_the_tabs_stay_where_they_are_when_a_question_is_answered(browser:
         await page.click(".answer button", "4500018112")
         await page.see("completed", ".head .state")
         await page.until("!document.querySelector('.notice')")
-        assert await page.run(top) == before
+        await page.becomes(top, before)
 
 
 async def test_forms_are_accessible_and_fit_a_narrow_window(browser: str, tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ async def test_forms_are_accessible_and_fit_a_narrow_window(browser: str, tmp_pa
         for text in ("choices", "room", "sign in"):
             await opened(stage, text)
             await page.until("document.querySelector('.answer').childElementCount")
-            assert await page.run(TOO_WIDE) == [], text
+            await page.becomes(TOO_WIDE, [], text)
             for colors in ("light", "dark"):
                 await page.prefer(colors)
                 assert await issues(page, *(OF_COLORS if colors == "dark" else ())) == [], (text, colors)

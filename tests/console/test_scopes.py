@@ -33,15 +33,15 @@ async def test_tasks_of_every_scope_are_listed_and_filtered(browser: str, tmp_pa
         there, elsewhere = await put(stage, SCOPE, "there"), await put(stage, OTHER, "elsewhere")
         await page.until("document.querySelectorAll('.list tbody tr').length === 3")
         rows = [[elsewhere, OTHER], [there, SCOPE], [here, "default"]]
-        assert await page.run(ROWS) == rows
+        await page.becomes(ROWS, rows)
         await page.see("3 tasks", ".list footer")
         options = "[...document.querySelectorAll('select[aria-label=Scope] option')].map(option => option.value)"
-        assert await page.run(options) == ["", "default", SCOPE, OTHER]
+        await page.becomes(options, ["", "default", SCOPE, OTHER])
         for row in rows:
             await page.choose("select[aria-label=Scope]", row[1])
             await page.until("document.querySelectorAll('.list tbody tr').length === 1")
             await page.until(f"document.querySelector('.list tbody a')?.title === '{row[0]}'")
-            assert await page.run(ROWS) == [row]
+            await page.becomes(ROWS, [row])
         await page.reload()
         await page.until(f"document.querySelector('.list tbody a')?.title === '{here}'")
 

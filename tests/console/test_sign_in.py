@@ -59,13 +59,13 @@ async def test_people_sign_in_at_the_issuer_and_out_again(browser: str, tmp_path
         await page.until("document.querySelector('.providers button')")
         await page.click(".providers button", "Sign in with")
         await page.until("document.querySelector('header .key')?.textContent === 'alice'")
-        assert await page.run("location.search + location.hash") == "#/agents"
-        assert await page.run("Object.keys(sessionStorage).join() + localStorage.length") == "dragoman.key0"
+        await page.becomes("location.search + location.hash", "#/agents")
+        await page.becomes("Object.keys(sessionStorage).join() + localStorage.length", "dragoman.key0")
         await open_dialog(page)
         await page.see("operator", DIALOG)
         await page.click(f"{DIALOG} button", "Sign out")
         await page.until("document.querySelector('header .key')?.textContent === 'Sign in'")
-        assert await page.run("sessionStorage.length") == 0
+        await page.becomes("sessionStorage.length", 0)
 
 
 async def test_a_refused_sign_in_says_why(browser: str, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ async def test_a_refused_sign_in_says_why(browser: str, tmp_path: Path) -> None:
         await page.until("document.querySelector('.providers button')")
         await page.click(".providers button", "Sign in with")
         await page.see("Not today.", DIALOG)
-        assert await page.run("sessionStorage.length") == 0
+        await page.becomes("sessionStorage.length", 0)
 
 
 async def test_a_code_that_this_tab_did_not_ask_for_is_not_used(browser: str, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_a_wrong_key_is_not_kept_and_the_dialog_says_so(browser: str, tmp_
         await page.type(f"{DIALOG} input", "nonsense")
         await page.click(f"{DIALOG} button", "Use this key")
         await page.until(f"document.querySelector('{DIALOG} form [role=alert]')")
-        assert await page.run("sessionStorage.length") == 0
+        await page.becomes("sessionStorage.length", 0)
         good = token(claims(iss=issuer.url, sub="bob"), key=rsa_key("one"), kid="one")
         await page.type(f"{DIALOG} input", good)
         await page.click(f"{DIALOG} button", "Use this key")

@@ -131,7 +131,7 @@ async def test_steps_are_shown_while_the_task_runs(browser: str, tmp_path: Path)
         await page.click(".actions > button", "Cancel task")
         await page.click("dialog[open] button", "Cancel task")
         await page.until(f"{ROWS}[6][1] === 'interrupted'")
-        assert await page.run("document.querySelectorAll('.steps details').length") == 0, "it had one turn"
+        await page.becomes("document.querySelectorAll('.steps details').length", 0, "it had one turn")
 
 
 async def test_steps_are_shown_by_turn(browser: str, tmp_path: Path) -> None:
@@ -146,16 +146,16 @@ async def test_steps_are_shown_by_turn(browser: str, tmp_path: Path) -> None:
         await page.see("Turn that ended with message 1", ".steps")
         summaries = "[...document.querySelectorAll('.steps summary')].map(one => one.innerText)"
         await page.until(f"{summaries}.at(-1) === 'Current turn 2 steps'")
-        assert await page.run(summaries) == ["Turn that ended with message 1 2 steps", "Current turn 2 steps"]
+        await page.becomes(summaries, ["Turn that ended with message 1 2 steps", "Current turn 2 steps"])
         opened = "[...document.querySelectorAll('.steps details')].map(one => one.open)"
-        assert await page.run(opened) == [False, True]
+        await page.becomes(opened, [False, True])
         # An earlier turn is opened by keyboard, and stays open when the steps are read again.
         await page.run("document.querySelector('.steps summary').focus()")
         await page.press("Enter")
         await page.until(f"{opened}[0]")
         library.found.put_nowait("another book")
         await page.see("Last turn", ".steps")
-        assert await page.run(opened) == [True, True]
+        await page.becomes(opened, [True, True])
         assert [row[1] for row in await rows(stage)] == ["done"] * 4
 
 
@@ -168,11 +168,11 @@ async def test_tables_of_steps_are_accessible_and_fit_a_narrow_window(browser: s
         await begun(stage, "tides")
         await page.see("Earlier error", ".steps")
         headers = "[...document.querySelectorAll('.steps thead th')].map(one => one.textContent)"
-        assert await page.run(headers) == ["Step", "State", "Attempt", "Started", "Duration", "Result"]
+        await page.becomes(headers, ["Step", "State", "Attempt", "Started", "Duration", "Result"])
         for width in (1280, 900, 380):
             await page.view(width, 700)
-            assert await page.run("document.scrollingElement.scrollWidth") == width
-            assert await page.run(TOO_WIDE) == [], width
+            await page.becomes("document.scrollingElement.scrollWidth", width)
+            await page.becomes(TOO_WIDE, [], width)
             for colors in ("light", "dark"):
                 await page.prefer(colors)
                 assert await issues(page, *(OF_COLORS if colors == "dark" else ())) == [], (width, colors)

@@ -49,14 +49,14 @@ async def test_a_finished_task_opens_at_its_top(browser: str, tmp_path: Path) ->
         await page.view(1280, 500)
         await stage.to(f"#/tasks/steady/{task['id']}")
         await page.see("completed", ".head .state")
-        assert await page.text(".head h2") == "# Summarize 3 pages"
+        await page.becomes("document.querySelector('.head h2').innerText", "# Summarize 3 pages")
         for fact in ("completed", "Steady", "took ", "1,200 tokens", "cost 0.0312", "ended "):
             await page.see(fact, ".summary")
         assert task["id"] in await page.text(".ids")
         assert task["contextId"] in await page.text(".ids")
-        assert await page.run("document.querySelectorAll('.ids button').length") == 2
+        await page.becomes("document.querySelectorAll('.ids button').length", 2)
         await page.see("Jump to end", ".panel")
-        assert await page.run(f"{PANEL}.scrollTop") == 0
+        await page.becomes(f"{PANEL}.scrollTop", 0)
         assert "Paragraph 40" not in await page.text(".panel"), "long texts are folded"
         # Five reports of progress are one line; equal ones are joined.
         await page.see("Reading page 3", ".conversation [data-kind=status]")
@@ -87,7 +87,7 @@ async def test_a_working_task_is_followed_until_the_user_scrolls_up(browser: str
         go.set()
         await page.see("The very end", ".panel")
         await page.see("completed", ".head .state")
-        assert await page.run(f"{PANEL}.scrollTop") == 0
+        await page.becomes(f"{PANEL}.scrollTop", 0)
 
 
 async def test_questions_and_errors_stand_in_front(browser: str, tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ async def test_questions_and_errors_stand_in_front(browser: str, tmp_path: Path)
         page = stage.page
         await stage.send("ask", "steady")
         await page.see("Sign in at", ".notice[aria-label=Question]")
-        assert await page.run("document.querySelector('.notice a').href") == "https://bank.example/login"
-        assert await page.text(".notice strong") == "please"
+        await page.becomes("document.querySelector('.notice a').href", "https://bank.example/login")
+        await page.becomes("document.querySelector('.notice strong').innerText", "please")
         await page.type("#message", "done")
         await page.click(".compose button", "Answer")
         await page.see("completed", ".head .state")
@@ -131,16 +131,16 @@ async def test_the_page_has_a_title_and_sends_a_message_again(browser: str, tmp_
             task = (await answer.json())["task"]["id"]
         await stage.to(f"#/tasks/curious/{task}")
         await page.until("document.title === 'fail · input required · Dragoman'")
-        assert await page.run("[...document.querySelectorAll('.actions > button')].map(one => one.innerText)") == [
-            "Cancel task"
-        ]
+        await page.becomes(
+            "[...document.querySelectorAll('.actions > button')].map(one => one.innerText)", ["Cancel task"]
+        )
         await page.type("#message", "red")
         await page.click(".compose button", "Answer")
         await page.until("document.title === 'fail · completed · Dragoman'")
         await page.click(".head button", "Send again")
         await page.until("document.querySelector('.new #message')?.value === 'fail\\nfor me'")
         await page.until("document.title === 'New task · Dragoman'")
-        assert await page.run("document.querySelector('.new select').value") == "curious"
+        await page.becomes("document.querySelector('.new select').value", "curious")
         await page.see("red.txt", ".files")
         await page.click(".compose button", "Send")
         await page.until(f"location.hash.startsWith('#/tasks/curious/') && !location.hash.includes({task!r})")
@@ -203,7 +203,7 @@ async def test_a_phone_has_large_targets_and_room_for_the_content(browser: str, 
         for tab in ("conversation", "timeline", "execution", "pushes", "wire"):
             await page.click(f"[data-tab={tab}]")
             await page.until("document.querySelector('.panel').innerText")
-            assert await page.run(SMALL) == [], tab
+            await page.becomes(SMALL, [], tab)
         assert "Ctrl" not in await page.run("document.querySelector('#message').placeholder")
         height = "document.querySelector('{}').getBoundingClientRect().height"
         taken = " + ".join(height.format(name) for name in (".task > .head", ".task > .compose"))

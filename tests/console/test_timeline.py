@@ -101,7 +101,7 @@ async def test_the_parts_of_a_task_are_rows_in_the_order_of_time(browser: str, t
             ((begins, width),) = bars[name]
             assert second[0] - 1 <= begins <= begins + width <= second[0] + second[1] + 1
         await page.see("in 2 turns", ".totals")
-        assert await page.run("document.querySelector('.totals a').href") == f"https://jaeger.example/?task={task}"
+        await page.becomes("document.querySelector('.totals a').href", f"https://jaeger.example/?task={task}")
         # Rows lead to what they show.
         for kind, place in (("step", "tab=execution"), ("delivery", "tab=pushes"), ("turn", "tab=wire&event=")):
             assert place in await page.run(f"document.querySelector('.timeline [data-kind={kind}] a').hash")

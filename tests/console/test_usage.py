@@ -59,13 +59,13 @@ async def test_usage_is_shown_by_day_and_by_agent_with_a_total(browser: str, tmp
         await busy(stage)
         await stage.to("#/usage")
         await page.see("2.4K", ".tiles")
-        assert await page.run("document.title") == "Usage · Dragoman"
+        await page.becomes("document.title", "Usage · Dragoman")
         by_day = await rows(stage)
         assert len(by_day) == 30
         assert by_day[0][1:6] == ["3", "2", "1 33 %", "0", "0"]
         assert by_day[1][1:] == ["0", "0", "0", "0", "0", "0", "0 ms", "0", "0"]
-        assert await page.run("document.querySelectorAll('.bars g').length") == 30
-        assert await page.run("document.querySelectorAll('.bars rect[data-tone=main]').length") == 1
+        await page.becomes("document.querySelectorAll('.bars g').length", 30)
+        await page.becomes("document.querySelectorAll('.bars rect[data-tone=main]').length", 1)
         await page.click("[role=tab]", "By agent")
         await page.see("Metered", ".figures")
         by_agent = await rows(stage)
@@ -77,8 +77,8 @@ async def test_usage_is_shown_by_day_and_by_agent_with_a_total(browser: str, tmp
         # The chart's figure orders the rows, and is a part of the address.
         await page.click(".tile", "Failed")
         await page.until("document.querySelector('.figures tbody th').innerText === 'Broken'")
-        assert await page.run("location.hash") == "#/usage?by=agent&measure=failed"
-        assert await page.run("document.querySelectorAll('.bars rect[data-tone=bad]').length") == 1
+        await page.becomes("location.hash", "#/usage?by=agent&measure=failed")
+        await page.becomes("document.querySelectorAll('.bars rect[data-tone=bad]').length", 1)
         # A name filters by itself.
         await page.click(".figures a", "Metered")
         await page.until("document.querySelectorAll('.figures tbody tr').length === 30")
@@ -96,13 +96,13 @@ async def test_the_period_is_a_part_of_the_address(browser: str, tmp_path: Path)
         await page.until(f"{days} === 7")
         await page.choose("[aria-label=Period]", "365")
         await page.until("document.querySelectorAll('.bars g').length === 365")
-        assert await page.run("location.hash") == "#/usage?range=365"
+        await page.becomes("location.hash", "#/usage?range=365")
         await page.click("#panel button", "Show all 365 rows")
         await page.until(f"{days} === 365")
         await stage.to("#/usage?from=2026-01-30&to=2026-02-02")
         await page.see("No tasks in this period", "#panel")
         fields = "[...document.querySelectorAll('input[type=date]')].map(one => one.value).join()"
-        assert await page.run(fields) == "2026-01-30,2026-02-02"
+        await page.becomes(fields, "2026-01-30,2026-02-02")
         # What is not a day is taken for none.
         await stage.to("#/usage?from=2026-02-32&to=never")
         await page.until(f"{days} === 30")
