@@ -75,21 +75,36 @@ function useListing(filters: Filters): Listing {
 
 function Search({ filters, everyone, fail }: { filters: Filters; everyone: boolean; fail: (text: string) => void }) {
   const [typed, setTyped] = useState(filters.text);
-  useEffect(() => setTyped(filters.text), [filters.text]);
+  const searched = useRef(filters.text); // by this field
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const search = (text: string) => {
+    searched.current = text;
+    refine(parameters({ text }));
+  };
+  const type = (text: string) => {
+    setTyped(text);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => search(text), TYPING);
+  };
   useEffect(() => {
-    if (typed === filters.text) return undefined;
-    const timer = setTimeout(() => refine(parameters({ text: typed })), TYPING);
-    return () => clearTimeout(timer);
-  }, [typed]);
+    if (filters.text === searched.current) return; // what was typed since then stays
+    clearTimeout(timer.current);
+    searched.current = filters.text;
+    setTyped(filters.text);
+  }, [filters.text]);
+  useEffect(() => () => clearTimeout(timer.current), []);
   /** Opens the task with this id; searches for any other text. */
   const enter = async (event: Event) => {
     event.preventDefault();
+    clearTimeout(timer.current);
     const text = typed.trim();
     try {
       const tenant = text && !/\s/.test(text) && (await lookUp(text, (agents.value ?? []).map((agent) => agent.id)));
-      if (tenant) go(["tasks", tenant, text], parameters({ ...filters, text: "" }));
-      else if (WHOLE_ID.test(text)) fail(`No visible task has the id ${text}. To find the tasks of a context, use the filter Context id.`);
-      else refine(parameters({ text: typed }));
+      if (tenant) {
+        setTyped("");
+        go(["tasks", tenant, text], parameters({ ...filters, text: "" }));
+      } else if (WHOLE_ID.test(text)) fail(`No visible task has the id ${text}. To find the tasks of a context, use the filter Context id.`);
+      else search(typed);
     } catch (failed) {
       fail(words(failed));
     }
@@ -106,7 +121,7 @@ function Search({ filters, everyone, fail }: { filters: Filters; everyone: boole
         placeholder={what}
         aria-label={`${what}. Enter opens the task with this id`}
         value={typed}
-        onInput={(event) => setTyped(event.currentTarget.value)}
+        onInput={(event) => type(event.currentTarget.value)}
         onKeyDown={(event) => {
           const first = event.key === "ArrowDown" && document.querySelector<HTMLElement>(".list a.row");
           if (first) (event.preventDefault(), first.focus());
