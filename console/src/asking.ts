@@ -33,7 +33,7 @@ export function useAsked<T>(
     let timer: ReturnType<typeof setTimeout> | undefined;
     let running: { stop: AbortController; began: number } | undefined;
     let [waits, repeats] = [false, false];
-    const turn = async () => {
+    const turn = async (): Promise<void> => {
       if (running && Date.now() - running.began < PATIENCE) {
         repeats = true;
         return;
@@ -56,7 +56,8 @@ export function useAsked<T>(
         setError(failed);
       }
       running = undefined;
-      const next = repeats ? 1 : typeof every === "number" ? every : every(found);
+      if (repeats) return turn();
+      const next = typeof every === "number" ? every : every(found);
       if (next) timer = setTimeout(() => void turn(), next);
     };
     const seen = () => {

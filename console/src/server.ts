@@ -55,10 +55,11 @@ export async function ask(path: string, { method, body, headers, signal }: Ask =
   if (key.value && !all["Authorization"]) all["Authorization"] = `Bearer ${key.value}`;
   if (body !== undefined) all["Content-Type"] = "application/json";
   const used = key.value;
+  const verb = method ?? (body === undefined ? "GET" : "POST");
   let response: Response;
   try {
     response = await fetch(new URL(path, base), {
-      method: method ?? (body === undefined ? "GET" : "POST"),
+      method: verb,
       headers: all,
       body: body === undefined ? undefined : JSON.stringify(body),
       signal,
@@ -71,7 +72,7 @@ export async function ask(path: string, { method, body, headers, signal }: Ask =
   }
   if (response.ok) return response;
   const failed = await failure(response);
-  if (failed.status === 401 && used === key.value && !isForOperators(response.url) && (body !== undefined || used !== declined)) {
+  if (failed.status === 401 && used === key.value && !isForOperators(response.url) && (verb !== "GET" || used !== declined)) {
     rejected = used;
     asksForKey.value = failed.message;
   }
