@@ -384,6 +384,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     )
 }
 
+BOUNDED_STEPS: Final[frozenset[str]] = frozenset()
+"""Attacks during which no step of the loop may take long. Requests near the maximum size are parsed in one step."""
+
 
 async def main(name: str, http: str, grpc_address: str, seconds: str) -> None:
     """Runs one attack and prints what it returns."""

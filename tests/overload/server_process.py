@@ -1,19 +1,24 @@
 """A server in its own process, which trusts callers' names: `python -m tests.overload.server_process SETTINGS`.
 
-SETTINGS is JSON. The first line of its output has its addresses. It responds to each line of input with the sizes of
-what callers can make grow, and stops at the end of its input.
+SETTINGS is JSON. The first line of its output has its addresses. It responds to a line `steps` with the longest step of
+its loop since the last such line, to any other line with the sizes of what callers can make grow, and stops at the end
+of its input.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from tests.callers import ByHeader
+from tests.overload.loop_steps import measure_steps
 
 from dragoman import Turn, agent
+from dragoman.cli.serve.command import GC_THRESHOLDS
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite import SqliteStore
 from dragoman.wiring.app import App, open_app
@@ -52,10 +57,20 @@ def report(app: App) -> dict[str, int]:
 
 
 async def main(settings: dict[str, Any]) -> None:
+    longest = measure_steps()
     async with open_app(Settings(**settings), [hold, quick], ByHeader()) as app:
+        # As `dragoman serve` does: full collections of garbage skip what lives as long as the process.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        longest.reset()
         print(json.dumps({"http": str(app.http), "grpc": str(app.grpc)}), flush=True)
-        while await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(report(app)), flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            if line.strip() == "steps":
+                print(json.dumps(asdict(longest)), flush=True)
+                longest.reset()
+            else:
+                print(json.dumps(report(app)), flush=True)
 
 
 if __name__ == "__main__":
