@@ -159,6 +159,9 @@ fuzz: $(ENV) ## send generated requests to a server, and run property tests with
 fuzz-parsers: $(ENV) ## run a coverage-guided fuzzer on every parser (FUZZ_SECONDS=60 for each, FUZZ_PARSERS=json,url selects)
 	@python -m tests.fuzz.run_parsers
 
+fuzz-remote: $(ENV) ## send mutated cards, answers and events of remote servers to everything that reads them (REMOTE_INPUTS=100000)
+	@python -m tests.fuzz.remote.run
+
 chaos: $(ENV) ## kill and freeze a server under load, and check what every client received (CHAOS_SECONDS=120 CHAOS_SEED=...)
 	@python -m tests.chaos.run
 	@SOAK_SECONDS=$${SOAK_SECONDS:-30} python -m tests.chaos.soak
