@@ -392,6 +392,13 @@ def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH
         check_json_value(label, item, depth_left - 1)
 
 
+def checked_metadata(label: str, metadata: Any) -> bytes:
+    """Serializes the Struct of an event's metadata. Raises InvalidAgentResponse as `check_json_value`."""
+    check_json_value(label, metadata)
+    serialized: bytes = metadata.SerializeToString()
+    return serialized
+
+
 def checked_string(value: str) -> str:
     """Returns `value` if UTF-8 can encode it. Raises InvalidAgentResponse for a lone surrogate."""
     if not value.isascii():

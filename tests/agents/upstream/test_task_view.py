@@ -140,6 +140,17 @@ def test_a_part_without_content_is_invalid() -> None:
         ids().snapshot(result)
 
 
+@pytest.mark.parametrize("place", ["artifact", "update"])
+def test_metadata_that_nests_too_deeply_is_invalid(place: str) -> None:
+    update = pb.TaskArtifactUpdateEvent(artifact=task("one").artifacts[0])
+    deep: object = 1
+    for _ in range(25):
+        deep = [deep]
+    (update if place == "update" else update.artifact).metadata.update({"deep": deep})
+    with pytest.raises(InvalidAgentResponse, match="nests more than 24 levels"):
+        ids().update(update)
+
+
 def test_too_many_artifacts_are_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "MAX_TASK_ARTIFACTS", 2)
     sync = ids()

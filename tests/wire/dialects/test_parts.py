@@ -104,6 +104,12 @@ def test_an_invalid_part_names_its_field_and_the_rule(value: dict[str, Any], pat
     assert caught.value.path == [path]
 
 
+def test_a_part_without_content_names_the_members() -> None:
+    with pytest.raises(FieldError, match="must have one of text, file, data") as caught:
+        read({"file": None})
+    assert caught.value.path == []
+
+
 @pytest.mark.parametrize("tag", ["kind", "type"])
 @pytest.mark.parametrize(
     ("part", "expected"),

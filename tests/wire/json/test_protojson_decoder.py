@@ -1,5 +1,5 @@
-import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,6 +7,7 @@ from google.protobuf.message import Message
 
 from dragoman.core.errors import InvalidParams
 from dragoman.wire.dialects.json_proto import PROTOJSON_V03, PROTOJSON_V1
+from dragoman.wire.json import wellknown
 from dragoman.wire.json.protojson import JsonDialect, compile
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
@@ -159,10 +160,12 @@ def test_merging_replaces_lists_and_keeps_other_fields() -> None:
     assert task == v1.Task(id="b", context_id="c", artifacts=[{"artifact_id": "2"}])
 
 
-def test_nesting_up_to_the_parser_limit_is_accepted() -> None:
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}], ids=["array", "object"])
+def test_data_nests_as_deep_as_a_task_can_be_parsed_again(wrap: Callable[[object], object]) -> None:
     data: object = 1
-    for _ in range(250):
-        data = [data]
-    assert json.loads(compile(v1.Part, PROTOJSON_V1).encode(compile(v1.Part, PROTOJSON_V1).decode({"data": data}))) == {
-        "data": data
-    }
+    for _ in range(wellknown.MAX_LEVELS):
+        data = wrap(data)
+    message = compile(v1.StreamResponse, PROTOJSON_V1).decode({"task": {"artifacts": [{"parts": [{"data": data}]}]}})
+    assert v1.StreamResponse.FromString(message.SerializeToString()) == message
+    with pytest.raises(InvalidParams, match="nests more than 30 levels of arrays and objects"):
+        compile(v1.Part, PROTOJSON_V1).decode({"data": wrap(data)})

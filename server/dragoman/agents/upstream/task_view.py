@@ -10,7 +10,15 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from dragoman.agents.values import NewId, artifact_change, checked_part, encode_artifact_head, message_of
+from dragoman.agents.values import (
+    NewId,
+    artifact_change,
+    check_json_value,
+    checked_metadata,
+    checked_part,
+    encode_artifact_head,
+    message_of,
+)
 from dragoman.calling.errors import CallRefused
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
@@ -64,7 +72,7 @@ class ArtifactSync:
             change.tail,
             append=change.append,
             last_chunk=change.last_chunk,
-            metadata=update.metadata.SerializeToString(),
+            metadata=checked_metadata("metadata of an artifact update", update.metadata),
         )
 
     def _compare(self, received: pb.Artifact) -> ArtifactChange | None:
@@ -95,6 +103,7 @@ class ArtifactSync:
         """The artifact, with a new id if it has none. Raises InvalidAgentResponse."""
         for part in artifact.parts:
             checked_part(part)
+        check_json_value("metadata of an Artifact", artifact.metadata)
         if not artifact.artifact_id:
             artifact.artifact_id = self._new_id()
         if artifact.artifact_id not in self._contents and len(self._contents) >= MAX_TASK_ARTIFACTS:

@@ -11,7 +11,7 @@ import orjson
 from google.protobuf import struct_pb2
 
 from dragoman.agents.upstream.task_view import ArtifactSync, StatusMapper, status_digest
-from dragoman.agents.values import NewId, check_task_metadata, struct_of
+from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, struct_of
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.limits.quotas import USAGE_METADATA_KEY, Usage, UsageReport, usage_from_metadata
 from dragoman.core.names import Owner
@@ -79,7 +79,8 @@ class TurnWriter:
                 update = event.status_update
                 self._record_ids(update.task_id, update.context_id, last_message_id)
                 self._read_metadata(update.metadata)
-                metadata = update.metadata.SerializeToString() if update.HasField("metadata") else b""
+                has_metadata = update.HasField("metadata")
+                metadata = checked_metadata("metadata of a status", update.metadata) if has_metadata else b""
                 return await self._apply_status(update.status, metadata)
             case "artifact_update":
                 self._record_ids(event.artifact_update.task_id, event.artifact_update.context_id, last_message_id)

@@ -14,8 +14,8 @@ from dragoman.agents.values import (
     NewId,
     artifact_change,
     artifact_of,
-    check_json_value,
     check_task_metadata,
+    checked_metadata,
     encode_artifact_head,
     message_of,
 )
@@ -267,7 +267,7 @@ def decode_event(event: wk.Event, turn_context: TurnContext, new_id: NewId) -> S
                 text=text.text,
                 append=text.append,
                 last_chunk=text.last_chunk,
-                metadata=_event_metadata("text.metadata", text),
+                metadata=checked_metadata("text.metadata", text.metadata),
             )
     raise InvalidAgentResponse("an event is empty; set one of status, artifact, text")
 
@@ -282,19 +282,14 @@ def decode_status(
     message = b""
     if change.HasField("message"):
         message = _agent_message(change.message, turn_context, new_id).SerializeToString()
-    return StatusChange(change.state, message, _event_metadata("status.metadata", change))
+    return StatusChange(change.state, message, checked_metadata("status.metadata", change.metadata))
 
 
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
     """Converts an artifact or a chunk of one. Raises InvalidAgentResponse."""
     _check_id(change.artifact.artifact_id, "artifact.artifact.artifact_id")
     decoded = artifact_change(artifact_of(change.artifact, _no_id), append=change.append, last=change.last_chunk)
-    return replace(decoded, metadata=_event_metadata("artifact.metadata", change))
-
-
-def _event_metadata(field: str, change: wk.StatusChange | wk.ArtifactChange | wk.TextChunk) -> bytes:
-    check_json_value(field, change.metadata)
-    return change.metadata.SerializeToString()
+    return replace(decoded, metadata=checked_metadata("artifact.metadata", change.metadata))
 
 
 def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -> TurnResult:

@@ -56,6 +56,8 @@ def _read_tagged(part: Any, value: dict[str, Any]) -> None:
         raise FieldError(f"cannot stand beside {members[0]}; give only one of {', '.join(_MEMBERS)}", members[1])
     if kind is not None and members != [kind]:
         raise FieldError(f'is required in a part whose {tag} is "{kind}"', kind)
+    if not members:
+        raise FieldError(f"must have one of {', '.join(_MEMBERS)}")
     if (metadata := value.get("metadata")) is not None:
         _read_field("metadata", wellknown.decode_struct, part.metadata, metadata)
         part.metadata.SetInParent()

@@ -193,33 +193,44 @@ def encode_value(message: Any) -> object:
     return None
 
 
-def decode_struct(message: Any, data: object) -> None:
+MAX_LEVELS: Final = 30
+"""Levels of arrays and objects in a Struct or Value. An object takes three levels of protobuf messages, and parsers
+stop at 100: a message with more could be built here, but neither copied nor read again."""
+
+_LEVELS_RULE: Final = f"nests more than {MAX_LEVELS} levels of arrays and objects"
+
+
+def decode_struct(message: Any, data: object, levels_left: int = MAX_LEVELS) -> None:
     """Decodes a JSON object."""
     if type(data) is not dict:
         raise FieldError("must be a JSON object")
+    if not levels_left:
+        raise FieldError(_LEVELS_RULE)
     fields = message.fields
     for key, item in data.items():
         try:
-            decode_value(fields[key], item)
+            decode_value(fields[key], item, levels_left - 1)
         except FieldError as error:
             error.path.append(key)
             raise
 
 
-def decode_list(message: Any, data: object) -> None:
+def decode_list(message: Any, data: object, levels_left: int = MAX_LEVELS) -> None:
     """Decodes a JSON array."""
     if type(data) is not list:
         raise FieldError("must be a JSON array")
+    if not levels_left:
+        raise FieldError(_LEVELS_RULE)
     add = message.values.add
     for index, item in enumerate(data):
         try:
-            decode_value(add(), item)
+            decode_value(add(), item, levels_left - 1)
         except FieldError as error:
             error.path.append(index)
             raise
 
 
-def decode_value(message: Any, data: object) -> None:
+def decode_value(message: Any, data: object, levels_left: int = MAX_LEVELS) -> None:
     """Decodes any JSON value; null is a value here, not absence."""
     # Exact types, as parsers return them: cheaper than isinstance, and a bool does not count as an int.
     kind = type(data)
@@ -233,13 +244,13 @@ def decode_value(message: Any, data: object) -> None:
     elif kind is dict:
         inner = message.struct_value
         inner.SetInParent()
-        decode_struct(inner, data)
+        decode_struct(inner, data, levels_left)
     elif kind is bool:
         message.bool_value = data
     elif kind is list:
         inner = message.list_value
         inner.SetInParent()
-        decode_list(inner, data)
+        decode_list(inner, data, levels_left)
     elif data is None:
         message.null_value = 0
     else:
