@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -143,7 +144,7 @@ def test_a_part_without_content_is_invalid() -> None:
 @pytest.mark.parametrize("place", ["artifact", "update"])
 def test_metadata_that_nests_too_deeply_is_invalid(place: str) -> None:
     update = pb.TaskArtifactUpdateEvent(artifact=task("one").artifacts[0])
-    deep: object = 1
+    deep: Any = 1
     for _ in range(25):
         deep = [deep]
     (update if place == "update" else update.artifact).metadata.update({"deep": deep})
