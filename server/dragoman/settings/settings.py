@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 
-from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
+from dragoman.bindings.options import DEFAULT_CONNECTION_CALLS, DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec, FileForm, is_object_name
@@ -140,6 +140,8 @@ class Settings(BaseModel):
     """Private key (PEM) of `tls_cert`, without a passphrase."""
     connections: int = Field(default=DEFAULT_MAX_CONNECTIONS, ge=1)
     """Maximum open connections of each port."""
+    connection_calls: int = Field(default=DEFAULT_CONNECTION_CALLS, ge=1, le=1_000_000)
+    """Maximum concurrent calls of one gRPC connection; more wait in the client."""
     public_url: AbsoluteUrl = ""
     """HTTP URL in agent cards, for servers behind a proxy."""
     public_grpc: Target = ""

@@ -304,6 +304,14 @@ class AbortCall(Protocol):
         ...
 
 
+class ReadMessage(Protocol):
+    """Reads messages of gRPC calls."""
+
+    async def read(self, context: GrpcContext, principal: str) -> bytes:
+        """Returns the message of a call. Raises A2AError."""
+        ...
+
+
 AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
 """Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
 
@@ -358,7 +366,12 @@ def is_local_caller(context: GrpcContext) -> bool:
 
 
 def grpc_handler(
-    services: AdminServices, cards: Cards, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
+    services: AdminServices,
+    cards: Cards,
+    options: ServerOptions,
+    abort: AbortCall,
+    streams: StreamRegistry,
+    reader: ReadMessage,
 ) -> grpc.GenericRpcHandler:
     """The handler of the operators' service for grpc."""
     table = OperationTable(cards, services)
@@ -366,13 +379,13 @@ def grpc_handler(
     def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
         request_type, for_callers = request_type_of(name), table.is_for_callers(name)
 
-        async def call(data: bytes, context: GrpcContext) -> bytes:
+        async def call(_: object, context: GrpcContext) -> bytes:
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
                 operator = await authorize_grpc(
                     context, options, name, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
                 )
-                request = parse_message(request_type, data)
+                request = parse_message(request_type, await reader.read(context, operator.identity.principal))
                 response = await table.run(name, operator, request)
                 await operator.record(name, request, response)
                 encoded = response.SerializeToString()
@@ -381,12 +394,12 @@ def grpc_handler(
             log_entry.finish("OK")
             return encoded
 
-        return grpc.unary_unary_rpc_method_handler(call)
+        return grpc.stream_unary_rpc_method_handler(call)
 
     def streaming(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
         request_type, for_callers = request_type_of(name), table.is_for_callers(name)
 
-        async def call(data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
+        async def call(_: object, context: GrpcContext) -> AsyncIterator[bytes]:
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
                 with streams.open() as stream:
@@ -394,7 +407,7 @@ def grpc_handler(
                         context, options, name, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
                     )
                     stream.identity = operator.identity
-                    request = parse_message(request_type, data)
+                    request = parse_message(request_type, await reader.read(context, operator.identity.principal))
                     responses = table.stream(name, operator, request)
                     await operator.record(name, request)
                     async with aclosing(responses):
@@ -409,7 +422,7 @@ def grpc_handler(
                 raise
             log_entry.finish("OK")
 
-        return grpc.unary_stream_rpc_method_handler(call)
+        return grpc.stream_stream_rpc_method_handler(call)
 
     handlers = {name: unary(name) for name in table.unary_names()}
     handlers |= {name: streaming(name) for name in (*table.streaming, *table.streaming_for_callers)}
