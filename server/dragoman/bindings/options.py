@@ -131,6 +131,8 @@ class ServerOptions:
     """Identifies callers by client certificates, where those are requested."""
     access_policy: AccessPolicy = OPEN_ACCESS
     """Which agents accept calls without credentials."""
+    behind_proxy: bool = False
+    """Other machines call through a proxy, so no caller counts as one of this machine."""
     private_pages: bool = False
     """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
     rejections: RejectionLog = field(default_factory=RejectionLog)

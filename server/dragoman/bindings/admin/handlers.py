@@ -60,8 +60,8 @@ StreamingOperation = Callable[[Any], AsyncGenerator[Message, None]]
 StreamingCallerOperation = Callable[[Identity, bool, Any], AsyncGenerator[Message, None]]
 """As CallerOperation."""
 
-_CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "WatchTasks", "Explain"))
-"""Operations that a server without authentication offers over gRPC to other machines, too."""
+_CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "WatchTasks"))
+"""Operations that a server without authentication offers over gRPC to other machines, too: of tasks, their own."""
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
 
@@ -331,10 +331,9 @@ async def authorize_grpc(
     `operation`: its name, if viewers or operators with grants for scopes or agents may call it.
     """
     metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
-    operator = await authorize(metadata, options, context, context.peer(), operation, for_callers)
-    if local_only and options.authenticator is None and not is_local_caller(context):
-        raise Unauthenticated("without authentication, operations on the store are allowed on this machine only")
-    return operator
+    if local_only and options.authenticator is None and not authentication.is_local(metadata, options, context):
+        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="operations on the store are allowed"))
+    return await authorize(metadata, options, context, context.peer(), operation, for_callers)
 
 
 async def authorize(
@@ -355,14 +354,11 @@ async def authorize(
         )
         return OperatorCall(identity, peer, options.auditor)
     identity = await authentication.authenticate(headers, options, connection)
-    is_viewer = options.authenticator is None or identity.is_viewer
+    if options.authenticator is None:
+        is_viewer = authentication.is_local(headers, options, connection)
+    else:
+        is_viewer = identity.is_viewer
     return OperatorCall(identity, peer, options.auditor, is_viewer)
-
-
-def is_local_caller(context: GrpcContext) -> bool:
-    """Whether the caller is on this machine."""
-    peer: str = context.peer()
-    return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))
 
 
 def grpc_handler(

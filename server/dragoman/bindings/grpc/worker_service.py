@@ -14,7 +14,7 @@ from typing import Final
 import grpc
 
 from dragoman.bindings import authentication
-from dragoman.bindings.admin.handlers import AbortCall, is_local_caller
+from dragoman.bindings.admin.handlers import AbortCall
 from dragoman.bindings.grpc.messages import MessageReader
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
@@ -123,11 +123,8 @@ async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> 
     metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     # `public`, so the error messages below apply instead of the general one.
     identity = await authentication.authenticate(metadata, options, context, public=True)
-    if options.authenticator is None and not is_local_caller(context):
-        raise Unauthenticated(
-            "without authentication, only workers on the server's machine may connect; "
-            "run the server with --api-keys, --issuers or --token"
-        )
+    if options.authenticator is None and not authentication.is_local(metadata, options, context):
+        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="workers may connect"))
     if options.authenticator is not None and not identity.is_authenticated:
         raise Unauthenticated(
             f'workers need credentials with the grant "{WORKER_GRANT}": {authentication.CREDENTIALS_REQUIRED}'
