@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import grpc
 import orjson
 
 from dragoman import Turn, agent
-from dragoman.client import Client, message
+from dragoman.client import Client, connect, message
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http import sse
 from dragoman.wiring.app import App, open_app
@@ -107,3 +108,36 @@ async def test_a_subscriber_that_does_not_read_does_not_delay_ninety_nine_others
                 assert seen == list(range(CHUNKS))
             # It starts to read only now, long after the end of the task and the other streams, and misses nothing.
             assert await asyncio.to_thread(all_of, lazy) == list(range(CHUNKS))
+
+
+SUBSCRIBERS = 150
+"""More than one gRPC connection carries."""
+
+
+@agent
+async def waits(turn: Turn) -> None:
+    turn.status("waiting")
+    await asyncio.Event().wait()
+
+
+@agent
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+async def test_a_client_with_more_subscriptions_than_a_connection_carries_still_sends(tmp_path: Path) -> None:
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", root="waits")
+    assert settings.connection_calls < SUBSCRIBERS
+    async with (
+        open_app(settings, [waits, echo]) as app,
+        connect(f"grpc://{app.grpc}") as client,
+        AsyncExitStack() as stack,
+    ):
+        task = (await client.start("hello")).task_id
+        followers = [await stack.enter_async_context(aclosing(client.follow(task))) for _ in range(SUBSCRIBERS)]
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(anext(follower) for follower in followers))
+            results = await asyncio.gather(*(client.ask(f"hello {number}", agent="echo") for number in range(20)))
+            assert (await client.get(task)).state == "WORKING"
+        assert [result.text for result in results] == [f"hello {number}" for number in range(20)]
