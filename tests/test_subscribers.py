@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import grpc
 import orjson
+from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.client import Client, connect, message
@@ -120,24 +120,24 @@ async def waits(turn: Turn) -> None:
     await asyncio.Event().wait()
 
 
-@agent
-async def echo(turn: Turn) -> str:
-    return turn.text
-
-
 async def test_a_client_with_more_subscriptions_than_a_connection_carries_still_sends(tmp_path: Path) -> None:
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", root="waits")
     assert settings.connection_calls < SUBSCRIBERS
-    async with (
-        open_app(settings, [waits, echo]) as app,
-        connect(f"grpc://{app.grpc}") as client,
-        AsyncExitStack() as stack,
-    ):
+    async with open_app(settings, [waits]) as app, connect(f"grpc://{app.grpc}") as client:
         task = (await client.start("hello")).task_id
-        followers = [await stack.enter_async_context(aclosing(client.follow(task))) for _ in range(SUBSCRIBERS)]
+
+        async def follow() -> None:
+            async for _ in client.follow(task):
+                pass
+
+        followers = [asyncio.create_task(follow()) for _ in range(SUBSCRIBERS)]
+        open_streams = app.runtime.operations.admission.open_streams
         async with asyncio.timeout(30):
-            await asyncio.gather(*(anext(follower) for follower in followers))
-            results = await asyncio.gather(*(client.ask(f"hello {number}", agent="echo") for number in range(20)))
+            await eventually(lambda: sum(open_streams.values()) == SUBSCRIBERS)
             assert (await client.get(task)).state == "WORKING"
-        assert [result.text for result in results] == [f"hello {number}" for number in range(20)]
+            sent = await asyncio.gather(*(client.start(f"hello {number}") for number in range(20)))
+        assert len({result.task_id for result in sent}) == 20
+        for follower in followers:
+            follower.cancel()
+        await asyncio.gather(*followers, return_exceptions=True)
