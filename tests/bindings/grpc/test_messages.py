@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,32 +20,40 @@ from dragoman.bindings.grpc.messages import MessageReader
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.errors import InvalidRequest, PayloadTooLarge, Unavailable
 
-MIB: Final = 1 << 20
 PACKAGE: Final = Path(__file__).parents[3] / "server" / "dragoman"
 
 
 class FakeCall:
     """The context of a call whose message arrives when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
         self.message: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def peer(self) -> str:
+        return self._peer
 
     async def read(self) -> object:
         return await self.message
 
 
 class Reads:
-    """Reads of a `MessageReader` with a clock and memory that the test sets."""
+    """Reads of a `MessageReader` of 1,000 bytes a message and 4,000 in all, with a clock that the test sets."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, received: Mapping[str, int]) -> None:
         self.now = 0.0
-        self.memory = 100 * MIB
-        given = {"slow_after": 1.0, "read_timeout": 60.0, "budget": 50 * MIB, **limits}
-        self.reader = MessageReader(1000, 4, 2, clock=lambda: self.now, memory=lambda: self.memory, **given)
+        self.reader = MessageReader(
+            1000,
+            4000,
+            slow_after=1.0,
+            read_timeout=60.0,
+            received=lambda peers: {peer: received[peer] for peer in peers if peer in received},
+            clock=lambda: self.now,
+        )
         self.tasks: list[asyncio.Task[bytes | None]] = []
 
-    async def start(self, principal: str) -> FakeCall:
-        call = FakeCall()
+    async def start(self, principal: str, peer: str = "") -> FakeCall:
+        call = FakeCall(peer)
         self.tasks.append(asyncio.create_task(self.reader.next(call, principal)))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         return call
@@ -64,8 +72,8 @@ class Reads:
 
 
 @asynccontextmanager
-async def reads(**limits: Any) -> AsyncIterator[Reads]:
-    opened = Reads(**limits)
+async def reads(received: Mapping[str, int] | None = None) -> AsyncIterator[Reads]:
+    opened = Reads(received or {})
     try:
         yield opened
     finally:
@@ -108,40 +116,37 @@ async def test_a_message_that_is_incomplete_for_too_long_ends_its_call() -> None
             await read.tasks[0]
 
 
-async def test_the_caller_with_most_slow_messages_loses_its_oldest_when_memory_is_short() -> None:
+async def test_the_callers_that_hold_most_lose_their_oldest_beyond_the_budget() -> None:
     async with reads() as read:
         for principal in ("alice", "bob", "carol", "alice", "carol", "carol"):
             await read.start(principal)
-        read.now, read.memory = 2.0, 151 * MIB
-        # carol has three of two allowed ones, then all have five of four: one of alice, whose is the oldest.
+        read.now = 2.0
+        # Six of four: carol has three, then alice and carol have two, and alice's came first.
         assert await read.ended() == [0, 2]
         for task in (read.tasks[0], read.tasks[2]):
             with pytest.raises(Unavailable, match="too many large messages"):
                 await task
 
 
-async def test_any_number_of_messages_may_be_incomplete_while_memory_suffices() -> None:
-    async with reads() as read:
-        for _ in range(20):
-            await read.start("alice")
-        read.now, read.memory = 2.0, 149 * MIB
+async def test_messages_count_as_much_as_their_connections_have_received() -> None:
+    async with reads({"a": 2000, "b": 500_000}) as read:
+        for _ in range(10):
+            await read.start("alice", "a")
+        await read.start("bob", "b")
+        await read.start("carol", "unknown")
+        read.now = 2.0
         assert await read.ended() == []
+        await read.start("bob", "b")
+        read.now = 4.0
+        assert await read.ended() == [0, 10]  # alice and bob hold 2,000 each, of which alice's first one is 200
 
 
 async def test_messages_that_arrive_at_once_are_not_counted() -> None:
     async with reads() as read:
         for _ in range(20):
             await read.start("alice")
-        read.now, read.memory = 0.5, 500 * MIB
+        read.now = 0.5
         assert await read.ended() == []
-
-
-async def test_without_a_budget_the_number_is_always_limited() -> None:
-    async with reads(budget=0) as read:
-        for _ in range(5):
-            await read.start("alice")
-        read.now = 2.0
-        assert await read.ended() == [0, 1, 2]
 
 
 async def test_a_read_that_its_caller_cancels_is_no_error_of_the_reader() -> None:

@@ -2,21 +2,21 @@
 
 Handlers take requests as streams, also where a call has one message, because grpc.aio reads the message of other
 handlers before it calls them. Until a handler reads, gRPC accepts only `UNREAD_WINDOW_BYTES` of its call. Once it
-reads, gRPC keeps the whole message until it is complete, and does not say how much that is. So incomplete messages are
-counted, and when the process has grown by the budget, those of the largest share are ended.
+reads, gRPC keeps what arrives until the message is complete. When incomplete messages hold more than a budget, the
+callers who hold most lose their oldest.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import grpc
 
+from dragoman.bindings.grpc.received import received_bytes
 from dragoman.bindings.options import DEFAULT_MAX_BODY_BYTES
 from dragoman.core.errors import A2AError, InvalidRequest, PayloadTooLarge, Unavailable
 
@@ -34,7 +34,7 @@ MESSAGE_TIMEOUT: Final = 30.0
 MESSAGE_RATE: Final = 512 * 1024
 
 SLOW_AFTER: Final = 0.1
-"""Seconds after which a message that is incomplete counts against the limits. Most are complete when they are read."""
+"""Seconds after which a message that is incomplete counts against the budget. Most are complete when they are read."""
 
 MAX_PUBLIC_BYTES: Final = 4096
 """Maximum bytes of a message to a service without authentication: health and reflection."""
@@ -43,56 +43,54 @@ MAX_PUBLIC_READS: Final = 4
 PUBLIC_SLOW_AFTER: Final = 0.03
 PUBLIC_TIMEOUT: Final = 5.0
 
-CHECK_INTERVAL: Final = 0.05
+CHECK_INTERVAL: Final = 0.02
 """Seconds between two checks while a message is incomplete."""
+
+
+ReceivedBytes = Callable[[Collection[str]], Mapping[str, int]]
+"""Returns the bytes received on the connection of each peer, as far as they are known."""
+
+
+def no_received_bytes(peers: Collection[str]) -> Mapping[str, int]:
+    """Says of no peer how much was received."""
+    return {}
 
 
 @dataclass(slots=True)
 class _Read:
     """One message being received."""
 
+    context: GrpcContext
     principal: str
     since: float
     end_reason: A2AError | None = None
 
 
-def resident_bytes() -> int:
-    """Resident memory of this process; 0 if the system does not say."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-    except OSError:
-        return 0
-
-
 class MessageReader:
-    """Reads the messages of calls, and ends calls whose message is incomplete for too long, or takes too much."""
+    """Reads the messages of calls, and ends calls whose message is incomplete for too long, or holds too much."""
 
     def __init__(
         self,
         max_bytes: int,
-        max_reads: int,
-        max_reads_each: int,
+        budget: int,
         *,
         slow_after: float,
         read_timeout: float,
-        budget: int = 0,
-        memory: Callable[[], int] = resident_bytes,
+        max_held: int | None = None,
+        received: ReceivedBytes = no_received_bytes,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`max_reads`, `max_reads_each`: incomplete messages older than `slow_after`, of all callers and of one.
+        """`budget`: bytes that all messages may hold that are incomplete after `slow_after` seconds.
 
-        `budget`: bytes by which the process may grow before these two limits apply; 0: they always apply. `memory`:
-        returns the bytes of the process. `clock`: seconds, monotonic.
+        `max_held`: bytes that one holds at most, by default `max_bytes`; it counts as much if `received` does not know.
+        `clock`: seconds, monotonic.
         """
         self._max_bytes = max_bytes
-        self._max_reads = max_reads
-        self._max_reads_each = max_reads_each
+        self._max_held = max_held or max_bytes
+        self._budget = budget
         self._slow_after = slow_after
         self._timeout = read_timeout
-        self._budget = budget
-        self._memory = memory
-        self._memory_at_start = memory()
+        self._received = received
         self._loop = asyncio.get_running_loop()
         self._clock = clock or self._loop.time
         self._reads: dict[asyncio.Task[object], _Read] = {}
@@ -113,7 +111,7 @@ class MessageReader:
         """
         task = asyncio.current_task()
         assert task is not None
-        read = self._reads[task] = _Read(principal, self._clock())
+        read = self._reads[task] = _Read(context, principal, self._clock())
         if self._timer is None:
             self._timer = self._loop.call_later(CHECK_INTERVAL, self._on_timer)
         try:
@@ -137,9 +135,9 @@ class MessageReader:
         self._loop.call_soon(self.check)
 
     def check(self) -> None:
-        """Ends the reads that exceed a limit: too old ones, then the oldest of the callers who have most."""
+        """Ends the reads that exceed a limit: too old ones, then the oldest of the callers who hold most."""
         now = self._clock()
-        slow: dict[str, deque[asyncio.Task[object]]] = {}
+        slow: list[tuple[asyncio.Task[object], _Read]] = []
         for task, read in self._reads.items():
             age = now - read.since
             if age <= self._slow_after:
@@ -149,21 +147,32 @@ class MessageReader:
             if age > self._timeout:
                 text = f"the message arrives too slowly: it is incomplete after {self._timeout:.0f} s; send it again"
                 self._end(task, InvalidRequest(text))
-                continue
-            slow.setdefault(read.principal, deque()).append(task)
-        total, is_short = sum(map(len, slow.values())), self._budget == 0
-        while slow:
-            most = max(slow.values(), key=len)
-            if total <= self._max_reads and len(most) <= self._max_reads_each:
-                return
-            if not (is_short := is_short or self._lacks_memory()):
-                return
-            self._end(most.popleft(), Unavailable("too many large messages are being received; try again later"))
-            total -= 1
+            else:
+                slow.append((task, read))
+        if len(slow) * self._max_held > self._budget:
+            self._enforce_budget([(task, read.principal, read.context.peer()) for task, read in slow])
 
-    def _lacks_memory(self) -> bool:
-        memory = self._memory()
-        return not memory or memory - self._memory_at_start > self._budget
+    def _enforce_budget(self, slow: list[tuple[asyncio.Task[object], str, str]]) -> None:
+        """Ends reads, given with principal and peer, until the rest is within the budget."""
+        counts = Counter(peer for _, _, peer in slow)
+        received = self._received(counts)
+        # What a connection has received is an upper bound of what its incomplete messages hold.
+        shares = {
+            peer: min(received[peer] // count, self._max_held) if peer in received else self._max_held
+            for peer, count in counts.items()
+        }
+        reads: dict[str, deque[tuple[asyncio.Task[object], int]]] = {}
+        held: Counter[str] = Counter()
+        for task, principal, peer in slow:
+            reads.setdefault(principal, deque()).append((task, shares[peer]))
+            held[principal] += shares[peer]
+        total = held.total()
+        while total > self._budget:
+            largest = max(held, key=held.__getitem__)
+            task, share = reads[largest].popleft()
+            held[largest] -= share
+            total -= share
+            self._end(task, Unavailable("too many large messages are being received; try again later"))
 
     def _end(self, task: asyncio.Task[object], reason: A2AError) -> None:
         self._reads[task].end_reason = reason
@@ -172,24 +181,22 @@ class MessageReader:
 
 def caller_messages(message_bytes: int) -> MessageReader:
     """Reads the messages of callers, of up to `message_bytes` and an overhead."""
-    largest = message_bytes + MESSAGE_OVERHEAD_BYTES
-    max_reads = max(DEFAULT_MAX_BODY_BYTES // largest, 2)
     return MessageReader(
-        largest,
-        max_reads,
-        max_reads // 2,
+        message_bytes + MESSAGE_OVERHEAD_BYTES,
+        DEFAULT_MAX_BODY_BYTES,
         slow_after=SLOW_AFTER,
         read_timeout=MESSAGE_TIMEOUT + message_bytes / MESSAGE_RATE,
-        budget=DEFAULT_MAX_BODY_BYTES,
+        received=received_bytes,
     )
 
 
-def public_messages() -> MessageReader:
-    """Reads the messages of calls that need no credentials."""
+def public_messages(message_bytes: int) -> MessageReader:
+    """Reads the messages of calls that need no credentials. `message_bytes`: as above, the limit of the whole port."""
+    largest = message_bytes + MESSAGE_OVERHEAD_BYTES
     return MessageReader(
         MAX_PUBLIC_BYTES,
-        MAX_PUBLIC_READS,
-        MAX_PUBLIC_READS,
+        MAX_PUBLIC_READS * largest,
         slow_after=PUBLIC_SLOW_AFTER,
         read_timeout=PUBLIC_TIMEOUT,
+        max_held=largest,
     )

@@ -97,7 +97,7 @@ async def serve_grpc(
         authorize = partial(admin_handlers.authorize_grpc, options=options)
         server.add_generic_rpc_handlers((listener.channelz_handler(authorize, abort, reader),))
         names.append(listener.CHANNELZ_SERVICE_NAME)
-    health_servicer = await _add_health(server, names)
+    health_servicer = await _add_health(server, names, options)
     address = str(BoundAddress(options.host, options.port))
     try:
         port = listener.add_port(server, address, options.certificates)
@@ -123,9 +123,9 @@ async def serve_grpc(
         cards.grpc = None
 
 
-async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.HealthServicer:
+async def _add_health(server: grpc.aio.Server, names: list[str], options: ServerOptions) -> listener.HealthServicer:
     """Adds health (grpc.health.v1) for each service, and reflection of all services. Both need no credentials."""
-    reader = messages.public_messages()
+    reader = messages.public_messages(options.message_bytes)
     health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME), reader)
     server.add_generic_rpc_handlers((health_servicer.handler(),))
     await health_servicer.report(serving=True)
