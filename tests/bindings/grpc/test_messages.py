@@ -16,7 +16,7 @@ from tests.callers import WRONG, ByHeader, named
 from tests.eventually import eventually
 
 from dragoman.bindings.grpc import messages
-from dragoman.bindings.grpc.messages import MessageReader
+from dragoman.bindings.grpc.messages import MessageReader, PublicQueue
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.errors import InvalidRequest, PayloadTooLarge, Unavailable
 
@@ -147,6 +147,19 @@ async def test_messages_that_arrive_at_once_are_not_counted() -> None:
             await read.start("alice")
         read.now = 0.5
         assert await read.ended() == []
+
+
+async def test_further_messages_wait_while_as_many_as_allowed_are_read() -> None:
+    async with reads() as read:
+        read.reader = MessageReader(1000, 4000, slow_after=1.0, read_timeout=60.0, queue=PublicQueue(1, 2))
+        calls = [await read.start("anonymous", peer) for peer in ("a", "b", "a", "a")]
+        calls[1].message.set_result(b"second")
+        assert await read.ended() == [3]
+        with pytest.raises(Unavailable, match="of this connection"):
+            await read.tasks.pop()
+        calls[0].message.set_result(b"first")
+        calls[2].message.set_result(b"third")
+        assert await asyncio.gather(*read.tasks) == [b"first", b"second", b"third"]
 
 
 async def test_a_read_that_its_caller_cancels_is_no_error_of_the_reader() -> None:

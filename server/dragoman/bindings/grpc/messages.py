@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,13 +34,17 @@ MESSAGE_TIMEOUT: Final = 30.0
 """Seconds for a message to arrive, plus one second for each MESSAGE_RATE bytes of the largest one."""
 MESSAGE_RATE: Final = 512 * 1024
 
-SLOW_AFTER: Final = 0.1
+SLOW_AFTER: Final = 0.05
 """Seconds after which a message that is incomplete counts against the budget. Most are complete when they are read."""
 
 MAX_PUBLIC_BYTES: Final = 4096
 """Maximum bytes of a message to a service without authentication: health and reflection."""
 MAX_PUBLIC_READS: Final = 4
 """Incomplete messages to these services. Their messages fit into one packet, so none waits for long."""
+MAX_PUBLIC_STARTED: Final = 8
+"""Messages to these services that are read at a time; further calls wait, and hold UNREAD_WINDOW_BYTES."""
+MAX_PUBLIC_CALLS: Final = 16
+"""Calls of one connection whose messages to these services are read or wait for that."""
 PUBLIC_SLOW_AFTER: Final = 0.03
 PUBLIC_TIMEOUT: Final = 5.0
 
@@ -66,6 +71,30 @@ class _Read:
     end_reason: A2AError | None = None
 
 
+class PublicQueue:
+    """Lets some calls at a time read their message. Each connection may have some in the queue."""
+
+    def __init__(self, max_started: int, max_calls: int) -> None:
+        """`max_calls`: of one connection, waiting ones included."""
+        self._free = asyncio.Semaphore(max_started)
+        self._max_calls = max_calls
+        self._calls: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, peer: str) -> AsyncIterator[None]:
+        """Waits for the turn of a call. Raises Unavailable for too many calls of its connection."""
+        if self._calls[peer] >= self._max_calls:
+            raise Unavailable("too many messages of this connection are incomplete; try again later")
+        self._calls[peer] += 1
+        try:
+            async with self._free:
+                yield
+        finally:
+            self._calls[peer] -= 1
+            if not self._calls[peer]:
+                del self._calls[peer]
+
+
 class MessageReader:
     """Reads the messages of calls, and ends calls whose message is incomplete for too long, or holds too much."""
 
@@ -77,17 +106,19 @@ class MessageReader:
         slow_after: float,
         read_timeout: float,
         max_held: int | None = None,
+        queue: PublicQueue | None = None,
         received: ReceivedBytes = no_received_bytes,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """`budget`: bytes that all messages may hold that are incomplete after `slow_after` seconds.
 
         `max_held`: bytes that one holds at most, by default `max_bytes`; it counts as much if `received` does not know.
-        `clock`: seconds, monotonic.
+        `queue`: limits how many are read at a time. `clock`: seconds, monotonic.
         """
         self._max_bytes = max_bytes
         self._max_held = max_held or max_bytes
         self._budget = budget
+        self._queue = queue
         self._slow_after = slow_after
         self._timeout = read_timeout
         self._received = received
@@ -109,6 +140,12 @@ class MessageReader:
 
         Raises InvalidRequest for a slow message, PayloadTooLarge, and Unavailable when too much is being received.
         """
+        if self._queue is None:
+            return await self._receive(context, principal)
+        async with self._queue.turn(context.peer()):
+            return await self._receive(context, principal)
+
+    async def _receive(self, context: GrpcContext, principal: str) -> bytes | None:
         task = asyncio.current_task()
         assert task is not None
         read = self._reads[task] = _Read(context, principal, self._clock())
@@ -199,4 +236,5 @@ def public_messages(message_bytes: int) -> MessageReader:
         slow_after=PUBLIC_SLOW_AFTER,
         read_timeout=PUBLIC_TIMEOUT,
         max_held=largest,
+        queue=PublicQueue(MAX_PUBLIC_STARTED, MAX_PUBLIC_CALLS),
     )
