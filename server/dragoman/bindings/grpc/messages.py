@@ -39,11 +39,11 @@ SLOW_AFTER: Final = 0.05
 
 MAX_PUBLIC_BYTES: Final = 4096
 """Maximum bytes of a message to a service without authentication: health and reflection."""
-MAX_PUBLIC_READS: Final = 4
+MAX_PUBLIC_READS: Final = 2
 """Incomplete messages to these services. Their messages fit into one packet, so none waits for long."""
-MAX_PUBLIC_STARTED: Final = 8
+MAX_PUBLIC_STARTED: Final = 4
 """Messages to these services that are read at a time; further calls wait, and hold UNREAD_WINDOW_BYTES."""
-MAX_PUBLIC_CALLS: Final = 16
+MAX_PUBLIC_CALLS: Final = 8
 """Calls of one connection whose messages to these services are read or wait for that."""
 PUBLIC_SLOW_AFTER: Final = 0.03
 PUBLIC_TIMEOUT: Final = 5.0
