@@ -10,9 +10,10 @@ from typing import Any
 import aiohttp
 import grpc
 import orjson
+from tests.eventually import eventually
 
 from dragoman import Turn, agent
-from dragoman.client import Client, message
+from dragoman.client import Client, connect, message
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http import sse
 from dragoman.wiring.app import App, open_app
@@ -107,3 +108,36 @@ async def test_a_subscriber_that_does_not_read_does_not_delay_ninety_nine_others
                 assert seen == list(range(CHUNKS))
             # It starts to read only now, long after the end of the task and the other streams, and misses nothing.
             assert await asyncio.to_thread(all_of, lazy) == list(range(CHUNKS))
+
+
+SUBSCRIBERS = 150
+"""More than one gRPC connection carries."""
+
+
+@agent
+async def waits(turn: Turn) -> None:
+    turn.status("waiting")
+    await asyncio.Event().wait()
+
+
+async def test_a_client_with_more_subscriptions_than_a_connection_carries_still_sends(tmp_path: Path) -> None:
+    anywhere = Address("127.0.0.1", 0)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", root="waits")
+    assert settings.connection_calls < SUBSCRIBERS
+    async with open_app(settings, [waits]) as app, connect(f"grpc://{app.grpc}") as client:
+        task = (await client.start("hello")).task_id
+
+        async def follow() -> None:
+            async for _ in client.follow(task):
+                pass
+
+        followers = [asyncio.create_task(follow()) for _ in range(SUBSCRIBERS)]
+        open_streams = app.runtime.operations.admission.open_streams
+        async with asyncio.timeout(30):
+            await eventually(lambda: sum(open_streams.values()) == SUBSCRIBERS)
+            assert (await client.get(task)).state == "WORKING"
+            sent = await asyncio.gather(*(client.start(f"hello {number}") for number in range(20)))
+        assert len({result.task_id for result in sent}) == 20
+        for follower in followers:
+            follower.cancel()
+        await asyncio.gather(*followers, return_exceptions=True)

@@ -24,6 +24,7 @@ from bench.servers.contestants import CONTESTANTS, DRAGOMAN, RunningServer, star
 
 CALLERS: Final = 32
 CONNECTIONS: Final = 5
+STREAMS_PER_CONNECTION: Final = 100
 STREAM_BATCH: Final = 100
 """Streams opened together: gRPC by default rejects calls while a thousand calls wait."""
 
@@ -93,7 +94,8 @@ async def _measure_server(server: RunningServer, binding: str, counts: Counts) -
     waiting = await _memory(server, counts.settle)
     results["waiting task"] = (waiting - ended) / counts.waiting
     if counts.streams:
-        streams = await open_streams(connections, codec, tasks[: counts.streams])
+        lines = await stream_connections(binding, server.target(binding), codec, counts.streams)
+        streams = await open_streams(lines, codec, tasks[: counts.streams])
         together = await _memory(server, counts.settle)
         results["idle stream"] = (together - waiting) / counts.streams
         results["total"] = together
@@ -102,10 +104,16 @@ async def _measure_server(server: RunningServer, binding: str, counts: Counts) -
         if counts.running:
             await create_tasks(connections, codec, "hold", counts.running, wait=False)
             results["running turn"] = (await _memory(server, counts.settle) - together) / counts.running
-        for connection in connections:
+        for connection in (*connections, *lines):
             connection.close()
         await asyncio.gather(*streams, return_exceptions=True)
     return results
+
+
+async def stream_connections(binding: str, target: str, codec: Codec, streams: int) -> list[Connection]:
+    """Opens as many connections as `streams` need: servers limit the calls of one over gRPC."""
+    count = max(CONNECTIONS, -(-streams // STREAMS_PER_CONNECTION))
+    return [await connect(binding, target, codec) for _ in range(count)]
 
 
 async def _memory(server: RunningServer, settle: float) -> float:
@@ -139,7 +147,7 @@ async def open_streams(connections: list[Connection], codec: Codec, tasks: list[
         connected = asyncio.Semaphore(0)
         opened: list[asyncio.Task[None]] = []
         for task in batch:
-            connection = connections[(len(streams) + len(opened)) % CONNECTIONS]
+            connection = connections[(len(streams) + len(opened)) % len(connections)]
             opened.append(asyncio.create_task(_stream(connection, codec.subscribe("ask", task), connected)))
         streams += opened
         async with asyncio.timeout(FIRST_EVENT_TIMEOUT):

@@ -25,7 +25,7 @@ from tests.cluster import Cluster
 from bench.load.codecs import CODECS, GrpcCodec
 from bench.load.connections import GrpcConnection, WrongResponse, connect
 from bench.load.process import percentiles
-from bench.measurements.memory import create_tasks, open_streams
+from bench.measurements.memory import create_tasks, open_streams, stream_connections
 from bench.measurements.replicas import ResourceUsage, Shape, on_core, python_path, start_cluster
 from bench.resources import cpu, resident
 from bench.responses import EVENTS, TEXT
@@ -282,18 +282,19 @@ async def _measure_steps(server: RunningServer, steps: Sequence[Memory]) -> list
     """Returns the resident bytes before the first and after each step. Raises WrongResponse."""
     codec = CODECS["grpc", DRAGOMAN]
     connections = [await connect("grpc", server.target("grpc"), codec) for _ in range(CONNECTIONS)]
+    lines = await stream_connections("grpc", server.target("grpc"), codec, max(step.streams for step in steps))
     await create_tasks(connections, codec, TEXT, steps[0].waiting)
     results, tasks, streams, had = [await _resident(server)], list[str](), list[asyncio.Task[None]](), Memory(0, 0)
     for step in steps:
         tasks += await create_tasks(connections, codec, "ask", step.waiting - had.waiting)
-        streams += await open_streams(connections, codec, tasks[had.streams : step.streams])
+        streams += await open_streams(lines, codec, tasks[had.streams : step.streams])
         if step.running > had.running:
             await create_tasks(connections, codec, "hold", step.running - had.running, wait=False)
         results.append(await _resident(server))
         had = step
     if any(stream.done() for stream in streams):
         raise WrongResponse("a stream ended while its task waits")
-    for connection in connections:
+    for connection in (*connections, *lines):
         connection.close()
     await asyncio.gather(*streams, return_exceptions=True)
     return results

@@ -17,6 +17,13 @@ from typing import Any, Final
 import grpc
 from tests.abuse import h2
 from tests.abuse.connections import BROKEN, connect, discard, repeat
+from tests.abuse.grpc_attacks import (
+    grpc_large_health_checks,
+    grpc_large_messages,
+    grpc_large_reflections,
+    grpc_stalled_health_checks,
+    grpc_stalled_messages,
+)
 from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
 
 from dragoman.core.task import frames
@@ -380,6 +387,13 @@ ATTACKS: Final[dict[str, Attack]] = {
             zip_bomb,
         ),
         *(ws_tiny_frames, ws_pings, ws_giant_frame, ws_fragments, ws_zip_bomb, ws_bad_text),
+        *(
+            grpc_large_messages,
+            grpc_stalled_messages,
+            grpc_large_health_checks,
+            grpc_stalled_health_checks,
+            grpc_large_reflections,
+        ),
         *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
     )
 }

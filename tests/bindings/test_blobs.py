@@ -73,7 +73,10 @@ async def test_parts_within_the_limit_are_inline(tmp_path: Path) -> None:
 
 async def test_links_begin_with_the_public_url(tmp_path: Path) -> None:
     public = "https://example.com/agents"
-    async with serve(tmp_path, inline_bytes=0, public_url=public) as base, aiohttp.ClientSession() as http:
+    async with (
+        serve(tmp_path, inline_bytes=0, public_url=public, insecure=True) as base,
+        aiohttp.ClientSession() as http,
+    ):
         assert (await produce_part(http, base))["url"].startswith(f"{public}/blobs/")
 
 

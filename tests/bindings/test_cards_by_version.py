@@ -470,7 +470,7 @@ async def test_every_call_requires_the_token(locked: Server) -> None:
 
 @pytest.mark.parametrize("target", ["grpcs://agents.example:443", "https://agents.example:443"])
 async def test_the_public_address_of_grpc_can_have_a_scheme(tmp_path: Path, target: str) -> None:
-    async with serving(tmp_path, public_grpc=target) as server:
+    async with serving(tmp_path, public_grpc=target, insecure=True) as server:
         card = await server.card()
     urls = {one["url"] for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC"}
     assert urls == {target}

@@ -25,7 +25,7 @@ from dragoman.runtime.feeds import EventStream
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 STEPS: Final = (
-    "trace", "authenticate", "rate", "read", "version", "decode", "authorize", "call", "encode", "observe"
+    "authenticate", "rate", "trace", "read", "version", "decode", "authorize", "call", "encode", "observe"
 )  # fmt: skip
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "how-a-message-travels.md"
 ROWS: Final = {row.name: row for _, rows in method_table.rpc_services() for row in rows.values() if row.decode is None}

@@ -157,7 +157,8 @@ async def test_cards_are_signed_only_if_configured(tmp_path: Path) -> None:
     async with open_app(Settings.model_validate({**base, "push": False}), [plain]) as app:
         assert "signatures" not in await fetch(app, "/.well-known/agent-card.json")
     async with open_app(
-        Settings.model_validate({**base, "push": False, "sign_cards": True, "public_url": HOME}), [plain]
+        Settings.model_validate({**base, "push": False, "sign_cards": True, "public_url": HOME, "insecure": True}),
+        [plain],
     ) as app:
         card = await fetch(app, "/.well-known/agent-card.json")
         assert len(card["signatures"]) == len(json.loads(json.dumps(card["signatures"])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from dragoman.calling.errors import NotFound, ProtocolError, ResponseErrors, ServerUnavailable
 from dragoman.calling.transport import TransportLimits, TransportOptions
-from dragoman.calling.transport_grpc import GrpcTransport
+from dragoman.calling.transport_grpc import MAX_CALLS_PER_CHANNEL, GrpcTransport
 from dragoman.wire.cards.remote_card import Interface
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -28,6 +29,8 @@ class ScriptedServer(grpc.GenericRpcHandler):
         self.events = [pb.StreamResponse(task=pb.Task(id="t")).SerializeToString()]
         self.status = grpc.StatusCode.OK
         self.metadata: dict[str, Any] = {}
+        self.holds_streams = False
+        """Streams stay open after their events."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         if handler_call_details.method.endswith("/GetTask"):
@@ -44,6 +47,8 @@ class ScriptedServer(grpc.GenericRpcHandler):
         self.metadata = dict(context.invocation_metadata())
         for event in self.events:
             yield event
+        if self.holds_streams:
+            await asyncio.Event().wait()
 
 
 @asynccontextmanager
@@ -58,13 +63,19 @@ async def serving() -> AsyncIterator[tuple[ScriptedServer, str]]:
         await server.stop(None)
 
 
-def connected(target: str, opened: list[str] | None = None, options: TransportOptions = OPTIONS) -> GrpcTransport:
+def connected(
+    target: str,
+    opened: list[str] | None = None,
+    options: TransportOptions = OPTIONS,
+    *,
+    keeps_channels: bool = False,
+) -> GrpcTransport:
     async def connect() -> grpc.aio.Channel:
         if opened is not None:
             opened.append(target)
         return grpc.aio.insecure_channel(target)
 
-    return GrpcTransport(Interface(target, "GRPC", "1.0"), options, connect=connect)
+    return GrpcTransport(Interface(target, "GRPC", "1.0"), options, connect=connect, keeps_channels=keeps_channels)
 
 
 async def test_a_call_sends_the_headers_as_metadata() -> None:
@@ -119,10 +130,38 @@ async def test_an_unavailable_server_gets_a_new_channel() -> None:
         await transport.close()
 
 
-async def test_a_closed_transport_without_a_connector_raises_an_error() -> None:
-    transport = GrpcTransport(
-        Interface("h:1", "GRPC", "1.0"), OPTIONS, channel=grpc.aio.insecure_channel("127.0.0.1:1")
-    )
+async def test_a_kept_channel_is_used_again_after_the_server_was_unavailable() -> None:
+    opened: list[str] = []
+    async with serving() as (script, target):
+        transport = connected(target, opened, keeps_channels=True)
+        script.status = grpc.StatusCode.UNAVAILABLE
+        with pytest.raises(ServerUnavailable):
+            await transport.call("GetTask", GET)
+        script.status = grpc.StatusCode.OK
+        assert await transport.call("GetTask", GET) == pb.Task(id="t")
+        assert len(opened) == 1
+        await transport.close()
+
+
+async def test_a_further_channel_is_opened_before_one_is_full() -> None:
+    opened: list[str] = []
+    async with serving() as (script, target):
+        script.holds_streams = True
+        transport = connected(target, opened, keeps_channels=True)
+        streams = [transport.stream("SubscribeToTask", SUBSCRIBE) for _ in range(2 * MAX_CALLS_PER_CHANNEL)]
+        await asyncio.gather(*(anext(stream) for stream in streams))
+        assert len(opened) == 2
+        assert await transport.call("GetTask", GET) == pb.Task(id="t")
+        assert len(opened) == 3
+        for stream in streams:
+            await stream.aclose()
+        assert await transport.call("GetTask", GET) == pb.Task(id="t")
+        assert len(opened) == 3
+        await transport.close()
+
+
+async def test_a_closed_transport_that_keeps_its_channels_raises_an_error() -> None:
+    transport = connected("127.0.0.1:1", keeps_channels=True)
     await transport.close()
     with pytest.raises(RuntimeError, match="closed"):
         await transport.call("GetTask", GET)

@@ -43,7 +43,7 @@ HERE = Path(__file__).resolve().parent
 TABLE = ROOT / "docs" / "reference" / "clients.md"
 BARE = (str(HERE / "bare_agents.py"), "--no-push")
 """Arguments of a server whose cards declare no capability."""
-SIGNED = (str(HERE / "signed_agents.py"), "--sign-cards", "--public-url", "https://agents.example")
+SIGNED = (str(HERE / "signed_agents.py"), "--sign-cards", "--public-url", "https://agents.localhost")
 """Arguments of a server that signs its cards."""
 START_LIMIT = 180
 CLIENT_LIMIT = 600

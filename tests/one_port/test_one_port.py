@@ -26,12 +26,24 @@ from tests.eventually import eventually
 from tests.one_port.proxies import FILES, Port, configured, proxy
 
 from dragoman.core.task import states
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 from tools.environments import NotCreated
 
 WAIT_TIMEOUT: Final = 60.0
 MEGABYTES: Final = 5
+TOKEN: Final = "one-port-0123456789"
+HEADERS: Final = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def credentials(port: Port, token: str = TOKEN) -> grpc.ChannelCredentials:
+    encrypted = grpc.ssl_channel_credentials(port.ca.read_bytes())
+    if not token:
+        return encrypted
+    return grpc.composite_channel_credentials(encrypted, grpc.access_token_call_credentials(token))
+
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -39,7 +51,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    with serving("--trusted-proxies", "127.0.0.1,::1", cwd=folder) as server:
+    with serving("--trusted-proxies", "127.0.0.1,::1", "--token", TOKEN, cwd=folder) as server:
         yield server
 
 
@@ -62,7 +74,7 @@ def port(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytes
 async def stub(port: Port) -> AsyncIterator[Any]:
     async with grpc.aio.secure_channel(
         f"localhost:{port.port}",
-        grpc.ssl_channel_credentials(port.ca.read_bytes()),
+        credentials(port),
         options=[("grpc.max_receive_message_length", 32 * 1024 * 1024)],
     ) as channel:
         yield rpc.A2AServiceStub(channel)
@@ -79,6 +91,7 @@ async def web(port: Port) -> AsyncIterator[aiohttp.ClientSession]:
 
     async with aiohttp.ClientSession(
         f"https://localhost:{port.port}",
+        headers=HEADERS,
         connector=aiohttp.TCPConnector(ssl=context, socket_factory=open_socket),
         timeout=aiohttp.ClientTimeout(total=None, sock_read=WAIT_TIMEOUT),
     ) as session:
@@ -103,7 +116,8 @@ def call(method: str, text: str) -> dict[str, Any]:
 
 def open_streams(server: Server) -> int:
     """Returns how many streams are open according to the server's metrics."""
-    with urllib.request.urlopen(f"{server.http}/metrics", timeout=WAIT_TIMEOUT) as answer:
+    request = urllib.request.Request(f"{server.http}/metrics", headers=HEADERS)
+    with urllib.request.urlopen(request, timeout=WAIT_TIMEOUT) as answer:
         lines = answer.read().decode().splitlines()
     return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith("dragoman_open_streams{"))
 
@@ -112,6 +126,20 @@ async def wait_for_stream_end(server: Server) -> None:
     async with asyncio.timeout(WAIT_TIMEOUT):
         while await asyncio.to_thread(open_streams, server):  # noqa: ASYNC110 — another process counts them
             await asyncio.sleep(0.05)
+
+
+async def test_callers_without_credentials_are_rejected_on_both_ports(port: Port, web: aiohttp.ClientSession) -> None:
+    async with grpc.aio.secure_channel(f"localhost:{port.port}", credentials(port, "")) as channel:
+        for call in (
+            rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="none")),
+            ops_pb2_grpc.OpsServiceStub(channel).CreateKey(ops.CreateKeyRequest(name="x", grants=["operator"])),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    for path in ("/tasks", "/operations/agents"):
+        async with web.get(path, headers={"Authorization": ""}) as answer:
+            assert answer.status == 401
 
 
 async def test_grpc_calls_and_large_messages(stub: Any) -> None:
@@ -158,9 +186,7 @@ async def test_deadlines_and_disconnects_of_grpc_clients_reach_the_server(stub: 
 
 async def test_bidirectional_streams(port: Port) -> None:
     """Workers need a response to each frame while the request stream is open."""
-    async with grpc.aio.secure_channel(
-        f"localhost:{port.port}", grpc.ssl_channel_credentials(port.ca.read_bytes())
-    ) as channel:
+    async with grpc.aio.secure_channel(f"localhost:{port.port}", credentials(port)) as channel:
         stream = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
         async with asyncio.timeout(WAIT_TIMEOUT):
             for _ in range(3):

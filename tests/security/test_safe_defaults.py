@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import stat
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
+import grpc
 import pytest
 from pydantic import SecretStr
 
@@ -54,6 +57,45 @@ def test_public_addresses_need_authentication(port: str) -> None:
     with pytest.raises(SettingsError, match="insecure"):
         load_settings({port: "0.0.0.0:8080"})
     assert not load_settings({port: "0.0.0.0:8080", "api_keys": True}).insecure
+
+
+PROXIES: Final = ({"trusted_proxies": "127.0.0.1"}, {"public_url": "https://a.example"}, {"public_grpc": "a.example:1"})
+
+
+@pytest.mark.parametrize("given", PROXIES, ids=str)
+def test_a_proxy_needs_authentication(given: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match="insecure"):
+        load_settings(given)
+    assert not load_settings({**given, "api_keys": True}).insecure
+
+
+async def test_nobody_behind_a_proxy_is_local(tmp_path: Path) -> None:
+    proxied = settings(tmp_path).model_copy(
+        update={"api_keys": False, "insecure": True, "public_url": "https://a.example"}
+    )
+    async with (
+        open_app(proxied, [echo]) as app,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+        http.get("/operations/agents") as answer,
+    ):
+        assert answer.status == 401
+
+
+async def test_messages_of_unknown_callers_are_not_read(tmp_path: Path) -> None:
+    async with (
+        open_app(settings(tmp_path), [echo]) as app,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+    ):
+        call: Any = channel.stream_stream("/lf.a2a.v1.A2AService/SendMessage")()
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED  # it has sent no message
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.Event().wait()
+
+        async with http.post("/message:send", data=body(), headers={"Content-Type": "application/json"}) as answer:
+            assert answer.status == 401
 
 
 def test_a_short_token_is_rejected_on_public_addresses() -> None:

@@ -186,7 +186,9 @@ def test_default_ages_are_those_in_the_manual() -> None:
     [
         ({}, True),
         ({"api_keys": True}, False),
-        ({"trusted_proxies": "127.0.0.1"}, False),
+        ({"trusted_proxies": "127.0.0.1", "insecure": True}, False),
+        ({"public_url": "https://agents.example", "insecure": True}, False),
+        ({"public_url": "http://localhost:8080"}, True),
         ({"http": "0.0.0.0:8080", "insecure": True}, False),
         ({"http": "0.0.0.0:8080", "insecure": True, "error_texts": "all"}, True),
         ({"error_texts": "agents"}, False),

@@ -62,6 +62,8 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "error_texts": "all",
         "log_level": "debug",
     }
+    if name in ("public_url", "public_grpc", "trusted_proxies", "sign_cards"):
+        monkeypatch.setenv("DRAGOMAN_INSECURE", "true")
     if name == "sign_cards":
         monkeypatch.setenv("DRAGOMAN_PUBLIC_URL", "https://a.example")
     if name in ("public_agents", "private_pages"):

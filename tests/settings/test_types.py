@@ -45,6 +45,7 @@ def test_issuers_can_be_tables_strings_or_json(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_trusted_proxies_are_parsed_as_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
     monkeypatch.setenv("DRAGOMAN_TRUSTED_PROXIES", "10.0.0.0/8, ::1")
     assert load_settings({}).trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
     Path("dragoman.toml").write_text('trusted_proxies = ["192.0.2.0/24"]')
@@ -164,7 +165,7 @@ def test_other_urls_of_a_collector_are_rejected(url: str) -> None:
 
 
 def test_a_public_url_loses_its_last_slash_and_has_no_query() -> None:
-    assert load_settings({"public_url": "https://a.example/b/"}).public_url == "https://a.example/b"
+    assert load_settings({"public_url": "https://a.example/b/", "api_keys": True}).public_url == "https://a.example/b"
     for url in ("https://a.example?x=1", "https://a.example/#b", "ftp://a.example", "https://"):
         with pytest.raises(SettingsError, match=r'^--public-url \(command line\): ".*" is not http\(s\)://HOST'):
             load_settings({"public_url": url})

@@ -23,8 +23,11 @@ def message(*parts: bytes) -> bytes:
         message(frames.frame(5, frames.frame(4, frames.frame(6, NULL * (MAX_MESSAGE_FIELDS + 1))))),
         message(frames.frame(8, b"") * (MAX_MESSAGE_FIELDS + 1)),
         b"\xa3\x06\xa4\x06" + message(PART * (MAX_MESSAGE_FIELDS + 1)),
+        message(PART) + b"\x20\x01" * (MAX_MESSAGE_FIELDS + 1),
+        b"\xa3\x06" + b"\x20\x01" * (MAX_MESSAGE_FIELDS + 1) + b"\xa4\x06",
+        bytes(2 * MAX_MESSAGE_FIELDS + 2),
     ],
-    ids=["parts", "values", "texts", "behind a group"],
+    ids=["parts", "values", "texts", "behind a group", "integers", "in a group", "zeros"],
 )
 def test_a_message_with_too_many_fields_is_rejected_before_it_is_parsed(data: bytes) -> None:
     with pytest.raises(InvalidParams, match=str(MAX_MESSAGE_FIELDS)):

@@ -97,7 +97,7 @@ async def test_the_root_agent_can_be_set(opened: Open) -> None:
 
 
 async def test_the_card_has_the_public_url(opened: Open) -> None:
-    async with opened(public_url="https://agents.example/x/", public_grpc="agents.example:443") as app:
+    async with opened(public_url="https://agents.example/x/", public_grpc="agents.example:443", insecure=True) as app:
         assert app.card_url == "https://agents.example/x/.well-known/agent-card.json"
         _, card = await status_of(f"http://{app.http}/.well-known/agent-card.json")
     shown = {interface["url"] for interface in card["supportedInterfaces"]}
@@ -241,7 +241,7 @@ async def test_a_blocking_default_of_an_unknown_agent_is_rejected(opened: Open) 
         ({"grpc": "0.0.0.0:0", "insecure": True}, False),
         ({"token": "letmein"}, False),
         ({"api_keys": True}, False),
-        ({"trusted_proxies": "127.0.0.1"}, False),
+        ({"trusted_proxies": "127.0.0.1", "insecure": True}, False),
         ({"token": "letmein", "outbound_allow": "127.0.0.0/8,[::1]:8000"}, True),
         ({"http": "0.0.0.0:0", "insecure": True, "outbound_allow": "127.0.0.0/8,[::1]:8000"}, True),
     ],

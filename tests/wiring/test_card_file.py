@@ -28,7 +28,9 @@ async def echo(turn: Turn) -> str:
 
 def settings(folder: Path, **values: Any) -> Settings:
     here = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/t.db"}
-    return Settings.model_validate({**here, "card_file": folder / "cards.toml", "public_url": HOME, **values})
+    return Settings.model_validate(
+        {**here, "card_file": folder / "cards.toml", "public_url": HOME, "insecure": True, **values}
+    )
 
 
 async def fetched(app: App, path: str) -> tuple[str, dict[str, Any]]:

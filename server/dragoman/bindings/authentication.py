@@ -16,6 +16,7 @@ from aiohttp import web
 from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.options import ServerOptions
 from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, VIEWER_GRANT, Caller, Identity
+from dragoman.core.access.local_callers import is_local_caller
 from dragoman.core.errors import AgentNotFound, OriginNotAllowed, PermissionDenied, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.runtime.access import Access
@@ -142,6 +143,20 @@ def challenge_headers(error: BaseException, *, resource_metadata: str = "") -> d
 def _quotable(text: str) -> str:
     """Reduces a text to the characters allowed in a quoted value (RFC 6750 §3)."""
     return "".join("'" if char in _QUOTED_CHARACTERS else char for char in text if " " <= char <= "~")
+
+
+def is_local(headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection) -> bool:
+    """Whether a caller is on this machine, and no proxy calls for it."""
+    if isinstance(connection, web.BaseRequest | PlainRequest):
+        return is_local_caller(connection.remote or "", headers, behind_proxy=options.behind_proxy, names_host=True)
+    return is_local_caller(connection.peer(), headers, behind_proxy=options.behind_proxy)
+
+
+LOCAL_ONLY: Final = (
+    "without authentication, {what} on this machine only, and not behind a proxy; run the server with --api-keys, "
+    "--issuers, --tls-client-ca or --token"
+)
+"""The error for callers of other machines; `what` says what is allowed."""
 
 
 CallerConnection = web.BaseRequest | PlainRequest | grpc.aio.ServicerContext[bytes, bytes]

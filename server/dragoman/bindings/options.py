@@ -53,6 +53,9 @@ class BoundAddress:
 DEFAULT_MAX_CONNECTIONS: Final = 4096
 """Maximum open connections of each of the two ports."""
 
+DEFAULT_CONNECTION_CALLS: Final = 100
+"""Maximum concurrent calls of one gRPC connection."""
+
 OVERFLOW_CONNECTIONS: Final = 64
 """Maximum connections beyond the limit, which still get an error response."""
 
@@ -120,12 +123,16 @@ class ServerOptions:
     """TLS certificates of the server; None: no TLS."""
     connections: int = DEFAULT_MAX_CONNECTIONS
     """Maximum open connections."""
+    connection_calls: int = DEFAULT_CONNECTION_CALLS
+    """Maximum concurrent calls of one gRPC connection; further ones wait in the client (RFC 9113 §5.1.2)."""
     authenticator: Authenticator | None = None
     """Authenticates callers; None: every caller is `anonymous`."""
     client_certificates: CertificateIdentifier | None = None
     """Identifies callers by client certificates, where those are requested."""
     access_policy: AccessPolicy = OPEN_ACCESS
     """Which agents accept calls without credentials."""
+    behind_proxy: bool = False
+    """Other machines call through a proxy, so no caller counts as one of this machine."""
     private_pages: bool = False
     """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
     rejections: RejectionLog = field(default_factory=RejectionLog)

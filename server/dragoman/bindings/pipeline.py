@@ -1,8 +1,8 @@
 """The path of a request: ten steps, in one order, for every binding.
 
-1. trace: continue the caller's trace, if traces are recorded
-2. authenticate: who calls, by the credentials of the transport (A2A 1.0 §7)
-3. rate: count the request; a caller over its rate gets no further
+1. authenticate: who calls, by the credentials of the transport (A2A 1.0 §7)
+2. rate: count the request; a caller over its rate gets no further
+3. trace: continue the caller's trace, if traces are recorded
 4. read: the body, within the limits
 5. version: reject unknown values of `A2A-Version` (1.0 §3.6)
 6. decode: find the row of the method table, and convert the dialect's request to that of 1.0
@@ -156,17 +156,17 @@ class Pipeline(Generic[Options]):
         """
         operations, options, headers, log_entry = self.operations, self.options, exchange.headers, exchange.log_entry
         try:
-            # 1 trace
-            if log_entry.is_traced:
-                log_entry.start_trace(headers.get(TRACE_HEADER, ""))
-            # 2 authenticate
+            # 1 authenticate
             identity = ANONYMOUS
             if options.authenticator is not None:
                 identity = exchange.identity = await authentication.authenticate(
                     exchange.credentials(), options, exchange.connection, public=exchange.is_public
                 )
-            # 3 rate
+            # 2 rate
             operations.admission.check_rate(identity)
+            # 3 trace
+            if log_entry.is_traced:
+                log_entry.start_trace(headers.get(TRACE_HEADER, ""))
             # 4 read
             await exchange.read()
             # 5 version

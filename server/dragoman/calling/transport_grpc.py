@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import grpc
 from google.protobuf.json_format import MessageToJson
@@ -23,6 +24,18 @@ ChannelOpener = Callable[[], Awaitable[grpc.aio.Channel]]
 
 CURSOR_METADATA = "dragoman-after"
 
+MAX_CALLS_PER_CHANNEL: Final = 90
+"""Calls of one channel, after which another one is opened. Most servers allow 100 on a connection (RFC 9113 §6.5.2),
+and gRPC lets further ones wait, without an error, until others end: a stream may last for days."""
+
+
+@dataclass(slots=True)
+class _Channel:
+    """A channel with the number of its calls."""
+
+    channel: grpc.aio.Channel
+    calls: int = 0
+
 
 class GrpcTransport:
     """Calls one gRPC interface. Implements `Transport`."""
@@ -32,17 +45,19 @@ class GrpcTransport:
         interface: Interface,
         options: TransportOptions,
         *,
-        channel: grpc.aio.Channel | None = None,
-        connect: ChannelOpener | None = None,
+        connect: ChannelOpener,
+        keeps_channels: bool = False,
     ) -> None:
-        """Requires one of `channel`, which is kept, and `connect`, whose channel is replaced when the server becomes
-        unavailable, so that its name is resolved again."""
+        """`connect`: opens channels that share no connection. `keeps_channels`: they stay when the server becomes
+        unavailable; otherwise they are replaced, so that its name is resolved again."""
         self.interface = interface
         self._options = options
         self._limits = options.limits
         self._trace = options.trace
-        self._channel = channel
+        self._channels: list[_Channel] = []
         self._connect = connect
+        self._keeps_channels = keeps_channels
+        self._is_closed = False
         self._connecting = asyncio.Lock()
         self._files = RemoteFiles(interface.dialect, options)
         self._operations = client_operations.GRPC_OPERATIONS[interface.dialect]
@@ -79,9 +94,9 @@ class GrpcTransport:
                 events.cancel()  # notifies the server if the reader stops early
 
     async def close(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
+        self._is_closed = True
+        while self._channels:
+            await self._channels.pop().channel.close()
 
     def _encode(self, rpc: str, request: Message) -> tuple[GrpcOperation, bytes]:
         operation = self._operations[rpc]
@@ -107,24 +122,32 @@ class GrpcTransport:
     @asynccontextmanager
     async def _open_channel(self) -> AsyncIterator[grpc.aio.Channel]:
         """Yields the channel for one call. Converts the call's failure to ClientError."""
-        channel = await self._connected_channel()
+        used = await self._free_channel()
+        used.calls += 1
         try:
-            yield channel
+            yield used.channel
         except grpc.aio.AioRpcError as error:
             self._trace("<", f"{error.code().name}: {error.details()}")
             failure = self._options.errors.from_rpc(error)
             is_unavailable = isinstance(failure, ServerUnavailable) and error.code() is grpc.StatusCode.UNAVAILABLE
-            if is_unavailable and self._connect is not None and self._channel is channel:
-                await self.close()
+            if is_unavailable and not self._keeps_channels and used in self._channels:
+                self._channels.remove(used)
+                await used.channel.close()
             raise failure from error
+        finally:
+            used.calls -= 1
 
-    async def _connected_channel(self) -> grpc.aio.Channel:
-        async with self._connecting:  # two concurrent first calls would open two channels, and close one
-            if self._channel is None:
-                if self._connect is None:
-                    raise RuntimeError("the transport is closed")
-                self._channel = await self._connect()
-            return self._channel
+    async def _free_channel(self) -> _Channel:
+        """Returns a channel that has room for a call; opens one if none has."""
+        async with self._connecting:  # two concurrent calls would open two channels
+            if self._is_closed and self._keeps_channels:
+                raise RuntimeError("the transport is closed")
+            for channel in self._channels:
+                if channel.calls < MAX_CALLS_PER_CHANNEL:
+                    return channel
+            channel = _Channel(await self._connect())
+            self._channels.append(channel)
+            return channel
 
     def _trace_message(self, direction: str, name: str, message: Message) -> None:
         if self._trace is not no_wire_trace:

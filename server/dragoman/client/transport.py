@@ -31,6 +31,8 @@ _CHANNEL_OPTIONS: Final = (
     # Detects a dead server while a stream is idle.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Each channel has a connection of its own: the calls of one connection are limited by the server.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
@@ -65,7 +67,7 @@ def open_transport(
     """Opens the transport to one agent. Requires a running event loop.
 
     `is_endpoint`: the address is an interface's, as in a card, not the server's. Raises ClientError for unusable
-    certificate files.
+    certificate files; over gRPC the first call does.
     """
     headers = {
         "A2A-Version": dialect,
@@ -75,11 +77,16 @@ def open_transport(
     if binding == "grpc":
         from dragoman.calling.transport_grpc import GrpcTransport
 
-        channel = tls.grpc_channel(address, _CHANNEL_OPTIONS, ca=options.ca, cert=options.cert)
+        async def connect() -> grpc.aio.Channel:
+            return tls.grpc_channel(address, _CHANNEL_OPTIONS, ca=options.ca, cert=options.cert)
+
         grpc_dialect = "0.3" if dialect == "0.3" else "1.0"
         headers["A2A-Version"] = grpc_dialect
         return GrpcTransport(
-            Interface(address, "GRPC", grpc_dialect, agent), _options(address, options, headers), channel=channel
+            Interface(address, "GRPC", grpc_dialect, agent),
+            _options(address, options, headers),
+            connect=connect,
+            keeps_channels=True,
         )
     from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
     from dragoman.client.http_client import AiohttpClient, WebSocketTransport

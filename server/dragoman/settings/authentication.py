@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import SecretStr, ValidationInfo
 
+from dragoman.core.net.targets import names_this_machine
 from dragoman.settings.types import Address
 
 T = TypeVar("T")
@@ -27,6 +28,30 @@ def needs_authentication(value: T, info: ValidationInfo) -> T:
     """Rejects a value that means something only with authentication. Raises ValueError."""
     if value and not requires_auth(info.data):
         raise ValueError("needs authentication; add --api-keys, --issuers, --tls-client-ca or --token")
+    return value
+
+
+def is_behind_proxy(values: Mapping[str, Any]) -> bool:
+    """Whether the settings say that other machines call through a proxy."""
+    addresses = (values.get("public_url", ""), values.get("public_grpc", ""))
+    return bool(values.get("trusted_proxies")) or any(
+        address and not _names_this_machine(address) for address in addresses
+    )
+
+
+def _names_this_machine(address: str) -> bool:
+    return names_this_machine(address.rpartition("://")[2].partition("/")[0])
+
+
+def check_proxy(value: T, info: ValidationInfo) -> T:
+    """Rejects a sign of a proxy on a server without authentication. Raises ValueError."""
+    is_allowed = requires_auth(info.data) or info.data.get("insecure") or info.data.get("role") == "worker"
+    if not is_allowed and is_behind_proxy({info.field_name or "": value}):
+        raise ValueError(
+            "other machines call through a proxy, and authentication is off, so that everyone who reaches the proxy "
+            f"could call; turn on authentication ({_AUTH_OPTIONS}), or allow it with --insecure "
+            "(DRAGOMAN_INSECURE=true)"
+        )
     return value
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 
-from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
+from dragoman.bindings.options import DEFAULT_CONNECTION_CALLS, DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec, FileForm, is_object_name
@@ -24,7 +24,13 @@ from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
-from dragoman.settings.authentication import check_listen_address, needs_authentication, requires_auth
+from dragoman.settings.authentication import (
+    check_listen_address,
+    check_proxy,
+    is_behind_proxy,
+    needs_authentication,
+    requires_auth,
+)
 from dragoman.settings.sources import (
     SettingsError,
     explain_setting_error,
@@ -109,7 +115,7 @@ class Settings(BaseModel):
     root: OptionalAgentId = ""
     """Id of the agent for requests that name none; empty: the agents decide."""
     insecure: bool = False
-    """Allow addresses that other machines can reach without authentication."""
+    """Allow addresses that other machines can reach, directly or through a proxy, without authentication."""
     token: BearerToken = SecretStr("")
     """Static bearer token. Its callers are principal `token`, with the operator grant. Empty disables it."""
     api_keys: bool = False
@@ -140,6 +146,8 @@ class Settings(BaseModel):
     """Private key (PEM) of `tls_cert`, without a passphrase."""
     connections: int = Field(default=DEFAULT_MAX_CONNECTIONS, ge=1)
     """Maximum open connections of each port."""
+    connection_calls: int = Field(default=DEFAULT_CONNECTION_CALLS, ge=1, le=1_000_000)
+    """Maximum concurrent calls of one gRPC connection; more wait in the client."""
     public_url: AbsoluteUrl = ""
     """HTTP URL in agent cards, for servers behind a proxy."""
     public_grpc: Target = ""
@@ -288,6 +296,11 @@ class Settings(BaseModel):
     def _check_listen_address(cls, value: Address, info: ValidationInfo) -> Address:
         return check_listen_address(value, info)
 
+    @field_validator("public_url", "public_grpc", "trusted_proxies")
+    @classmethod
+    def _check_proxy(cls, value: Any, info: ValidationInfo) -> Any:
+        return check_proxy(value, info)
+
     @field_validator("public_agents")
     @classmethod
     def _check_public_agents(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -380,12 +393,17 @@ class Settings(BaseModel):
         return self.http.is_loopback and self.grpc.is_loopback
 
     @property
+    def behind_proxy(self) -> bool:
+        """Whether other machines call through a proxy: one is trusted, or the public name is not of this machine."""
+        return is_behind_proxy(dict(self))
+
+    @property
     def is_private(self) -> bool:
         """Whether only users of this machine call: no other machine reaches the server, and no proxy calls for one.
 
         Whoever turns on authentication expects other callers, mostly through a proxy on the same machine.
         """
-        return self.is_loopback and not (self.requires_auth or self.trusted_proxies)
+        return self.is_loopback and not (self.requires_auth or self.behind_proxy)
 
     @property
     def shows_error_texts(self) -> bool:
@@ -409,7 +427,7 @@ class Settings(BaseModel):
     def quotas(self) -> Quotas:
         """The limits per principal and agent."""
         limits = {limit: int(value) for limit in DEFAULT_LIMITS if (value := getattr(self, limit)) is not None}
-        return Quotas(limits, self.agent_limits, not self.is_loopback)
+        return Quotas(limits, self.agent_limits, not self.is_loopback or self.behind_proxy)
 
 
 def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Settings:

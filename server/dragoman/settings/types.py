@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
 from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.names import AGENT_ID, ByAgent, parse_by_agent
-from dragoman.core.net.addresses import AllowEntry, parse_allow_entry
+from dragoman.core.net.addresses import AllowEntry, is_loopback_host, parse_allow_entry
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 from dragoman.runtime.access import BLOCKING_DEFAULTS, BlockingDefault
@@ -93,12 +93,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the address."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback_host(self.host)
 
 
 def _parse_address(value: object) -> object:

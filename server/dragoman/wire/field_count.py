@@ -42,36 +42,33 @@ def check_field_count(descriptor: Descriptor, data: bytes) -> None:
 
 
 def _exceeds_field_count(descriptor: Descriptor, data: bytes) -> bool:
-    count, pending = 0, [(_message_fields(descriptor), data)]
+    # Positions instead of slices: a message nested ten thousand levels deep would be copied at each level. The fields
+    # of groups, which no message here has, are counted like those of the message around them.
+    count, pending = 0, [(_message_fields(descriptor), 0, len(data))]
     while pending:
-        message_fields, content = pending.pop()
-        at, end = 0, len(content)
+        message_fields, at, end = pending.pop()
         while at < end:
-            key = content[at]
+            key = data[at]
             at += 1
             if key > 0x7F:
-                key, at = frames.read_varint(content, at - 1)
+                key, at = frames.read_varint(data, at - 1)
+            count += 1
+            if count > MAX_MESSAGE_FIELDS:
+                return True
             kind = key & 7
             if kind == 2:
-                length = content[at]
+                length = data[at]
                 at += 1
                 if length > 0x7F:
-                    length, at = frames.read_varint(content, at - 1)
-                count += 1
-                if count > MAX_MESSAGE_FIELDS:
-                    return True
+                    length, at = frames.read_varint(data, at - 1)
                 if length and key >> 3 in message_fields:
-                    pending.append((_message_fields(message_fields[key >> 3]), content[at : at + length]))
+                    pending.append((_message_fields(message_fields[key >> 3]), at, min(at + length, end)))
                 at += length
             elif kind == 0:
-                while content[at] > 0x7F:
-                    at += 1
-                at += 1
+                at = frames.read_varint(data, at)[1] if data[at] > 0x7F else at + 1
             elif kind in _FIXED_WIDTHS:
                 at += _FIXED_WIDTHS[kind]
-            elif kind == 3:
-                at = frames.skip_group(content, at)
-            else:
+            elif kind > 4:
                 return False  # the parser rejects it
     return False
 

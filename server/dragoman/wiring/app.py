@@ -188,6 +188,7 @@ async def open_app(
             credential_check_interval=timings.credential_check_interval,
             certificates=infra.certificates,
             connections=settings.connections,
+            connection_calls=settings.connection_calls,
             draining=draining,
             store_problem=runtime.store_problem,
             access_policy=access_policy,

@@ -87,6 +87,7 @@ async def serve_api(
         v03_files=settings.v03_files,
         authenticator=api.authenticator or security.authenticator,
         client_certificates=infra.client_certificates,
+        behind_proxy=settings.behind_proxy,
         private_pages=settings.private_pages,
         rejections=RejectionLog(audit=runtime.auditor.note_denied if runtime.auditor else None),
     )

@@ -33,6 +33,8 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 10_000),
     # The worker decides when to reconnect, so that it can log it.
     ("grpc.enable_retries", 0),
+    # A connection of its own: the calls of one connection are limited by the server.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 WELCOME_TIMEOUT: Final = 10.0

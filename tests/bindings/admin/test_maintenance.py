@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
-from dragoman.bindings.admin.handlers import is_local_caller
 from dragoman.bindings.admin.maintenance import parse_selection
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
@@ -47,26 +45,6 @@ async def test_operators_are_authenticated(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("copy*"))
         async with Operator(str(app.grpc), token="secret") as operator:
             assert (await operator.purge(purge)).receipt.tasks == 1
-
-
-@pytest.mark.parametrize(
-    ("peer", "is_local"),
-    [
-        ("ipv4:127.0.0.1:4711", True),
-        ("ipv6:%5B::1%5D:4711", True),
-        ("unix:", True),
-        ("ipv4:192.0.2.1:4711", False),
-        ("ipv4:12.7.0.1:4711", False),
-        ("ipv6:%5B2001:db8::1%5D:4711", False),
-    ],
-)
-def test_local_callers_are_recognized_by_their_peer(peer: str, is_local: bool) -> None:
-    class Call:
-        def peer(self) -> str:
-            return peer
-
-    call: Any = Call()
-    assert is_local_caller(call) is is_local
 
 
 @pytest.mark.parametrize(

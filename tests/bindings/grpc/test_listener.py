@@ -14,13 +14,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from tests.bindings.fake_service import TASK, FakeService, make_cards, over_grpc
 from tests.bindings.raw_client import RawClient
 
+from dragoman.bindings.grpc import messages
 from dragoman.bindings.grpc.server import serve_grpc
 from dragoman.bindings.options import ServerOptions
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE = 3, 6
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_HEADER_LIST_SIZE = 3, 4, 6
 """Settings of HTTP/2 (RFC 9113 §6.5.2)."""
 
 
@@ -31,7 +32,8 @@ async def test_limits_are_sent_as_http_2_settings() -> None:
         assert frame_header[3] == 4  # SETTINGS
         payload = await peer.reader.readexactly(int.from_bytes(frame_header[:3], "big"))
     settings = dict(struct.unpack_from(">HI", payload, at) for at in range(0, len(payload), 6))
-    assert settings[MAX_CONCURRENT_STREAMS] == 1024
+    assert settings[MAX_CONCURRENT_STREAMS] == 100
+    assert settings[INITIAL_WINDOW_SIZE] == messages.UNREAD_WINDOW_BYTES
     assert settings[MAX_HEADER_LIST_SIZE] == 32 * 1024
 
 
@@ -124,9 +126,9 @@ async def test_thousands_of_concurrent_calls_get_responses() -> None:
     """So many clients may reconnect at once after another server has stopped."""
     data = pb.GetTaskRequest(id="t1").SerializeToString()
     async with serve_grpc(FakeService(TASK).operations, make_cards(), ServerOptions()) as bound:
-        connections = [await Connection.open(str(bound)) for _ in range(5)]
+        connections = [await Connection.open(str(bound)) for _ in range(20)]
         path = head(str(bound), "/lf.a2a.v1.A2AService/GetTask", {"a2a-version": "1.0"})
-        responses = await asyncio.gather(*(connections[number % 5].call(path, data) for number in range(2_000)))
+        responses = await asyncio.gather(*(connections[number % 20].call(path, data) for number in range(2_000)))
         for connection in connections:
             connection.close()
     assert set(responses) == {TASK.SerializeToString()}

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from tests.callers import WRONG, ByHeader, named
 
+from dragoman.bindings.grpc import messages
 from dragoman.bindings.grpc.server import CallAborter
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE, worker_service_handler
 from dragoman.bindings.options import ServerOptions
@@ -61,7 +62,8 @@ class Served:
 async def served(caller: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Served]:
     given, hub, streams = ServerOptions(**options), EchoHub(), StreamRegistry()
     server = grpc.aio.server()
-    handler = worker_service_handler(hub, given, CallAborter(given), streams)  # type: ignore[arg-type]  # the rest of the hub is not used here
+    reader = messages.caller_messages(given.message_bytes)
+    handler = worker_service_handler(hub, given, CallAborter(given), streams, reader)  # type: ignore[arg-type]  # the rest of the hub is not used here
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

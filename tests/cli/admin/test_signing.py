@@ -21,7 +21,7 @@ def fetched(url: str) -> dict[str, object]:
 def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_reloaded(tmp_path: Path, dragoman: Run) -> None:
     cards = tmp_path / "cards.toml"
     cards.write_text('[playground]\nname = "First"\n')
-    options = ("--card-file", str(cards), "--sign-cards", "--public-url", "https://agents.example")
+    options = ("--card-file", str(cards), "--sign-cards", "--public-url", "http://agents.localhost")
     with serving(*options, cwd=tmp_path) as server:
         at = ("--server", server.grpc)
         listed = dragoman("signing", "list", *at)

@@ -49,6 +49,11 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             {"insecure": True, "http": "0.0.0.0:0"},
             "none (--insecure: open to other machines)",
         ),
+        (
+            {"insecure": True, "public_url": "https://agents.example", "trusted_proxies": "127.0.0.1"},
+            "none (--insecure: open to other machines)",
+        ),
+        ({"public_url": "http://localhost:8080", "public_grpc": "127.0.0.1:50051"}, "none (loopback only)"),
         ({"api_keys": True, "http": "0.0.0.0:0"}, "API keys"),
         (
             {"api_keys": True, "token": "t", "issuers": ["https://a.example audience=x"], "public_agents": "a,b"},

@@ -15,7 +15,7 @@ async function fetched(path, headers = {}) {
 async function verifier() {
   const { keys } = await fetched("/.well-known/jwks.json");
   return verifyAgentCardSignature(async (kid, jku) => {
-    assert.equal(jku, "https://agents.example/.well-known/jwks.json");
+    assert.equal(jku, "https://agents.localhost/.well-known/jwks.json");
     return await importJWK(keys.find((key) => key.kid === kid));
   });
 }

@@ -31,7 +31,7 @@ class Reader:
         keys = PyJWKSet.from_dict((await self.client.get(f"{self.http}/.well-known/jwks.json")).json())
 
         def key(kid: str | None, jku: str | None) -> PyJWK:
-            assert jku == "https://agents.example/.well-known/jwks.json", jku
+            assert jku == "https://agents.localhost/.well-known/jwks.json", jku
             return keys[kid]
 
         return create_signature_verifier(key, list(algorithms or ("ES256", "EdDSA")))
@@ -93,7 +93,7 @@ async def it_stays_good_through_changes_of_keys(reader: Reader) -> None:
 async def the_card_of_a_server_that_asks_who_calls_is_verified(_: Reader) -> None:
     project = arguments().project
     agents = f"{project}/tests/foreign/signed_agents.py"
-    options = ("--sign-cards", "--public-url", "https://agents.example", "--api-keys")
+    options = ("--sign-cards", "--public-url", "https://agents.localhost", "--api-keys")
     with serving(project, agents, *options, "--store", "sqlite:///t.db") as addresses:
         async with httpx.AsyncClient() as client:
             card = await Reader(addresses["http"], client).card()

@@ -96,7 +96,7 @@ def test_a_crash_and_a_cancel_are_seen_by_the_run(loop: LoopThread) -> None:
 
 
 def test_a_server_is_at_its_addresses(loop: LoopThread, tmp_path: Path) -> None:
-    server = loop.open(serving([office], str(tmp_path), public_url="https://desk.example"))
+    server = loop.open(serving([office], str(tmp_path), public_url="https://desk.example", insecure=True))
 
     async def send() -> str:
         async with Client(server.grpc) as client:

@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 from google.protobuf.message import Message
 
+from dragoman.bindings import authentication
 from dragoman.bindings.admin.handlers import (
     OPS_SERVICE,
     AdminServices,
@@ -19,7 +20,6 @@ from dragoman.bindings.admin.handlers import (
 )
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, cors
-from dragoman.bindings.http.cors import is_loopback_host
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated
@@ -33,8 +33,6 @@ from dragoman.wire.json import protojson
 OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
 HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 
-_FORWARDING_HEADERS: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
-
 
 async def authorize_http(
     request: web.BaseRequest, options: HttpOptions, operation: str = "", *, for_callers: bool = False
@@ -43,15 +41,11 @@ async def authorize_http(
 
     `for_callers`: the operation needs no grant. `operation`: as for `authorize_grpc`.
     """
-    if options.authenticator is None and not _is_local_request(request):
-        raise Unauthenticated("without authentication, operations are allowed on this machine only")
+    if options.authenticator is None and (
+        cors.is_cross_site(request) or not authentication.is_local(request.headers.items(), options, request)
+    ):
+        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="operations are allowed"))
     return await authorize(request.headers.items(), options, request, request.remote or "", operation, for_callers)
-
-
-def _is_local_request(request: web.BaseRequest) -> bool:
-    if cors.is_cross_site(request) or any(name in request.headers for name in _FORWARDING_HEADERS):
-        return False
-    return is_loopback_host(request.remote or "") and cors.names_loopback(request)
 
 
 def http_endpoints(

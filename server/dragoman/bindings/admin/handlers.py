@@ -60,8 +60,8 @@ StreamingOperation = Callable[[Any], AsyncGenerator[Message, None]]
 StreamingCallerOperation = Callable[[Identity, bool, Any], AsyncGenerator[Message, None]]
 """As CallerOperation."""
 
-_CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "WatchTasks", "Explain"))
-"""Operations that a server without authentication offers over gRPC to other machines, too."""
+_CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "WatchTasks"))
+"""Operations that a server without authentication offers over gRPC to other machines, too: of tasks, their own."""
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
 
@@ -304,6 +304,14 @@ class AbortCall(Protocol):
         ...
 
 
+class ReadMessage(Protocol):
+    """Reads messages of gRPC calls."""
+
+    async def read(self, context: GrpcContext, principal: str) -> bytes:
+        """Returns the message of a call. Raises A2AError."""
+        ...
+
+
 AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
 """Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
 
@@ -323,10 +331,9 @@ async def authorize_grpc(
     `operation`: its name, if viewers or operators with grants for scopes or agents may call it.
     """
     metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
-    operator = await authorize(metadata, options, context, context.peer(), operation, for_callers)
-    if local_only and options.authenticator is None and not is_local_caller(context):
-        raise Unauthenticated("without authentication, operations on the store are allowed on this machine only")
-    return operator
+    if local_only and options.authenticator is None and not authentication.is_local(metadata, options, context):
+        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="operations on the store are allowed"))
+    return await authorize(metadata, options, context, context.peer(), operation, for_callers)
 
 
 async def authorize(
@@ -347,18 +354,20 @@ async def authorize(
         )
         return OperatorCall(identity, peer, options.auditor)
     identity = await authentication.authenticate(headers, options, connection)
-    is_viewer = options.authenticator is None or identity.is_viewer
+    if options.authenticator is None:
+        is_viewer = authentication.is_local(headers, options, connection)
+    else:
+        is_viewer = identity.is_viewer
     return OperatorCall(identity, peer, options.auditor, is_viewer)
 
 
-def is_local_caller(context: GrpcContext) -> bool:
-    """Whether the caller is on this machine."""
-    peer: str = context.peer()
-    return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))
-
-
 def grpc_handler(
-    services: AdminServices, cards: Cards, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
+    services: AdminServices,
+    cards: Cards,
+    options: ServerOptions,
+    abort: AbortCall,
+    streams: StreamRegistry,
+    reader: ReadMessage,
 ) -> grpc.GenericRpcHandler:
     """The handler of the operators' service for grpc."""
     table = OperationTable(cards, services)
@@ -366,13 +375,13 @@ def grpc_handler(
     def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
         request_type, for_callers = request_type_of(name), table.is_for_callers(name)
 
-        async def call(data: bytes, context: GrpcContext) -> bytes:
+        async def call(_: object, context: GrpcContext) -> bytes:
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
                 operator = await authorize_grpc(
                     context, options, name, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
                 )
-                request = parse_message(request_type, data)
+                request = parse_message(request_type, await reader.read(context, operator.identity.principal))
                 response = await table.run(name, operator, request)
                 await operator.record(name, request, response)
                 encoded = response.SerializeToString()
@@ -381,12 +390,12 @@ def grpc_handler(
             log_entry.finish("OK")
             return encoded
 
-        return grpc.unary_unary_rpc_method_handler(call)
+        return grpc.stream_unary_rpc_method_handler(call)
 
     def streaming(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
         request_type, for_callers = request_type_of(name), table.is_for_callers(name)
 
-        async def call(data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
+        async def call(_: object, context: GrpcContext) -> AsyncIterator[bytes]:
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
                 with streams.open() as stream:
@@ -394,7 +403,7 @@ def grpc_handler(
                         context, options, name, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
                     )
                     stream.identity = operator.identity
-                    request = parse_message(request_type, data)
+                    request = parse_message(request_type, await reader.read(context, operator.identity.principal))
                     responses = table.stream(name, operator, request)
                     await operator.record(name, request)
                     async with aclosing(responses):
@@ -409,7 +418,7 @@ def grpc_handler(
                 raise
             log_entry.finish("OK")
 
-        return grpc.unary_stream_rpc_method_handler(call)
+        return grpc.stream_stream_rpc_method_handler(call)
 
     handlers = {name: unary(name) for name in table.unary_names()}
     handlers |= {name: streaming(name) for name in (*table.streaming, *table.streaming_for_callers)}

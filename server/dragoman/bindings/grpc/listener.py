@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Never
 
 import grpc
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -15,15 +15,14 @@ from grpc_health.v1.health import aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings.admin.handlers import AbortCall, AuthorizeOperator, GrpcContext
+from dragoman.bindings.grpc.messages import UNREAD_WINDOW_BYTES, MessageReader
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
-from dragoman.core.errors import A2AError
+from dragoman.core.access.identity import ANONYMOUS
+from dragoman.core.errors import A2AError, Unavailable
 from dragoman.ports.security import CertificatePair, ServerCertificates
 from dragoman.wire.field_count import parse_message
 from dragoman_pb import _pool
-
-MAX_CONCURRENT_STREAMS: Final = 1024
-"""Maximum concurrent calls of one connection; further ones wait in the client (RFC 9113 §5.1.2)."""
 
 MAX_PENDING_REQUESTS: Final = 10_000
 """Maximum calls waiting to be handled: so many may reconnect at once after another server has stopped. By default gRPC
@@ -40,7 +39,10 @@ def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
     """Returns the gRPC channel options for the limits above and those of `options`."""
     return (
         ("grpc.max_allowed_incoming_connections", options.connections),
-        ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+        ("grpc.max_concurrent_streams", options.connection_calls),
+        # Bytes of a call that gRPC accepts before its message is read. Else it is 4 MiB, and grows with the connection.
+        ("grpc.http2.lookahead_bytes", UNREAD_WINDOW_BYTES),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         (
             "grpc.absolute_max_metadata_size",
@@ -99,9 +101,10 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
     The library does not implement it, so each call, also an unauthenticated one, would log a traceback.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], reader: MessageReader) -> None:
         super().__init__()
         self._names = ("", *names)
+        self._reader = reader
 
     async def report(self, *, serving: bool) -> None:
         """Sets the status of every service."""
@@ -122,16 +125,17 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
         def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
             request_type, respond = _health_request_type(name), getattr(self, name)
 
-            async def call(data: bytes, context: Any) -> bytes:
-                return bytes((await respond(await _parse(request_type, data, context), context)).SerializeToString())
+            async def call(_: object, context: Any) -> bytes:
+                request = await _read(self._reader, request_type, context)
+                return bytes((await respond(request, context)).SerializeToString())
 
-            return grpc.unary_unary_rpc_method_handler(call)
+            return grpc.stream_unary_rpc_method_handler(call)
 
-        async def watch(data: bytes, context: Any) -> None:
-            await self.Watch(await _parse(_health_request_type("Watch"), data, context), context)
+        async def watch(_: object, context: Any) -> None:
+            await self.Watch(await _read(self._reader, _health_request_type("Watch"), context), context)
 
         handlers = {name: unary(name) for name in ("Check", "List")}
-        handlers["Watch"] = grpc.unary_stream_rpc_method_handler(
+        handlers["Watch"] = grpc.stream_stream_rpc_method_handler(
             watch, response_serializer=health_pb2.HealthCheckResponse.SerializeToString
         )
         return grpc.method_handlers_generic_handler(HEALTH_SERVICE_NAME, handlers)
@@ -143,12 +147,18 @@ def _health_request_type(name: str) -> type[Message]:
     return request_type
 
 
-async def _parse(message_type: type[Message], data: bytes, context: Any) -> Any:
-    """Parses a request of a library's service. gRPC would log a traceback for an invalid one, and answer UNKNOWN."""
+async def _read(reader: MessageReader, message_type: type[Message], context: Any) -> Any:
+    """Reads a request of a library's service. gRPC would log a traceback for an error, and answer UNKNOWN."""
     try:
-        return parse_message(message_type, data)
+        return parse_message(message_type, await reader.read(context, ANONYMOUS.principal))
     except A2AError as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
+        await _abort(context, error)
+
+
+async def _abort(context: Any, error: A2AError) -> Never:
+    code = grpc.StatusCode.UNAVAILABLE if isinstance(error, Unavailable) else grpc.StatusCode.INVALID_ARGUMENT
+    await context.abort(code, error.message)
+    raise error  # not reached: `abort` raises
 
 
 CHANNELZ_SERVICE_NAME: Final = "grpc.channelz.v1.Channelz"
@@ -167,7 +177,7 @@ class _CallStatus:
         self.details = details
 
 
-def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
+def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall, reader: MessageReader) -> grpc.GenericRpcHandler:
     """Returns the handler of the channelz service, which only operators may call."""
     from grpc_channelz.v1 import channelz_pb2  # type: ignore[import-untyped]  # few servers have the service
     from grpc_channelz.v1.channelz import ChannelzServicer  # type: ignore[import-untyped]
@@ -183,6 +193,7 @@ def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall) -> grpc.Gen
                 getattr(ChannelzServicer, method.name),
                 authorize,
                 abort,
+                reader,
             )
             for method in methods
         },
@@ -195,13 +206,15 @@ def _channelz_method(
     servicer_method: Callable[..., Message],
     authorize: AuthorizeOperator,
     abort: AbortCall,
+    reader: MessageReader,
 ) -> grpc.RpcMethodHandler[bytes, bytes]:
 
-    async def call(data: bytes, context: GrpcContext) -> bytes:
+    async def call(_: object, context: GrpcContext) -> bytes:
         log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE_NAME}/{name}", "ops")
         status = _CallStatus()
         try:
-            await authorize(context)
+            operator = await authorize(context)
+            data = await reader.read(context, operator.identity.principal)
             response = servicer_method(parse_message(request_type, data), status)
         except Exception as error:
             await abort(context, error, log_entry)
@@ -211,13 +224,13 @@ def _channelz_method(
         log_entry.finish("OK")
         return response.SerializeToString()
 
-    return grpc.unary_unary_rpc_method_handler(call)
+    return grpc.stream_unary_rpc_method_handler(call)
 
 
 REFLECTION_SERVICES: Final = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
 
-def add_reflection(server: grpc.aio.Server, names: Iterable[str]) -> None:
+def add_reflection(server: grpc.aio.Server, names: Iterable[str], reader: MessageReader) -> None:
     """Adds reflection of the services `names`, and of itself, as v1 and v1alpha.
 
     The library has v1alpha only. The messages of both are equal on the wire, so one servicer serves both.
@@ -228,10 +241,13 @@ def add_reflection(server: grpc.aio.Server, names: Iterable[str]) -> None:
     _adopt_reflection_v1()
     servicer = reflection.aio.ReflectionServicer((*names, *REFLECTION_SERVICES), pool=_pool.POOL)
 
-    async def respond(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+    async def respond(_: object, context: Any) -> AsyncIterator[bytes]:
         async def parsed() -> AsyncIterator[Any]:
-            async for data in requests:
-                yield await _parse(reflection_pb2.ServerReflectionRequest, data, context)
+            try:
+                while (data := await reader.next(context, ANONYMOUS.principal)) is not None:
+                    yield parse_message(reflection_pb2.ServerReflectionRequest, data)
+            except A2AError as error:
+                await _abort(context, error)
 
         async for response in servicer.ServerReflectionInfo(parsed(), context):
             yield response.SerializeToString()

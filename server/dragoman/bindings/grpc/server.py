@@ -21,7 +21,8 @@ from dragoman.bindings import a2a_headers, draft_rows, event_encoders, method_ta
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.grpc import listener, worker_service
+from dragoman.bindings.grpc import listener, messages, worker_service
+from dragoman.bindings.grpc.messages import MessageReader
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.pipeline import Pipeline, RequestExchange
@@ -42,10 +43,6 @@ _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
 DEADLINE_MARGIN: Final = 0.5
 """Seconds before the caller's deadline when a blocking send returns the task in its current state."""
 
-_MESSAGE_OVERHEAD_BYTES: Final = 1024 * 1024
-"""Bytes over the message limit that gRPC still passes on, so the error for a slightly larger message names the limit.
-gRPC itself rejects larger messages with RESOURCE_EXHAUSTED, before reading them."""
-
 GrpcPipeline = Pipeline[ServerOptions]
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -64,7 +61,7 @@ async def serve_grpc(
     """
     server = grpc.aio.server(
         options=(
-            ("grpc.max_receive_message_length", options.message_bytes + _MESSAGE_OVERHEAD_BYTES),
+            ("grpc.max_receive_message_length", options.message_bytes + messages.MESSAGE_OVERHEAD_BYTES),
             ("grpc.max_send_message_length", -1),
             # Off by default: a second server on the same port would silently get half of the connections.
             ("grpc.so_reuseport", int(options.shared)),
@@ -80,26 +77,27 @@ async def serve_grpc(
     streams = StreamRegistry()
     options.request_metrics.add_stream_count(GRPC_LABEL, lambda: streams.count)
     pipeline = GrpcPipeline(operations, cards, options, streams)
+    reader = messages.caller_messages(options.message_bytes)
     names = []
     for descriptor, rows in method_table.rpc_services():
         names.append(descriptor.full_name)
-        handlers = {name: _method_handler(row, pipeline) for name, row in rows.items()}
+        handlers = {name: _method_handler(row, pipeline, reader) for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
     abort = CallAborter(options)
     names.append(admin_handlers.OPS_SERVICE.full_name)
     if admin is not None:
         server.add_generic_rpc_handlers(
             (
-                admin_handlers.grpc_handler(admin, cards, options, abort, streams),
-                worker_service.worker_service_handler(admin.worker_hub, options, abort, streams),
+                admin_handlers.grpc_handler(admin, cards, options, abort, streams, reader),
+                worker_service.worker_service_handler(admin.worker_hub, options, abort, streams, reader),
             )
         )
         names.append(worker_service.WORKER_SERVICE.full_name)
     if options.channelz:
         authorize = partial(admin_handlers.authorize_grpc, options=options)
-        server.add_generic_rpc_handlers((listener.channelz_handler(authorize, abort),))
+        server.add_generic_rpc_handlers((listener.channelz_handler(authorize, abort, reader),))
         names.append(listener.CHANNELZ_SERVICE_NAME)
-    health_servicer = await _add_health(server, names)
+    health_servicer = await _add_health(server, names, options)
     address = str(BoundAddress(options.host, options.port))
     try:
         port = listener.add_port(server, address, options.certificates)
@@ -125,12 +123,13 @@ async def serve_grpc(
         cards.grpc = None
 
 
-async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.HealthServicer:
-    """Adds health (grpc.health.v1) for each service, and reflection of all services."""
-    health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
+async def _add_health(server: grpc.aio.Server, names: list[str], options: ServerOptions) -> listener.HealthServicer:
+    """Adds health (grpc.health.v1) for each service, and reflection of all services. Both need no credentials."""
+    reader = messages.public_messages(options.message_bytes)
+    health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME), reader)
     server.add_generic_rpc_handlers((health_servicer.handler(),))
     await health_servicer.report(serving=True)
-    listener.add_reflection(server, (*names, listener.HEALTH_SERVICE_NAME))
+    listener.add_reflection(server, (*names, listener.HEALTH_SERVICE_NAME), reader)
     return health_servicer
 
 
@@ -158,15 +157,19 @@ class GrpcExchange(RequestExchange[bytes]):
 
     row: RpcRow
 
-    def __init__(self, pipeline: GrpcPipeline, row: RpcRow, path: str, data: bytes, context: GrpcContext) -> None:
-        """`path`: service and method, for the request log. `data`: the serialized request."""
+    def __init__(
+        self, pipeline: GrpcPipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext
+    ) -> None:
+        """`path`: service and method, for the request log."""
         log_entry = RequestLogEntry(pipeline.options.request_metrics, GRPC_LABEL, path, row.dialect.value)
         super().__init__(log_entry, text_metadata(context), context)
         self.row = row
         self.is_public = row.op.operation is None and row.op.shows_card and not pipeline.options.private_pages
         self._pipeline = pipeline
         self._context = context
-        self._data = data
+        self._reader = reader
+        self._data = b""
+        """The serialized request, known after `read`."""
         self._dialect_request: Any = None
         self._base64_files = False
 
@@ -175,7 +178,7 @@ class GrpcExchange(RequestExchange[bytes]):
         return str(self._context.peer())
 
     async def read(self) -> None:
-        """gRPC has read the message, within the limits of the server."""
+        self._data = await self._reader.read(self._context, self.identity.principal)
 
     async def decode(self) -> Any:
         row = self.row
@@ -273,16 +276,16 @@ def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
     return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
 
 
-def _method_handler(row: RpcRow, pipeline: GrpcPipeline) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _method_handler(row: RpcRow, pipeline: GrpcPipeline, reader: MessageReader) -> grpc.RpcMethodHandler[bytes, bytes]:
     """Returns the handler of one row for grpc. It has no serializers, so it gets and returns bytes."""
     path = f"{row.service}/{row.name}"
 
-    async def serve(data: bytes, context: GrpcContext) -> bytes:
-        return await pipeline.serve(GrpcExchange(pipeline, row, path, data, context))
+    async def serve(_: object, context: GrpcContext) -> bytes:
+        return await pipeline.serve(GrpcExchange(pipeline, row, path, reader, context))
 
     if row.streaming:
-        return grpc.unary_stream_rpc_method_handler(serve)
-    return grpc.unary_unary_rpc_method_handler(serve)
+        return grpc.stream_stream_rpc_method_handler(serve)
+    return grpc.stream_unary_rpc_method_handler(serve)
 
 
 class CallAborter:

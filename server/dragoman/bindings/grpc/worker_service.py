@@ -14,7 +14,8 @@ from typing import Final
 import grpc
 
 from dragoman.bindings import authentication
-from dragoman.bindings.admin.handlers import AbortCall, is_local_caller
+from dragoman.bindings.admin.handlers import AbortCall
+from dragoman.bindings.grpc.messages import MessageReader
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
@@ -30,7 +31,7 @@ GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
 
 def worker_service_handler(
-    worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
+    worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
     """Returns the handler of the worker service."""
 
@@ -43,7 +44,8 @@ def worker_service_handler(
                     raise Unavailable("the server is shutting down and takes no new workers")
                 stream.identity = log_entry.identity = identity = await _authenticate_worker(context, options)
                 peer = str(context.peer())
-                async with aclosing(worker_hub.connect(_parse_frames(frames), identity, peer)) as responses:
+                first = await reader.read(context, identity.principal)
+                async with aclosing(worker_hub.connect(_parse_frames(first, frames), identity, peer)) as responses:
                     async for response in responses:
                         await handoff.put(response.SerializeToString())
         except asyncio.CancelledError:
@@ -103,12 +105,17 @@ class _FrameHandoff:
         return await self._queue.get()
 
 
-async def _parse_frames(frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectRequest]:
-    """Parses frames. Raises InvalidParams for invalid bytes."""
+async def _parse_frames(first: bytes, frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectRequest]:
+    """Parses the first frame and the following ones. Raises InvalidParams for invalid bytes."""
+    yield _parse_frame(first)
     async for frame in frames:
-        parsed = parse_message(wk.ConnectRequest, frame)
-        assert isinstance(parsed, wk.ConnectRequest)
-        yield parsed
+        yield _parse_frame(frame)
+
+
+def _parse_frame(frame: bytes) -> wk.ConnectRequest:
+    parsed = parse_message(wk.ConnectRequest, frame)
+    assert isinstance(parsed, wk.ConnectRequest)
+    return parsed
 
 
 async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> Identity:
@@ -116,11 +123,8 @@ async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> 
     metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     # `public`, so the error messages below apply instead of the general one.
     identity = await authentication.authenticate(metadata, options, context, public=True)
-    if options.authenticator is None and not is_local_caller(context):
-        raise Unauthenticated(
-            "without authentication, only workers on the server's machine may connect; "
-            "run the server with --api-keys, --issuers or --token"
-        )
+    if options.authenticator is None and not authentication.is_local(metadata, options, context):
+        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="workers may connect"))
     if options.authenticator is not None and not identity.is_authenticated:
         raise Unauthenticated(
             f'workers need credentials with the grant "{WORKER_GRANT}": {authentication.CREDENTIALS_REQUIRED}'

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any, Final
 
 from aiohttp import web
@@ -21,8 +20,8 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.options import HttpOptions
 from dragoman.core.errors import OriginNotAllowed
-from dragoman.core.net.addresses import is_loopback
-from dragoman.core.net.targets import parse_host_port
+from dragoman.core.net.addresses import is_loopback_host
+from dragoman.core.net.targets import names_this_machine, parse_host_port
 
 _FETCH_SITE_HEADER: Final = "Sec-Fetch-Site"
 _OWN_SITES: Final = ("same-origin", "none")
@@ -79,7 +78,7 @@ class CrossOriginPolicy:
         if not self._checks_host:
             return
         for host in headers.getall("Host", ()):
-            if host and not _is_local(host) and _host_name(host) not in self._own_names:
+            if host and not names_this_machine(host) and _host_name(host) not in self._own_names:
                 raise OriginNotAllowed(
                     f'Host: "{host[:_MAX_QUOTED_HEADER_CHARS]}" is not a known name of this server; add http://NAME to '
                     "--public-url or --cors, or call localhost or 127.0.0.1"
@@ -103,20 +102,6 @@ def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
     return site not in _OWN_SITES and not (is_navigation and request.method in ("GET", "HEAD"))
 
 
-def is_loopback_host(host: str) -> bool:
-    """Returns whether a host is loopback, without a name lookup."""
-    try:
-        return is_loopback(ip_address(host.partition("%")[0]))
-    except ValueError:
-        return host == "localhost"
-
-
-def names_loopback(request: web.BaseRequest) -> bool:
-    """Returns whether the request's `Host` is a loopback address or `localhost`, and nothing else."""
-    hosts = request.headers.getall("Host", ())
-    return len(hosts) == 1 and _is_local(hosts[0])
-
-
 def _origin_matches_host(origin: str, host: str) -> bool:
     # A host without a port gets the default port of the origin's scheme, because a proxy that terminated TLS leaves no
     # other trace of the scheme.
@@ -129,14 +114,6 @@ def _origin_matches_host(origin: str, host: str) -> bool:
 
 def _authority(address: str) -> str:
     return address.partition("://")[2].partition("/")[0]
-
-
-@lru_cache(64)
-def _is_local(host: str) -> bool:
-    try:
-        return parse_host_port(host).is_local
-    except ValueError:
-        return False
 
 
 @lru_cache(64)

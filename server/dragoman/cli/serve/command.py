@@ -330,8 +330,8 @@ _STOP_HINT: Final = "Press Ctrl-C to stop. Running turns may finish first."
 def describe_authentication(settings: Settings) -> str:
     """Returns the accepted credentials, and the agents that need none."""
     if not settings.requires_auth:
-        loopback = settings.http.is_loopback and settings.grpc.is_loopback
-        return "none (loopback only)" if loopback else "none (--insecure: open to other machines)"
+        is_open = settings.behind_proxy or not settings.is_loopback
+        return "none (--insecure: open to other machines)" if is_open else "none (loopback only)"
     accepted = ["API keys"] if settings.api_keys else []
     accepted += [f"tokens of {issuer.url}" for issuer in settings.issuers]
     accepted += ["client certificates"] if settings.tls_client_ca else []

@@ -141,6 +141,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "Limits": (
         ServeOption("message_bytes", "SIZE", "Maximum size of a message. [16MiB]"),
         ServeOption("connections", "N", "Open connections per port. [4096]"),
+        ServeOption("connection_calls", "N", "Concurrent calls per gRPC connection. [100]"),
         ServeOption("slots", "N", "Concurrent turns; more are queued. [1000]"),
         ServeOption(
             "worker_wait", "S", "Seconds that tasks wait for an unavailable upstream agent or for workers. [300]"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from dragoman.core.access.identity import (
 from dragoman.core.durations import parse_age
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.names import AGENT_ID
+from dragoman.core.net.addresses import is_loopback_host
 
 TOKEN_TYPES: Final = frozenset(("jwt", "at+jwt", "application/jwt", "application/at+jwt"))
 """Accepted values of `typ` (RFC 8725 §3.11): the same keys also sign tokens for other purposes, such as `logout+jwt`.
@@ -320,13 +320,6 @@ def _check_url(name: str, url: str, *, query: bool = False) -> None:
         host = parts.hostname or ""
     except ValueError as error:
         raise ValueError(f'{name}: "{url}" is not a URL: {error}') from error
-    safe = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
+    safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
     if not (safe and host) or parts.username is not None or parts.fragment or (parts.query and not query):
         raise ValueError(f'{name}: "{url}" must be https://HOST[:PORT][/PATH]; http is allowed on loopback only')
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -191,6 +191,14 @@ def is_loopback(address: IPAddress) -> bool:
     return address_range(mapped or address).kind is AddressKind.LOOPBACK
 
 
+def is_loopback_host(host: str) -> bool:
+    """Whether an address (without brackets) is loopback, or the name is `localhost`; without a lookup."""
+    try:
+        return is_loopback(ip_address(host.partition("%")[0]))
+    except ValueError:
+        return host == "localhost"
+
+
 def parse_allow_entry(text: str) -> AllowEntry:
     """Parses an allow-list entry. Raises ValueError, naming the form; also for an entry without effect."""
     entry = _read_entry(text)

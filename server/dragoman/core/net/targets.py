@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
@@ -117,6 +118,15 @@ def parse_host_port(text: str) -> HostPort:
     bracketed = parts["v6"] is not None
     host, address = _parse_host(parts["v6"] if bracketed else parts["host"], bracketed=bracketed)
     return HostPort(host.removesuffix("."), address, int(parts["port"]) if parts["port"] else None)
+
+
+@lru_cache(64)
+def names_this_machine(authority: str) -> bool:
+    """Whether a `Host`, `:authority` or HOST:PORT names this machine. An invalid one does not."""
+    try:
+        return parse_host_port(authority).is_local
+    except ValueError:
+        return False
 
 
 def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:

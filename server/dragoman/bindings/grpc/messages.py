@@ -1,0 +1,240 @@
+"""Reads request messages of gRPC calls: after authentication, within limits of time and memory.
+
+Handlers take requests as streams, also where a call has one message, because grpc.aio reads the message of other
+handlers before it calls them. Until a handler reads, gRPC accepts only `UNREAD_WINDOW_BYTES` of its call. Once it
+reads, gRPC keeps what arrives until the message is complete. When incomplete messages hold more than a budget, the
+callers who hold most lose their oldest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from dragoman.bindings.grpc.received import received_bytes
+from dragoman.bindings.options import DEFAULT_MAX_BODY_BYTES
+from dragoman.core.errors import A2AError, InvalidRequest, PayloadTooLarge, Unavailable
+
+GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
+
+UNREAD_WINDOW_BYTES: Final = 65_535
+"""Bytes of a call that gRPC accepts before a handler reads its message; by default it is 4 MiB."""
+
+MESSAGE_OVERHEAD_BYTES: Final = 1024 * 1024
+"""Bytes over the message limit that gRPC still passes on, so the error for a slightly larger message names the limit.
+gRPC itself rejects larger messages with RESOURCE_EXHAUSTED, before reading them."""
+
+MESSAGE_TIMEOUT: Final = 30.0
+"""Seconds for a message to arrive, plus one second for each MESSAGE_RATE bytes of the largest one."""
+MESSAGE_RATE: Final = 512 * 1024
+
+SLOW_AFTER: Final = 0.05
+"""Seconds after which a message that is incomplete counts against the budget. Most are complete when they are read."""
+
+MAX_PUBLIC_BYTES: Final = 4096
+"""Maximum bytes of a message to a service without authentication: health and reflection."""
+MAX_PUBLIC_READS: Final = 2
+"""Incomplete messages to these services. Their messages fit into one packet, so none waits for long."""
+MAX_PUBLIC_STARTED: Final = 4
+"""Messages to these services that are read at a time; further calls wait, and hold UNREAD_WINDOW_BYTES."""
+MAX_PUBLIC_CALLS: Final = 8
+"""Calls of one connection whose messages to these services are read or wait for that."""
+PUBLIC_SLOW_AFTER: Final = 0.03
+PUBLIC_TIMEOUT: Final = 5.0
+
+CHECK_INTERVAL: Final = 0.02
+"""Seconds between two checks while a message is incomplete."""
+
+
+ReceivedBytes = Callable[[Collection[str]], Mapping[str, int]]
+"""Returns the bytes received on the connection of each peer, as far as they are known."""
+
+
+def no_received_bytes(peers: Collection[str]) -> Mapping[str, int]:
+    """Says of no peer how much was received."""
+    return {}
+
+
+@dataclass(slots=True)
+class _Read:
+    """One message being received."""
+
+    context: GrpcContext
+    principal: str
+    since: float
+    end_reason: A2AError | None = None
+
+
+class PublicQueue:
+    """Lets some calls at a time read their message. Each connection may have some in the queue."""
+
+    def __init__(self, max_started: int, max_calls: int) -> None:
+        """`max_calls`: of one connection, waiting ones included."""
+        self._free = asyncio.Semaphore(max_started)
+        self._max_calls = max_calls
+        self._calls: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, peer: str) -> AsyncIterator[None]:
+        """Waits for the turn of a call. Raises Unavailable for too many calls of its connection."""
+        if self._calls[peer] >= self._max_calls:
+            raise Unavailable("too many messages of this connection are incomplete; try again later")
+        self._calls[peer] += 1
+        try:
+            async with self._free:
+                yield
+        finally:
+            self._calls[peer] -= 1
+            if not self._calls[peer]:
+                del self._calls[peer]
+
+
+class MessageReader:
+    """Reads the messages of calls, and ends calls whose message is incomplete for too long, or holds too much."""
+
+    def __init__(
+        self,
+        max_bytes: int,
+        budget: int,
+        *,
+        slow_after: float,
+        read_timeout: float,
+        max_held: int | None = None,
+        queue: PublicQueue | None = None,
+        received: ReceivedBytes = no_received_bytes,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`budget`: bytes that all messages may hold that are incomplete after `slow_after` seconds.
+
+        `max_held`: bytes that one holds at most, by default `max_bytes`; it counts as much if `received` does not know.
+        `queue`: limits how many are read at a time. `clock`: seconds, monotonic.
+        """
+        self._max_bytes = max_bytes
+        self._max_held = max_held or max_bytes
+        self._budget = budget
+        self._queue = queue
+        self._slow_after = slow_after
+        self._timeout = read_timeout
+        self._received = received
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock or self._loop.time
+        self._reads: dict[asyncio.Task[object], _Read] = {}
+        """By the task of the handler, oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def read(self, context: GrpcContext, principal: str) -> bytes:
+        """Returns the message of a call. Raises InvalidRequest for a call without one, and what `next` raises."""
+        message = await self.next(context, principal)
+        if message is None:
+            raise InvalidRequest("the call has no message; send one before the end of the requests")
+        return message
+
+    async def next(self, context: GrpcContext, principal: str) -> bytes | None:
+        """Returns the next message of a call; None at the end of its messages.
+
+        Raises InvalidRequest for a slow message, PayloadTooLarge, and Unavailable when too much is being received.
+        """
+        if self._queue is None:
+            return await self._receive(context, principal)
+        async with self._queue.turn(context.peer()):
+            return await self._receive(context, principal)
+
+    async def _receive(self, context: GrpcContext, principal: str) -> bytes | None:
+        task = asyncio.current_task()
+        assert task is not None
+        read = self._reads[task] = _Read(context, principal, self._clock())
+        if self._timer is None:
+            self._timer = self._loop.call_later(CHECK_INTERVAL, self._on_timer)
+        try:
+            message: object = await context.read()
+        except asyncio.CancelledError:
+            if read.end_reason is None or task.cancelling() != 1:
+                raise
+            task.uncancel()
+            raise read.end_reason from None
+        finally:
+            del self._reads[task]
+        if not isinstance(message, bytes):  # grpc.aio.EOF
+            return None
+        if len(message) > self._max_bytes:
+            raise PayloadTooLarge(f"at most {self._max_bytes} bytes are accepted")
+        return message
+
+    def _on_timer(self) -> None:
+        self._timer = self._loop.call_later(CHECK_INTERVAL, self._on_timer) if self._reads else None
+        # In the next step of the loop, after handlers whose messages have just become complete.
+        self._loop.call_soon(self.check)
+
+    def check(self) -> None:
+        """Ends the reads that exceed a limit: too old ones, then the oldest of the callers who hold most."""
+        now = self._clock()
+        slow: list[tuple[asyncio.Task[object], _Read]] = []
+        for task, read in self._reads.items():
+            age = now - read.since
+            if age <= self._slow_after:
+                break  # the rest is younger
+            if read.end_reason is not None:
+                continue
+            if age > self._timeout:
+                text = f"the message arrives too slowly: it is incomplete after {self._timeout:.0f} s; send it again"
+                self._end(task, InvalidRequest(text))
+            else:
+                slow.append((task, read))
+        if len(slow) * self._max_held > self._budget:
+            self._enforce_budget([(task, read.principal, read.context.peer()) for task, read in slow])
+
+    def _enforce_budget(self, slow: list[tuple[asyncio.Task[object], str, str]]) -> None:
+        """Ends reads, given with principal and peer, until the rest is within the budget."""
+        counts = Counter(peer for _, _, peer in slow)
+        received = self._received(counts)
+        # What a connection has received is an upper bound of what its incomplete messages hold.
+        shares = {
+            peer: min(received[peer] // count, self._max_held) if peer in received else self._max_held
+            for peer, count in counts.items()
+        }
+        reads: dict[str, deque[tuple[asyncio.Task[object], int]]] = {}
+        held: Counter[str] = Counter()
+        for task, principal, peer in slow:
+            reads.setdefault(principal, deque()).append((task, shares[peer]))
+            held[principal] += shares[peer]
+        total = held.total()
+        while total > self._budget:
+            largest = max(held, key=held.__getitem__)
+            task, share = reads[largest].popleft()
+            held[largest] -= share
+            total -= share
+            self._end(task, Unavailable("too many large messages are being received; try again later"))
+
+    def _end(self, task: asyncio.Task[object], reason: A2AError) -> None:
+        self._reads[task].end_reason = reason
+        task.cancel()
+
+
+def caller_messages(message_bytes: int) -> MessageReader:
+    """Reads the messages of callers, of up to `message_bytes` and an overhead."""
+    return MessageReader(
+        message_bytes + MESSAGE_OVERHEAD_BYTES,
+        DEFAULT_MAX_BODY_BYTES,
+        slow_after=SLOW_AFTER,
+        read_timeout=MESSAGE_TIMEOUT + message_bytes / MESSAGE_RATE,
+        received=received_bytes,
+    )
+
+
+def public_messages(message_bytes: int) -> MessageReader:
+    """Reads the messages of calls that need no credentials. `message_bytes`: as above, the limit of the whole port."""
+    largest = message_bytes + MESSAGE_OVERHEAD_BYTES
+    return MessageReader(
+        MAX_PUBLIC_BYTES,
+        MAX_PUBLIC_READS * largest,
+        slow_after=PUBLIC_SLOW_AFTER,
+        read_timeout=PUBLIC_TIMEOUT,
+        max_held=largest,
+        queue=PublicQueue(MAX_PUBLIC_STARTED, MAX_PUBLIC_CALLS),
+    )

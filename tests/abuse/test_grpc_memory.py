@@ -1,0 +1,62 @@
+"""Memory of a server with authentication, whose gRPC port gets large messages and messages that never end."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.abuse import h2
+from tests.abuse.grpc_attacks import CHECK, MESSAGE_BYTES, REFLECTION, SEND, SENT_OF_STALLED, upload
+from tests.abuse.test_abuse import peak_memory, program, read_line
+from tests.callers import PRINCIPAL
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc"),
+]
+
+SECONDS: Final = 4.0
+MAX_MEMORY_MIB: Final = 250
+"""For callers without credentials."""
+MAX_MEMORY_OF_CALLERS_MIB: Final = 900
+"""For callers with credentials: the budget of 256 MiB, and what arrives until the server looks. They send 15,000."""
+
+
+@pytest.mark.parametrize(
+    ("path", "calls", "sent"),
+    [
+        (SEND, 24, MESSAGE_BYTES),
+        (SEND, 1000, SENT_OF_STALLED),
+        (CHECK, 100, MESSAGE_BYTES),
+        (CHECK, 1000, SENT_OF_STALLED),
+        (REFLECTION, 100, MESSAGE_BYTES),
+    ],
+    ids=["large sends", "stalled sends", "large checks", "stalled checks", "large reflections"],
+)
+async def test_callers_without_credentials_hold_little(path: str, calls: int, sent: int, tmp_path: Path) -> None:
+    peak, made, seconds = await attacked(tmp_path, path, calls, sent)
+    assert made == calls
+    assert peak < MAX_MEMORY_MIB
+    if path == SEND:
+        assert seconds < SECONDS, "the server did not end the calls"
+
+
+async def test_callers_with_credentials_hold_a_budget(tmp_path: Path) -> None:
+    caller = h2.literal(PRINCIPAL.encode(), b"alice")
+    peak, _, _ = await attacked(tmp_path, SEND, 1000, SENT_OF_STALLED, caller)
+    assert peak < MAX_MEMORY_OF_CALLERS_MIB
+
+
+async def attacked(folder: Path, path: str, calls: int, sent: int, headers: bytes = b"") -> tuple[int, int, float]:
+    """Returns the peak memory of the server in MiB, the number of calls, and the seconds until they ended."""
+    settings = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db"}
+    async with program("tests.overload.server_process", json.dumps({**settings, "token": "x" * 20})) as server:
+        addresses = json.loads(await read_line(server))
+        started = time.monotonic()
+        made = await upload(addresses["grpc"], SECONDS, path, calls=calls, sent=sent, headers=headers)
+        seconds = time.monotonic() - started
+        assert server.returncode is None
+        return peak_memory(server), made, seconds
