@@ -101,7 +101,7 @@ async def test_a_task_with_unknown_commit_outcome_runs_after_the_outage(
         if not stopped.is_set():
             stopped.set()
             await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
-            logged = errors.map_error(errors.CommitOutcomeUnknown("the connection was closed in a commit"))
+            logged = errors.failure_of(errors.CommitOutcomeUnknown("the connection was closed in a commit"))
             assert isinstance(logged, Unavailable)
             logged.outcome_unknown = True
             raise logged

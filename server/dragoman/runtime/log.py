@@ -23,8 +23,9 @@ from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guar
 from dragoman.core.task.projection import fold
 from dragoman.ports import Bus, Store, TaskSnapshot
 from dragoman.runtime.lease import Lease
+from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.supervision import log_fault
+from dragoman.supervision import RepeatedFailures, log_fault
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -74,10 +75,13 @@ class EventLog:
         lease: Lease | None = None,
         retry: Backoff = DEFAULT_TIMINGS.store_retry,
         claims: UnsettledClaims | None = None,
+        health: StoreHealth | None = None,
     ) -> None:
         """`on_push_due` is called for tasks that got events and have live push configurations. `lease`: of this
         process; None if no other process uses the store. `retry`: while the store is unavailable. `claims`: where it
-        notes claims that are left open."""
+        notes claims that are left open. `health`: where it notes whether appends succeed."""
+        self._health = health or StoreHealth()
+        self._failures = RepeatedFailures(log)
         self._claims = claims or UnsettledClaims()
         self._retry = retry
         self._lease = lease
@@ -90,19 +94,40 @@ class EventLog:
         """Rejected appends, by reason."""
 
     def append(
-        self, change: Append, on_result: Callable[[Appended | None], None] | None = None
+        self,
+        change: Append,
+        on_result: Callable[[Appended | None], None] | None = None,
+        is_over: Callable[[], bool] | None = None,
     ) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events, then calls `on_result`.
 
         `on_result` gets None when the append failed; after an unknown outcome it may have been written
-        (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append.
+        (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append. `is_over`: of a turn,
+        whose change is tried again while the store is unavailable, until the turn is over.
         It raises core.task.log.AppendRejected or the store's error.
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         hold = self._lease.hold() if self._lease is not None and change.claim_session else None
+        health, failures = self._health, 0
+        if not (health.waiting or health.failures):
+            health.since = health.clock()
+        health.waiting += 1
 
         def committed(done: asyncio.Future[Appended]) -> None:
+            nonlocal failures
             error = done.exception()
+            health.waiting -= 1
+            if error is None or isinstance(error, AppendRejected):
+                health.failures, health.since = 0, health.clock()
+            else:
+                health.note_failure(error)
+                if is_over is not None and _was_not_done(error) and not is_over():
+                    failures += 1
+                    self._failures.log(str(error), "events of a turn wait for the store: %s")
+                    asyncio.get_running_loop().call_later(
+                        self._retry.delay(failures), self._append_again, change, committed
+                    )
+                    return
             if error is None:
                 appended = done.result()
                 if hold is not None and appended.claimed and hold.lost:
@@ -140,6 +165,10 @@ class EventLog:
         self._store.append(change).add_done_callback(committed)
         return future
 
+    def _append_again(self, change: Append, committed: Callable[[asyncio.Future[Appended]], None]) -> None:
+        self._health.waiting += 1
+        self._store.append(change).add_done_callback(committed)
+
     def _publish(self, appended: Appended) -> None:
         """Tells subscribers and webhooks of committed events. What fails here, their polls of the store find."""
         self.committed_events += len(appended.events)
@@ -168,7 +197,7 @@ class EventLog:
             except Unavailable as error:
                 if isinstance(error, OutOfMemory) and failures >= MEMORY_RETRIES:
                     raise
-                log.error("the end of a turn waits for the store: %s", error, extra=log_fields())
+                self._failures.log(str(error), "the end of a turn waits for the store: %s", fields=log_fields())
             failures += 1
             await asyncio.sleep(self._retry.delay(failures))
 
@@ -192,9 +221,14 @@ class EventLog:
                     await self.append(Append(task=task, guard=guard))
                 return await query()
             except Unavailable as error:
-                log.error("a turn waits for the store: %s", error, extra=log_fields())
+                self._failures.log(str(error), "a turn waits for the store: %s", fields=log_fields())
             failures += 1
             await asyncio.sleep(self._retry.delay(failures))
+
+
+def _was_not_done(error: BaseException) -> bool:
+    """Whether a change was certainly not written, and may be tried again unchanged."""
+    return isinstance(error, Unavailable) and not (error.outcome_unknown or isinstance(error, OutOfMemory))
 
 
 async def read_task(store: Store, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot:

@@ -35,8 +35,16 @@ async def square() -> int:
     return 4
 
 
+def unknown_outcome() -> Unavailable:
+    """An error after which nothing may be repeated."""
+    error = Unavailable("it is not known")
+    error.outcome_unknown = True
+    return error
+
+
 async def test_working_is_not_shown_by_a_turn_that_could_not_store_a_step(tmp_path: Path) -> None:
     store, raised = UnavailableStore(tmp_path / "tasks.db"), list[str]()
+    store.error = unknown_outcome
 
     async def steps(turn: Turn) -> str:
         store.unavailable.add("append")

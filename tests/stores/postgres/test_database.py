@@ -64,7 +64,7 @@ async def test_a_connection_that_the_server_ended_is_discarded(
     monkeypatch.setattr(asyncpg.Connection, "fetchval", breaks)
     assert len(await store.events(claimed.record.ref, 0)) == 2
     assert not list(words)
-    assert not trouble.is_unreachable(asyncpg.InternalClientError("no decoder for OID 1"))
+    assert not trouble.is_disconnected(asyncpg.InternalClientError("no decoder for OID 1"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
@@ -201,7 +201,7 @@ async def test_commit_marks_are_deleted_after_a_while(store: PostgresStore, post
 
 
 async def test_the_default_isolation_level_of_a_database_has_no_effect(postgres_url: str) -> None:
-    once = PostgresRetries(collisions=0)
+    once = PostgresRetries(repeats=0)
     name = postgres_url.rpartition("/")[2]
     await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     first, second = await open_store(postgres_url, retries=once), await open_store(postgres_url, retries=once)

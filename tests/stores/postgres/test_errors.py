@@ -13,7 +13,7 @@ from tests.postgres import Server, execute, free_port
 from dragoman.core.errors import OutOfMemory, Unavailable
 from dragoman.settings.settings import Settings
 from dragoman.stores.postgres import InvalidDatabase, open_store
-from dragoman.stores.postgres.errors import explain, map_error
+from dragoman.stores.postgres.errors import explain, failure_of
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import StartError
 
@@ -91,7 +91,7 @@ async def test_an_invalid_url_is_reported_without_its_password() -> None:
 
 def test_a_full_disk_is_an_outage_with_what_to_do() -> None:
     full = asyncpg.DiskFullError("could not extend file: No space left on device")
-    outage = map_error(full)
+    outage = failure_of(full)
     assert isinstance(outage, Unavailable)
     assert outage.message == "the store is full; what it has acknowledged is safe, this request was not done"
     assert explain(full).endswith("the disk is full; free some space, nothing that was acknowledged is lost")
@@ -100,4 +100,4 @@ def test_a_full_disk_is_an_outage_with_what_to_do() -> None:
 def test_an_error_that_a_lack_of_memory_caused_is_a_lack_of_memory() -> None:
     error = asyncpg.DataError("invalid input for query argument $1")
     error.__cause__ = MemoryError()
-    assert isinstance(map_error(error), OutOfMemory)
+    assert isinstance(failure_of(error), OutOfMemory)
