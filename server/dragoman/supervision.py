@@ -188,21 +188,28 @@ MAX_FAILURE_REASONS: Final = 100
 
 
 class RepeatedFailures:
-    """Logs failures that come again and again: each reason once in FAILURE_LOG_INTERVAL."""
+    """Logs failures that come again and again: each line once in FAILURE_LOG_INTERVAL."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
         self._clock = clock
-        self._next: dict[str, float] = {}
-        """When the reasons that were logged may be logged again."""
+        self._next: dict[tuple[str, str], float] = {}
+        """When the lines that were logged may be logged again."""
 
-    def log(self, reason: str, text: str, *arguments: object, fields: Mapping[str, str] | None = None) -> None:
-        """Logs `text % (*arguments, reason)` as an error, unless this reason was logged a moment ago."""
+    def log(
+        self,
+        reason: str,
+        text: str,
+        *arguments: object,
+        fields: Mapping[str, str] | None = None,
+        level: int = logging.ERROR,
+    ) -> None:
+        """Logs `text % (*arguments, reason)`, unless the same text and reason were logged a moment ago."""
         now = self._clock()
         self._next = {other: due for other, due in self._next.items() if due > now}
-        if reason not in self._next and len(self._next) < MAX_FAILURE_REASONS:
-            self._next[reason] = now + FAILURE_LOG_INTERVAL
-            self._logger.error(text, *arguments, reason, extra=fields)
+        if (text, reason) not in self._next and len(self._next) < MAX_FAILURE_REASONS:
+            self._next[text, reason] = now + FAILURE_LOG_INTERVAL
+            self._logger.log(level, text, *arguments, reason, extra=fields)
 
 
 def log_fault(logger: logging.Logger, text: str, error: BaseException, **fields: str) -> None:

@@ -72,7 +72,7 @@ SQL_NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 
 
 # Whatever the database's default is: a statement has to see what was committed while it waited for a lock.
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+BEGIN_READ: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 _BEGIN_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # Statements look up a few rows of many by key. The statistics of a young table would suggest a sequential scan, and one
@@ -129,6 +129,7 @@ def server_settings(timeout: float) -> dict[str, str]:
     """
     milliseconds = str(round(timeout * 1000))
     return {
+        "default_transaction_isolation": "read committed",
         "statement_timeout": "0",
         "lock_timeout": milliseconds,
         "idle_in_transaction_session_timeout": milliseconds,
@@ -193,7 +194,7 @@ class Database:
     ) -> T:
         """Reads with one statement. Raises Unavailable when the server cannot be reached."""
         # Behind a pooler, a statement outside of a transaction may run on another connection than its preparation.
-        return await self._read(_BEGIN_READ if self.pooled else "", query, *args, **kwargs)
+        return await self._read(BEGIN_READ if self.pooled else "", query, *args, **kwargs)
 
     async def read_snapshot(
         self, query: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs

@@ -47,6 +47,7 @@ from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMes
 from dragoman.stores.postgres import blobs, claims, daily_usage, reads, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import (
+    BEGIN_READ,
     DEFAULT_RETRIES,
     MAINTENANCE_TIMEOUT,
     MIGRATION_SETTINGS,
@@ -54,6 +55,7 @@ from dragoman.stores.postgres.database import (
     Database,
     PostgresRetries,
     SideConnection,
+    run_transaction,
 )
 from dragoman.stores.postgres.errors import (
     DATABASE_ERRORS,
@@ -334,7 +336,7 @@ DEFAULT_CONNECTIONS: Final = 10
 
 _SERVER_SETTINGS: Final = """
 SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS called,
-    pg_is_in_recovery() AS standby, current_setting('transaction_read_only') AS read_only,
+    pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only,
     current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('synchronous_standby_names') AS standbys, current_setting('server_encoding') AS encoding,
@@ -370,11 +372,9 @@ async def open_store(
             server_settings=None if pooled else MIGRATION_SETTINGS,
         )
         try:
-            async with connection.transaction():
-                await check_server(connection)
+            await run_transaction(connection, BEGIN_READ, check_server, [])
             await migrate(connection, make=make)
-            async with connection.transaction():
-                meta = dict(await connection.fetch("SELECT name, value FROM meta"))
+            meta = await run_transaction(connection, BEGIN_READ, _read_meta, [])
         finally:
             await connection.close(timeout=statement_timeout)
     except InvalidDatabase:
@@ -389,6 +389,10 @@ async def open_store(
     await maintenance.open()
     secret = bytes.fromhex(meta["secret"])
     return PostgresStore(url, database, maintenance, meta["epoch"], secret, sizes, clock, statement_timeout)
+
+
+async def _read_meta(connection: Connection) -> dict[str, str]:
+    return dict(await connection.fetch("SELECT name, value FROM meta"))
 
 
 async def check_server(connection: Connection) -> None:

@@ -133,7 +133,8 @@ class PostgresWriter:
                 self._fail(batch, error)
                 return
             if len(batch) > 1:
-                log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
+                text, cause = "a batch of %d writes was rolled back; retrying each alone: %s", error.__cause__ or error
+                self._failures.log(explain(cause), text, len(batch), level=logging.WARNING)
             results = []
             for queued in batch:
                 if not queued.given_up:

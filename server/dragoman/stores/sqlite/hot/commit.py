@@ -99,8 +99,9 @@ class SqliteCommitter:
             if is_undecodable(error):
                 log.error("%s", explain(error))
                 tolerate_damaged_text(self._connection)
-        if len(batch) > 1:
-            log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
+            if len(batch) > 1:
+                text = "a batch of %d writes was rolled back; retrying each alone: %s"
+                self._failures.log(explain(error), text, len(batch), level=logging.WARNING)
         for item in batch:
             done = len(self.results)
             try:
