@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from dragoman.core.cards.agent_spec import resume_metadata
@@ -98,23 +99,23 @@ class EventLog:
         change: Append,
         on_result: Callable[[Appended | None], None] | None = None,
         is_over: Callable[[], bool] | None = None,
+        attempt: int = 1,
     ) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events, then calls `on_result`.
 
         `on_result` gets None when the append failed; after an unknown outcome it may have been written
         (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append. `is_over`: of a turn,
-        whose change is tried again while the store is unavailable, until the turn is over.
+        whose change is tried again while the store is unavailable, until the turn is over. `attempt`: counts that.
         It raises core.task.log.AppendRejected or the store's error.
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         hold = self._lease.hold() if self._lease is not None and change.claim_session else None
-        health, failures = self._health, 0
+        health = self._health
         if not (health.waiting or health.failures):
             health.since = health.clock()
         health.waiting += 1
 
         def committed(done: asyncio.Future[Appended]) -> None:
-            nonlocal failures
             error = done.exception()
             health.waiting -= 1
             if error is None or isinstance(error, AppendRejected):
@@ -122,11 +123,9 @@ class EventLog:
             else:
                 health.note_failure(error)
                 if is_over is not None and _was_not_done(error) and not is_over():
-                    failures += 1
                     self._failures.log(str(error), "events of a turn wait for the store: %s")
-                    asyncio.get_running_loop().call_later(
-                        self._retry.delay(failures), self._append_again, change, committed
-                    )
+                    again = partial(self._append_again, change, on_result, is_over, attempt + 1, future)
+                    asyncio.get_running_loop().call_later(self._retry.delay(attempt), again)
                     return
             if error is None:
                 appended = done.result()
@@ -165,9 +164,27 @@ class EventLog:
         self._store.append(change).add_done_callback(committed)
         return future
 
-    def _append_again(self, change: Append, committed: Callable[[asyncio.Future[Appended]], None]) -> None:
-        self._health.waiting += 1
-        self._store.append(change).add_done_callback(committed)
+    def _append_again(
+        self,
+        change: Append,
+        on_result: Callable[[Appended | None], None] | None,
+        is_over: Callable[[], bool],
+        attempt: int,
+        future: asyncio.Future[Appended],
+    ) -> None:
+        """Another attempt, whose result settles the `future` of the first."""
+
+        def settle(done: asyncio.Future[Appended]) -> None:
+            error = done.exception()
+            if future.done():
+                return
+            if error is None:
+                future.set_result(done.result())
+            else:
+                future.set_exception(error)
+                future.exception()
+
+        self.append(change, on_result, is_over, attempt).add_done_callback(settle)
 
     def _publish(self, appended: Appended) -> None:
         """Tells subscribers and webhooks of committed events. What fails here, their polls of the store find."""
