@@ -294,6 +294,22 @@ async def test_events_and_steps_of_a_turn_wait_for_the_store_and_are_written_onc
         assert shown == ["first", "second"]
 
 
+async def test_reported_usage_waits_for_the_store(tmp_path: Path) -> None:
+    async def works(turn: Turn) -> str:
+        store.unavailable.add("append")
+        turn.usage(tokens=7)
+        return "result"
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store) as here:
+        task = await here.start()
+        await store.tried("append")
+        store.unavailable.clear()
+        ended = await here.ended(task.id)
+        (record,) = await store.locate(task.id)
+        assert (state(ended), (await store.usage(record.ref)).tokens) == ("COMPLETED", 7)
+
+
 async def test_events_of_a_turn_are_not_repeated_if_they_may_have_been_written(tmp_path: Path) -> None:
     def unknown() -> Unavailable:
         error = Unavailable("it is not known")

@@ -119,7 +119,10 @@ class EventLog:
             error = done.exception()
             health.waiting -= 1
             if error is None or isinstance(error, AppendRejected):
-                health.failures, health.since = 0, health.clock()
+                if error is None:  # a rejected append has written nothing
+                    health.failures = 0
+                if not health.failures:
+                    health.since = health.clock()
             else:
                 health.note_failure(error)
                 if is_over is not None and _was_not_done(error) and not is_over():
@@ -158,6 +161,8 @@ class EventLog:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # marks it as retrieved: the caller may have disconnected
+            elif isinstance(error, Unavailable):
+                self._failures.log(str(error), "a write failed after its caller had disconnected: %s")
             elif not isinstance(error, AppendRejected):
                 log.error("a write failed after its caller had disconnected", exc_info=error)
 

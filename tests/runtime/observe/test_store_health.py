@@ -104,6 +104,29 @@ async def test_failures_without_a_success_are_a_problem_after_five_seconds(silen
     assert health.problem == "no write has succeeded for 5 s: the store is full"
 
 
+async def test_a_rejected_append_does_not_hide_failures_because_it_writes_nothing(silent: Silent) -> None:
+    health, event_log, store, _ = silent
+    for number, error in enumerate([*[Unavailable("the store is full")] * 3, AppendRejected("absent", None)]):
+        future = event_log.append(created(new_ref()))
+        store.answers[number].set_exception(error)
+        await answered(future)
+    assert health.problem == "the last writes failed: the store is full"
+
+
+async def test_a_write_that_fails_without_its_caller_is_one_line_of_the_log(
+    silent: Silent, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, event_log, store, _ = silent
+    for number in range(3):
+        event_log.append(created(new_ref())).cancel()
+        store.answers[number].set_exception(Unavailable("the store is full"))
+    await eventually(lambda: caplog.records)
+    await asyncio.sleep(0)
+    (record,) = caplog.records
+    assert record.getMessage() == "a write failed after its caller had disconnected: the store is full"
+    assert not record.exc_info
+
+
 @asynccontextmanager
 async def probing(path: Path) -> AsyncIterator[tuple[StoreHealth, Any]]:
     """A health that probes a store all the time."""
