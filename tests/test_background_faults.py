@@ -37,6 +37,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.cli import process_setup
 from dragoman.core.agent_sources import ExecutorSpec
 from dragoman.core.audit import AuditEntry
+from dragoman.core.errors import Unavailable
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.ports import Store
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
@@ -44,6 +45,7 @@ from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.metrics import Watchdog
+from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.push.delivery import DeliveryRecorder
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.runtime.sessions import ClaimRecovery, Heartbeat
@@ -184,6 +186,20 @@ async def with_unknown_claim(stage: Stage) -> AsyncIterator[None]:
         stage.fault.armed = True
         claims.add_unknown(new_ref())
         async with started(Background.CLAIM_RECOVERY, recovery.poll_forever):
+            yield
+
+
+@asynccontextmanager
+async def with_store_probe(stage: Stage) -> AsyncIterator[None]:
+    def clock() -> float:
+        stage.fault()
+        return time.monotonic()
+
+    async with stage.store() as store:
+        health = StoreHealth(clock=clock)
+        stage.fault.armed = True
+        health.note_failure(Unavailable())
+        async with started(Background.STORE_PROBE, partial(health.probe_forever, store, 0.001)):
             yield
 
 
@@ -595,6 +611,7 @@ async def with_lease(stage: Stage) -> AsyncIterator[None]:
 
 ON_BOTH_STORES: Final[Mapping[Background, Scenario]] = {
     Background.SESSION: with_session,
+    Background.STORE_PROBE: with_store_probe,
     Background.REAPER: in_runtime("orphaned_tasks"),
     Background.CLAIM_RECOVERY: with_unknown_claim,
     Background.SCHEDULER: in_runtime("ready_tasks"),

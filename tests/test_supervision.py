@@ -19,7 +19,15 @@ from tests.eventually import eventually
 from dragoman import supervision
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
-from dragoman.supervision import EXIT_CODE, MAX_FAILURES, Background, BackgroundFailures, describe_fault
+from dragoman.supervision import (
+    EXIT_CODE,
+    MAX_FAILURE_REASONS,
+    MAX_FAILURES,
+    Background,
+    BackgroundFailures,
+    RepeatedFailures,
+    describe_fault,
+)
 
 PACKAGE: Final = Path(supervision.__file__).parent
 AT_ONCE: Final = Backoff(0.0, 0.0)
@@ -220,3 +228,26 @@ def test_every_background_work_is_started_somewhere() -> None:
     )
     missing = [work.name for work in Background if f"start_task(Background.{work.name}," not in sources]
     assert [name for name in missing if f"start_thread(Background.{name}," not in sources] == []
+
+
+def test_a_failure_that_comes_again_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    failures = RepeatedFailures(logging.getLogger("dragoman.store"), lambda: now)
+    for second in range(90):
+        now = float(second)
+        failures.log("the disk is full", "%d writes failed: %s", second)
+        failures.log("it is locked", "%d writes failed: %s", second)
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts == [
+        "0 writes failed: the disk is full",
+        "0 writes failed: it is locked",
+        "60 writes failed: the disk is full",
+        "60 writes failed: it is locked",
+    ]
+
+
+def test_failures_with_ever_new_texts_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    failures = RepeatedFailures(logging.getLogger("dragoman.store"), lambda: 0.0)
+    for number in range(1000):
+        failures.log(f"reason {number}", "a write failed: %s")
+    assert len(caplog.records) == MAX_FAILURE_REASONS

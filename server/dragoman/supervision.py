@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NoReturn
@@ -50,6 +50,7 @@ class Background(Enum):
     POSTGRES_WRITER = "postgres writer"
     SESSION = "session"
     LEASE = "lease"
+    STORE_PROBE = "store probe"
     REAPER = "reaper"
     CLAIM_RECOVERY = "claim recovery"
     SCHEDULER = "scheduler"
@@ -177,6 +178,38 @@ def end_process(reason: str) -> NoReturn:
     with suppress(Exception):
         sys.stderr.flush()
     os._exit(EXIT_CODE)
+
+
+FAILURE_LOG_INTERVAL: Final = 60.0
+"""Seconds between two lines of the log about the same failure."""
+
+MAX_FAILURE_REASONS: Final = 100
+"""Different failures that are logged in that time."""
+
+
+class RepeatedFailures:
+    """Logs failures that come again and again: each line once in FAILURE_LOG_INTERVAL."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._next: dict[tuple[str, str], float] = {}
+        """When the lines that were logged may be logged again."""
+
+    def log(
+        self,
+        reason: str,
+        text: str,
+        *arguments: object,
+        fields: Mapping[str, str] | None = None,
+        level: int = logging.ERROR,
+    ) -> None:
+        """Logs `text % (*arguments, reason)`, unless the same text and reason were logged a moment ago."""
+        now = self._clock()
+        self._next = {other: due for other, due in self._next.items() if due > now}
+        if (text, reason) not in self._next and len(self._next) < MAX_FAILURE_REASONS:
+            self._next[text, reason] = now + FAILURE_LOG_INTERVAL
+            self._logger.log(level, text, *arguments, reason, extra=fields)
 
 
 def log_fault(logger: logging.Logger, text: str, error: BaseException, **fields: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from tests.runtime.unavailable_store import UnavailableStore
 from dragoman import Turn, retry
 from dragoman.bus.local import LocalBus
 from dragoman.core.durations import Backoff
-from dragoman.core.errors import OutOfMemory
+from dragoman.core.errors import OutOfMemory, Unavailable
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.runtime.turn.runner import TurnRunner
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @pytest.fixture(autouse=True)
@@ -263,6 +265,99 @@ async def test_a_turn_that_the_store_cannot_end_is_ended_as_soon_as_it_can(
         store.unavailable.clear()
         assert state(await here.ended(task.id)) == "FAILED"
     assert not here.runtime.scheduler.running
+
+
+async def test_events_and_steps_of_a_turn_wait_for_the_store_and_are_written_once(tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    async def once() -> int:
+        ran.append(1)
+        return 4
+
+    async def works(turn: Turn) -> str:
+        store.unavailable.add("append")
+        turn.status("first")
+        number = await turn.step("square", once)
+        turn.status("second")
+        await turn.flush()
+        return f"result {number}"
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store) as here:
+        task = await here.start()
+        await store.tried("append", 4)
+        assert state(await here.get(task.id)) in ("SUBMITTED", "WORKING")
+        store.unavailable.clear()
+        ended = await here.ended(task.id)
+        assert (state(ended), texts(ended), ran) == ("COMPLETED", ["result 4"], [1])
+        shown = [message.parts[0].text for message in ended.history if message.role == pb.ROLE_AGENT]
+        assert shown == ["first", "second"]
+
+
+async def test_reported_usage_waits_for_the_store(tmp_path: Path) -> None:
+    async def works(turn: Turn) -> str:
+        store.unavailable.add("append")
+        turn.usage(tokens=7)
+        return "result"
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store) as here:
+        task = await here.start()
+        await store.tried("append")
+        store.unavailable.clear()
+        ended = await here.ended(task.id)
+        (record,) = await store.locate(task.id)
+        assert (state(ended), (await store.usage(record.ref)).tokens) == ("COMPLETED", 7)
+
+
+async def test_events_of_a_turn_are_not_repeated_if_they_may_have_been_written(tmp_path: Path) -> None:
+    def unknown() -> Unavailable:
+        error = Unavailable("it is not known")
+        error.outcome_unknown = True
+        return error
+
+    async def works(turn: Turn) -> str:
+        store.unavailable.add("append")
+        turn.status("first")
+        with suppress(Unavailable):
+            await turn.flush()
+        store.unavailable.clear()
+        return "result"
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    store.error = unknown
+    async with open_harness(tmp_path, works, store=store) as here:
+        assert status_text(await here.send()).startswith("NOT_WRITTEN")
+        assert store.refused["append"] == 1
+
+
+async def test_a_canceled_turn_whose_events_wait_ends_when_the_store_is_available(tmp_path: Path) -> None:
+    async def works(turn: Turn) -> None:
+        store.unavailable.add("append")
+        turn.status("first")
+        await turn.flush()
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store, timings=timings(cancel_timeout=0.0)) as here:
+        task = await here.start()
+        await store.tried("append")
+        assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
+        store.unavailable.clear()
+        assert state(await here.ended(task.id)) == "CANCELED"
+        await here.idle()
+
+
+async def test_a_direct_reply_waits_for_the_store(tmp_path: Path) -> None:
+    async def replies(turn: Turn) -> None:
+        store.unavailable.add("append")
+        turn.reply(turn.text)
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, replies, store=store, direct=True) as here:
+        answering = asyncio.ensure_future(here.answer("hello"))
+        await store.tried("append")
+        store.unavailable.clear()
+        assert (await answering).message.parts[0].text == "hello"
 
 
 async def test_a_turn_goes_on_if_its_events_cannot_be_published(tmp_path: Path) -> None:

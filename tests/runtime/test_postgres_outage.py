@@ -7,10 +7,11 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
+import asyncpg
 import pytest
 from tests.conftest import set_timings
 from tests.eventually import eventually
-from tests.postgres import Server
+from tests.postgres import Server, execute
 from tests.runtime.harness import Harness, open_harness, state, status_text, texts
 
 from dragoman import Turn
@@ -101,7 +102,7 @@ async def test_a_task_with_unknown_commit_outcome_runs_after_the_outage(
         if not stopped.is_set():
             stopped.set()
             await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
-            logged = errors.map_error(errors.CommitOutcomeUnknown("the connection was closed in a commit"))
+            logged = errors.failure_of(errors.CommitOutcomeUnknown("the connection was closed in a commit"))
             assert isinstance(logged, Unavailable)
             logged.outcome_unknown = True
             raise logged
@@ -116,3 +117,70 @@ async def test_a_task_with_unknown_commit_outcome_runs_after_the_outage(
         (task,) = (await here.list()).tasks
         ended = await here.ended(task.id)
         assert (state(ended), texts(ended), begun) == ("COMPLETED", ["work"], ["work"])
+
+
+async def process_blocked(url: str, part: str) -> int:
+    """The process whose statement with this part waits for a lock."""
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1 AND state = 'active'"
+    while not (rows := await execute(url, waiting, f"%{part}%")):  # noqa: ASYNC110 - another process's event
+        await asyncio.sleep(0.01)
+    found: int = rows[0][0]
+    return found
+
+
+@pytest.mark.parametrize("what", ["a result", "an event"])
+async def test_what_a_turn_has_put_or_returned_is_written_although_its_append_is_canceled_again_and_again(
+    tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    async def works(turn: Turn) -> str:
+        await here.at("go").wait()
+        if what == "an event":
+            turn.status("at it")
+            await turn.flush()
+            here.at("flushed").set()
+        return "the result"
+
+    store = await open_store(postgres_url, retries=SHORT)
+    async with open_harness(tmp_path, works, store=store, exclusive=False) as here:
+        task = await here.start("work")
+        await eventually(lambda: here.runtime.scheduler.running)
+        while state(await here.get(task.id)) != "WORKING":  # noqa: ASYNC110 - written by a timer
+            await asyncio.sleep(0.005)
+        blocker = await asyncpg.connect(postgres_url)
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE log IN EXCLUSIVE MODE")
+            here.at("go").set()
+            failed = store.commit_counters.failed_batches
+            while store.commit_counters.failed_batches < failed + 2:
+                await execute(postgres_url, "SELECT pg_cancel_backend($1)", await process_blocked(postgres_url, "log"))
+            assert state(await here.get(task.id)) == "WORKING"
+        await blocker.close()
+        ended = await here.ended(task.id)
+        assert (state(ended), texts(ended)) == ("COMPLETED", ["the result"])
+        assert what == "a result" or here.at("flushed").is_set()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_locked_table_makes_a_server_not_ready_until_it_is_free(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is renewed all the time, and there is no traffic when the lock is released."""
+    set_timings(monkeypatch, append_wait=0.2, store_probe_interval=0.05)
+
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    store = await open_store(postgres_url, retries=SHORT, statement_timeout=1.0)
+    async with open_harness(tmp_path, echo, store=store, exclusive=False) as here:
+        assert state(await here.send()) == "COMPLETED"
+        blocker = await asyncpg.connect(postgres_url)
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE")
+            sending = asyncio.ensure_future(here.send("refused"))
+            await eventually(here.runtime.store_problem)
+            with pytest.raises(Unavailable, match="this request was not done"):
+                await sending
+            assert here.runtime.store_problem()
+        await blocker.close()
+        await eventually(lambda: not here.runtime.store_problem())
+        assert state(await here.send("again")) == "COMPLETED"

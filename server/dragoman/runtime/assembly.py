@@ -26,6 +26,7 @@ from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreC
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics, Watchdog
+from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.operations import Operations
 from dragoman.runtime.operations.append_builder import AppendBuilder, new_context_id, new_task_key
@@ -197,8 +198,9 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         else None
     )
     claims = UnsettledClaims(timings.claim_wait)
+    health = StoreHealth(max_wait=timings.append_wait, clock=clocks.monotonic)
     event_log = EventLog(
-        store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry, claims
+        store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry, claims, health
     )
     reaper = Reaper(
         store,
@@ -284,7 +286,10 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     ending_abandoned = start_task(Background.ABSENT_AGENTS, absent_agents.poll_forever)
     claim_recovery = ClaimRecovery(claims, event_log, scheduler, run_lease, poll_interval=timings.claim_poll_interval)
     recovering = start_task(Background.CLAIM_RECOVERY, claim_recovery.poll_forever)
-    polls = [start_task(Background.SCHEDULER, scheduler.poll_forever)]
+    polls = [
+        start_task(Background.SCHEDULER, scheduler.poll_forever),
+        start_task(Background.STORE_PROBE, partial(health.probe_forever, store, timings.store_probe_interval)),
+    ]
     if run_lease is not None:
         polls.append(start_task(Background.LEASE, partial(watch_lease, run_lease, scheduler.end_lapsed_turns)))
     if run_lease is not None or reaper.left_cancels:
@@ -314,7 +319,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
             absent_agents,
             RuntimeMetrics(deps),
             push_scheduler,
-            lambda: heartbeat.problem,
+            lambda: heartbeat.problem or health.problem,
             auditor,
         )
     finally:

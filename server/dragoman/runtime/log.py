@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from dragoman.core.cards.agent_spec import resume_metadata
@@ -23,8 +24,9 @@ from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guar
 from dragoman.core.task.projection import fold
 from dragoman.ports import Bus, Store, TaskSnapshot
 from dragoman.runtime.lease import Lease
+from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.supervision import log_fault
+from dragoman.supervision import RepeatedFailures, log_fault
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -74,10 +76,13 @@ class EventLog:
         lease: Lease | None = None,
         retry: Backoff = DEFAULT_TIMINGS.store_retry,
         claims: UnsettledClaims | None = None,
+        health: StoreHealth | None = None,
     ) -> None:
         """`on_push_due` is called for tasks that got events and have live push configurations. `lease`: of this
         process; None if no other process uses the store. `retry`: while the store is unavailable. `claims`: where it
-        notes claims that are left open."""
+        notes claims that are left open. `health`: where it notes whether appends succeed."""
+        self._health = health or StoreHealth()
+        self._failures = RepeatedFailures(log)
         self._claims = claims or UnsettledClaims()
         self._retry = retry
         self._lease = lease
@@ -90,19 +95,41 @@ class EventLog:
         """Rejected appends, by reason."""
 
     def append(
-        self, change: Append, on_result: Callable[[Appended | None], None] | None = None
+        self,
+        change: Append,
+        on_result: Callable[[Appended | None], None] | None = None,
+        is_over: Callable[[], bool] | None = None,
+        attempt: int = 1,
     ) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events, then calls `on_result`.
 
         `on_result` gets None when the append failed; after an unknown outcome it may have been written
-        (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append.
+        (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append. `is_over`: of a turn,
+        whose change is tried again while the store is unavailable, until the turn is over. `attempt`: counts that.
         It raises core.task.log.AppendRejected or the store's error.
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         hold = self._lease.hold() if self._lease is not None and change.claim_session else None
+        health = self._health
+        if not (health.waiting or health.failures):
+            health.since = health.clock()
+        health.waiting += 1
 
         def committed(done: asyncio.Future[Appended]) -> None:
             error = done.exception()
+            health.waiting -= 1
+            if error is None or isinstance(error, AppendRejected):
+                if error is None:  # a rejected append has written nothing
+                    health.failures = 0
+                if not health.failures:
+                    health.since = health.clock()
+            else:
+                health.note_failure(error)
+                if is_over is not None and _was_not_done(error) and not is_over():
+                    self._failures.log(str(error), "events of a turn wait for the store: %s")
+                    again = partial(self._append_again, change, on_result, is_over, attempt + 1, future)
+                    asyncio.get_running_loop().call_later(self._retry.delay(attempt), again)
+                    return
             if error is None:
                 appended = done.result()
                 if hold is not None and appended.claimed and hold.lost:
@@ -134,11 +161,35 @@ class EventLog:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # marks it as retrieved: the caller may have disconnected
+            elif isinstance(error, Unavailable):
+                self._failures.log(str(error), "a write failed after its caller had disconnected: %s")
             elif not isinstance(error, AppendRejected):
                 log.error("a write failed after its caller had disconnected", exc_info=error)
 
         self._store.append(change).add_done_callback(committed)
         return future
+
+    def _append_again(
+        self,
+        change: Append,
+        on_result: Callable[[Appended | None], None] | None,
+        is_over: Callable[[], bool],
+        attempt: int,
+        future: asyncio.Future[Appended],
+    ) -> None:
+        """Another attempt, whose result settles the `future` of the first."""
+
+        def settle(done: asyncio.Future[Appended]) -> None:
+            error = done.exception()
+            if future.done():
+                return
+            if error is None:
+                future.set_result(done.result())
+            else:
+                future.set_exception(error)
+                future.exception()
+
+        self.append(change, on_result, is_over, attempt).add_done_callback(settle)
 
     def _publish(self, appended: Appended) -> None:
         """Tells subscribers and webhooks of committed events. What fails here, their polls of the store find."""
@@ -168,7 +219,7 @@ class EventLog:
             except Unavailable as error:
                 if isinstance(error, OutOfMemory) and failures >= MEMORY_RETRIES:
                     raise
-                log.error("the end of a turn waits for the store: %s", error, extra=log_fields())
+                self._failures.log(str(error), "the end of a turn waits for the store: %s", fields=log_fields())
             failures += 1
             await asyncio.sleep(self._retry.delay(failures))
 
@@ -192,9 +243,14 @@ class EventLog:
                     await self.append(Append(task=task, guard=guard))
                 return await query()
             except Unavailable as error:
-                log.error("a turn waits for the store: %s", error, extra=log_fields())
+                self._failures.log(str(error), "a turn waits for the store: %s", fields=log_fields())
             failures += 1
             await asyncio.sleep(self._retry.delay(failures))
+
+
+def _was_not_done(error: BaseException) -> bool:
+    """Whether a change was certainly not written, and may be tried again unchanged."""
+    return isinstance(error, Unavailable) and not (error.outcome_unknown or isinstance(error, OutOfMemory))
 
 
 async def read_task(store: Store, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot:

@@ -42,6 +42,10 @@ class Timings:
     """Time to write the end of a turn. Then its callers read the store, or get Unavailable."""
     store_retry: Backoff = field(default=Backoff(0.5, 30.0))
     """Between attempts to write the end of a turn, or to read its input, while the store is unavailable."""
+    append_wait: float = 5.0
+    """Time without a successful append, though one waits or failed, after which the process is not ready."""
+    store_probe_interval: float = 1.0
+    """Between probes of the store while appends fail."""
     renew_interval: float = 2.0
     """Between renewals of the session, and between polls for tasks of dead sessions."""
     claim_poll_interval: float = 2.0

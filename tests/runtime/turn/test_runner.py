@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sqlite3
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
@@ -23,6 +22,7 @@ from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, Ta
 from dragoman.runtime.turn.events import MAX_PENDING_EVENTS, OVERFLOW_FACTOR, Change
 from dragoman.runtime.turn.finish import TransitionChecker
 from dragoman.runtime.turn.runner import TurnRunner, turn_line
+from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import AGENT, created, new_ref
 
@@ -35,8 +35,16 @@ async def square() -> int:
     return 4
 
 
+def unknown_outcome() -> Unavailable:
+    """An error after which nothing may be repeated."""
+    error = Unavailable("it is not known")
+    error.outcome_unknown = True
+    return error
+
+
 async def test_working_is_not_shown_by_a_turn_that_could_not_store_a_step(tmp_path: Path) -> None:
     store, raised = UnavailableStore(tmp_path / "tasks.db"), list[str]()
+    store.error = unknown_outcome
 
     async def steps(turn: Turn) -> str:
         store.unavailable.add("append")
@@ -339,7 +347,7 @@ class Failing:
         if any(b"disk" in getattr(event, "message", b"") for event in change.events) and not self.failed:
             self.failed += 1
             future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-            future.set_exception(sqlite3.OperationalError("database or disk is full"))
+            future.set_exception(StoreFault("the store rejected a statement"))
             return future
         return self._store.append(change)
 
@@ -351,7 +359,7 @@ async def test_a_failed_commit_is_raised_at_the_next_verb_and_fails_the_task(tmp
         turn.status("this breaks the disk")
         try:
             await turn.flush()
-        except sqlite3.Error as error:
+        except StoreFault as error:
             raised.append(error)
             raise
 
@@ -360,7 +368,8 @@ async def test_a_failed_commit_is_raised_at_the_next_verb_and_fails_the_task(tmp
         task = await here.send()
         assert raised
         assert state(task) == "FAILED"
-        assert "disk is full" in status_text(task)
+        assert status_text(task).startswith("NOT_WRITTEN: ")
+        assert "rejected a statement" in status_text(task)
 
 
 async def test_a_finished_task_is_removed_from_memory(tmp_path: Path) -> None:

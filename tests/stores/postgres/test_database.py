@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -64,7 +65,7 @@ async def test_a_connection_that_the_server_ended_is_discarded(
     monkeypatch.setattr(asyncpg.Connection, "fetchval", breaks)
     assert len(await store.events(claimed.record.ref, 0)) == 2
     assert not list(words)
-    assert not trouble.is_unreachable(asyncpg.InternalClientError("no decoder for OID 1"))
+    assert not trouble.is_disconnected(asyncpg.InternalClientError("no decoder for OID 1"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
@@ -201,7 +202,7 @@ async def test_commit_marks_are_deleted_after_a_while(store: PostgresStore, post
 
 
 async def test_the_default_isolation_level_of_a_database_has_no_effect(postgres_url: str) -> None:
-    once = PostgresRetries(collisions=0)
+    once = PostgresRetries(repeats=0)
     name = postgres_url.rpartition("/")[2]
     await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     first, second = await open_store(postgres_url, retries=once), await open_store(postgres_url, retries=once)
@@ -398,3 +399,200 @@ async def test_a_read_that_is_canceled_leaves_no_transaction_to_the_next_one(sto
         with pytest.raises(asyncio.CancelledError):
             await store._database.read(query)
         await store.usage(claimed.record.ref)
+
+
+# What others do to a session's connection --------------------------------------------------------------------------
+
+
+async def blocked(url: str, part: str) -> int:
+    """The process of the statement with this part that waits for a lock."""
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1 AND state = 'active'"
+    while not (rows := await execute(url, waiting, f"%{part}%")):  # noqa: ASYNC110 - another connection's event
+        await asyncio.sleep(0.01)
+    found: int = rows[0][0]
+    return found
+
+
+@asynccontextmanager
+async def locked(url: str, sql: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """Holds what a statement locks."""
+    blocker = await asyncpg.connect(url)
+    try:
+        async with blocker.transaction(isolation="read_committed"):
+            await blocker.execute(sql)
+            yield blocker
+    finally:
+        await blocker.close()
+
+
+LOCK_SESSIONS = "LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE"
+ENDS = ("pg_cancel_backend", "pg_terminate_backend")
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_renewal_that_an_operator_ends_is_repeated(store: PostgresStore, postgres_url: str, end: str) -> None:
+    session = await store.open_session(10)
+    async with locked(postgres_url, LOCK_SESSIONS):
+        renewal = asyncio.ensure_future(asyncio.to_thread(store.renew_session, session, 10))
+        first = await blocked(postgres_url, "UPDATE sessions")
+        await execute(postgres_url, f"SELECT {end}($1)", first)
+        await blocked(postgres_url, "UPDATE sessions")
+    assert await renewal > 0
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_renewal_that_is_ended_again_and_again_is_unavailable_and_the_next_one_succeeds(
+    store: PostgresStore, postgres_url: str, end: str
+) -> None:
+    session = await store.open_session(10)
+    async with locked(postgres_url, LOCK_SESSIONS):
+        renewal = asyncio.ensure_future(asyncio.to_thread(store.renew_session, session, 10))
+        while not renewal.done():
+            waiting = "wait_event_type = 'Lock' AND query LIKE '%UPDATE sessions s%'"
+            await execute(postgres_url, f"SELECT {end}(pid) FROM pg_stat_activity WHERE {waiting}")
+            await asyncio.sleep(0.01)
+    with pytest.raises(Unavailable, match=r"^the store (cancels this server's statements|does not respond)") as caught:
+        await renewal
+    causes = [caught.value, caught.value.__cause__, caught.value.__cause__ and caught.value.__cause__.__cause__]
+    assert len({id(cause) for cause in causes if cause is not None}) == len([cause for cause in causes if cause])
+    assert await asyncio.to_thread(store.renew_session, session, 10) > 0
+
+
+async def test_renewals_go_on_in_a_database_that_is_serializable_by_default(postgres_url: str) -> None:
+    """Another session writes the row while the renewal waits for it: at that level the renewal would fail."""
+    name = postgres_url.rpartition("/")[2]
+    await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    store = await open_store(postgres_url)
+    session = await store.open_session(10)
+    async with locked(postgres_url, "UPDATE sessions SET expires = expires"):
+        renewal = asyncio.ensure_future(asyncio.to_thread(store.renew_session, session, 10))
+        await blocked(postgres_url, "UPDATE sessions")
+    assert await renewal > 0
+    await store.close()
+
+
+async def test_a_renewal_that_deadlocks_is_repeated(store: PostgresStore, postgres_url: str) -> None:
+    """The renewal holds its row when the other session asks for it, whose lock the renewal then needs."""
+    session = await store.open_session(10)
+    await execute(postgres_url, "CREATE TABLE other (id int PRIMARY KEY)")
+    await execute(postgres_url, "INSERT INTO other VALUES (1)")
+    await execute(
+        postgres_url,
+        "CREATE FUNCTION needs_other() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM 1 FROM other FOR UPDATE; RETURN NULL; END $$",
+    )
+    await execute(
+        postgres_url,
+        "CREATE TRIGGER needs_other AFTER UPDATE ON sessions FOR EACH ROW EXECUTE FUNCTION needs_other()",
+    )
+    async with locked(postgres_url, "SELECT 1 FROM other FOR UPDATE") as blocker:
+        await blocker.execute("SET LOCAL deadlock_timeout = '60s'")  # the renewal is the one that notices
+        renewal = asyncio.ensure_future(asyncio.to_thread(store.renew_session, session, 10))
+        await blocked(postgres_url, "UPDATE sessions")
+        await blocker.execute("SELECT 1 FROM sessions FOR UPDATE")  # granted when the renewal has been rolled back
+    assert await renewal > 0
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    while not (await execute(postgres_url, deadlocks))[0][0]:  # noqa: ASYNC110 - counted within a second
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("when", ["idle", "connecting", "preparing", "begun", "committing"])
+async def test_a_renewal_survives_a_connection_that_is_lost_in_any_state(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    session = await store.open_session(10)
+    if when in ("idle", "begun", "committing"):
+        await asyncio.to_thread(store.renew_session, session, 10)
+    lost: list[str] = []
+
+    def breaks_once(of: Any, method: str, *, sql: str = "") -> None:
+        original = getattr(of, method)
+
+        async def broken(*arguments: Any, **options: Any) -> Any:
+            if lost or (sql and not str(arguments[1]).startswith(sql)):
+                return await original(*arguments, **options)
+            lost.append(when)
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+        monkeypatch.setattr(of, method, broken)
+
+    match when:
+        case "idle":
+            others = "datname = current_database() AND pid <> pg_backend_pid()"
+            await execute(postgres_url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+            lost.append(when)
+        case "connecting":
+            breaks_once(asyncpg, "connect")
+        case "preparing":
+            breaks_once(database, "prepare_connection")
+        case "begun":
+            breaks_once(asyncpg.Connection, "fetchrow")
+        case "committing":
+            breaks_once(asyncpg.Connection, "execute", sql="COMMIT")
+    assert await asyncio.to_thread(store.renew_session, session, 10) > 0
+    assert lost == [when]
+
+
+async def slow_tasks(url: str, seconds: float) -> None:
+    """Statements that insert tasks take so long from now on."""
+    await execute(
+        url,
+        "CREATE FUNCTION slow_tasks() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$",
+    )
+    await execute(url, "CREATE TRIGGER slow AFTER INSERT ON tasks FOR EACH STATEMENT EXECUTE FUNCTION slow_tasks()")
+
+
+@pytest.fixture
+async def hasty(postgres_url: str) -> AsyncIterator[str]:
+    """The URL of a user with a `statement_timeout` that ends every insert of a task."""
+    await (await open_store(postgres_url)).close()
+    await slow_tasks(postgres_url, 0.3)
+    await execute(postgres_url, "CREATE ROLE hasty LOGIN SUPERUSER")
+    await execute(postgres_url, "ALTER ROLE hasty SET statement_timeout = '100ms'")
+    yield postgres_url.replace("postgres@", "hasty@")
+    await execute(postgres_url, "DROP ROLE hasty")
+
+
+async def test_the_statement_timeout_of_a_role_has_no_effect(hasty: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = await open_store(hasty)
+    assert (await store.append(created(new_ref()))).events
+    await store.close()
+    assert "statement_timeout" not in caplog.text
+
+
+async def test_statements_that_the_database_cancels_are_unavailable_in_one_line_of_the_log(
+    hasty: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a pooler, a session keeps the timeout of its role."""
+    store = await open_store(hasty, pooled=True)
+    assert "statement_timeout is 100ms for this user" in caplog.text
+    for _ in range(3):
+        with pytest.raises(Unavailable, match=r"^the store cancels this server's statements; .* not done$") as refused:
+            await store.append(created(new_ref()))
+        assert refused.value.retry_after
+        assert not refused.value.outcome_unknown
+    await store.close()
+    assert not [record for record in caplog.records if record.exc_info]
+    (line,) = [text for record in caplog.records if "writes failed" in (text := record.getMessage())]
+    assert "by a statement_timeout of the database or the role, or by pg_cancel_backend" in line
+
+
+async def test_neighbors_of_a_write_that_the_database_cannot_store_are_stored(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """A page that cannot be written, say: simulated by a trigger with that error."""
+    await execute(
+        postgres_url,
+        "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'could not write block' USING ERRCODE = '58030'; END $$",
+    )
+    await execute(
+        postgres_url,
+        "CREATE TRIGGER damaged BEFORE INSERT ON tasks FOR EACH ROW WHEN (NEW.context = 'bad') "
+        "EXECUTE FUNCTION damaged()",
+    )
+    changes = [created(new_ref(), context="bad" if number == 5 else "good") for number in range(10)]
+    results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
+    assert [number for number, result in enumerate(results) if isinstance(result, BaseException)] == [5]
+    assert isinstance(results[5], Unavailable)

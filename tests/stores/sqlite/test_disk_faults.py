@@ -25,8 +25,16 @@ from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.testing.fixtures import by_runner, chunk, created, finished, new_ref, running
 
-FSYNC = sqlite3.OperationalError("disk I/O error")
-FULL = sqlite3.OperationalError("database or disk is full")
+
+def database_error(text: str, code: int) -> sqlite3.OperationalError:
+    """An error as SQLite raises it."""
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+FSYNC = database_error("disk I/O error", sqlite3.SQLITE_IOERR_FSYNC)
+FULL = database_error("database or disk is full", sqlite3.SQLITE_FULL)
 
 
 class FaultyConnection:
@@ -123,7 +131,9 @@ async def test_a_failing_disk_is_reported_to_every_caller_and_recovers(
     before, during, after = several(), several(), several()
     await disk.append(*before)
     disk.faults.fail(statement, error)
-    assert await disk.append(*during) == [error] * len(during)
+    failures = await disk.append(*during)
+    assert {type(failure) for failure in failures} == {Unavailable}
+    assert {failure.__cause__ for failure in failures if isinstance(failure, Unavailable)} == {error}
     disk.faults.heal()
     assert all(isinstance(result, Appended) for result in await disk.append(*after))
     assert await disk.reopened() == keys_of(before) | keys_of(after)
@@ -153,7 +163,7 @@ async def test_a_failed_renewal_is_raised_and_stops_no_writer(disk: Disk) -> Non
     session = await disk.store.open_session(10)
     disk.faults.fail("COMMIT", FSYNC, 1)
     disk.faults.fail("ROLLBACK", FSYNC, 1)
-    with pytest.raises(sqlite3.OperationalError, match="I/O"):
+    with pytest.raises(Unavailable, match="does not respond"):
         await asyncio.to_thread(disk.store.renew_session, session, 10)
     await asyncio.to_thread(disk.store.renew_session, session, 10)
     async with asyncio.timeout(60):
@@ -163,7 +173,8 @@ async def test_a_failed_renewal_is_raised_and_stops_no_writer(disk: Disk) -> Non
 async def test_a_run_continues_after_the_last_successful_commit(disk: Disk) -> None:
     claimed = await running(disk.store)
     disk.faults.fail("COMMIT", FSYNC)
-    assert await disk.append(by_runner(claimed, chunk("out", "lost "))) == [FSYNC]
+    (failure,) = await disk.append(by_runner(claimed, chunk("out", "lost ")))
+    assert isinstance(failure, Unavailable)
     disk.faults.heal()
     (result,) = await disk.append(by_runner(claimed, chunk("out", "kept")))
     assert isinstance(result, Appended)

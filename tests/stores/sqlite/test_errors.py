@@ -25,8 +25,9 @@ from dragoman.core.names import Owner, task_id_of
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import Appended
 from dragoman.settings.settings import Settings
+from dragoman.stores.shared.errors import StoreFault, Verdict
 from dragoman.stores.sqlite import SqliteStore, open_store, schema
-from dragoman.stores.sqlite.errors import explain
+from dragoman.stores.sqlite.errors import ERROR_TABLE, explain, failure_of, row_of
 from dragoman.testing.fixtures import artifact, created, finished, new_ref
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import StartError
@@ -273,12 +274,81 @@ async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, caplog: 
             while state(await here.get(task.id)) != "WORKING":  # noqa: ASYNC110 - written before the store is full
                 await asyncio.sleep(0.005)
         await fill_up(store)
+        failed = store.commit_counters.failed_batches
         here.at("go").set()
-        await eventually(lambda: caplog.text.count("the end of a turn waits for the store") > 1)  # it was retried
+        await eventually(lambda: store.commit_counters.failed_batches > failed + 4)  # it was retried
+        assert caplog.text.count("the end of a turn waits for the store") == 1
         assert state(await here.get(task.id)) == "WORKING"
         await set_pages(store, 1_000_000)
         ended = await here.ended(task.id)
         assert (state(ended), ended.artifacts[0].parts[0].text) == ("COMPLETED", "the result" * 10_000)
+
+
+def test_every_result_code_has_a_row() -> None:
+    """Primary ones are numbered without gaps; extended ones have their primary code in the lowest byte."""
+    primary = {*range(sqlite3.SQLITE_WARNING + 1), sqlite3.SQLITE_ROW, sqlite3.SQLITE_DONE}
+    assert primary == {code for code in ERROR_TABLE if code < 0x100}
+    extended = {value for name, value in vars(sqlite3).items() if name.startswith("SQLITE_") and value >= 0x100}
+    assert {code & 0xFF for code in extended} <= primary
+    assert {code for code in ERROR_TABLE if code >= 0x100} <= extended
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, Verdict.REPEAT),
+        (sqlite3.SQLITE_INTERRUPT, Verdict.REPEAT),
+        (sqlite3.SQLITE_BUSY_TIMEOUT, Verdict.REFUSED),
+        (sqlite3.SQLITE_LOCKED_SHAREDCACHE, Verdict.REFUSED),
+        (sqlite3.SQLITE_PROTOCOL, Verdict.REFUSED),
+        (sqlite3.SQLITE_IOERR_FSYNC, Verdict.REFUSED),
+        (sqlite3.SQLITE_READONLY_DBMOVED, Verdict.REFUSED),
+        (sqlite3.SQLITE_FULL, Verdict.REFUSED),
+        (sqlite3.SQLITE_CORRUPT_INDEX, Verdict.REFUSED),
+        (sqlite3.SQLITE_CONSTRAINT_UNIQUE, Verdict.FAULT),
+        (sqlite3.SQLITE_ERROR, Verdict.FAULT),
+        (sqlite3.SQLITE_MISUSE, Verdict.FAULT),
+        (0xFE, Verdict.FAULT),  # of a later release
+        (None, Verdict.FAULT),  # of the driver, such as one about a closed connection
+    ],
+)
+def test_an_error_is_repeated_or_unavailable_or_a_fault(code: int | None, verdict: Verdict) -> None:
+    error = sqlite3.DatabaseError("the database's text")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert row_of(error).verdict is verdict
+    failure = failure_of(error)
+    assert isinstance(failure, StoreFault if verdict is Verdict.FAULT else Unavailable)
+    assert failure.__cause__ is error  # and, by its type, another one
+    assert "the database's text" not in str(failure)
+
+
+async def test_a_read_that_was_interrupted_is_repeated_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    attempts: list[int] = []
+
+    def interrupted(connection: sqlite3.Connection, times: int) -> str:
+        attempts.append(times)
+        if len(attempts) <= times:
+            error = sqlite3.OperationalError("interrupted")
+            error.sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
+            raise error
+        return "read"
+
+    assert await store._read(interrupted, 1) == "read"
+    attempts.clear()
+    with pytest.raises(Unavailable, match="was interrupted"):
+        await store._read(interrupted, 2)
+    await store.close()
+
+
+async def test_a_read_with_an_unknown_error_is_a_fault_with_a_cause_of_its_own(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    with pytest.raises(StoreFault) as caught:
+        await store._read(lambda connection: connection.execute("SELECT nothing FROM nowhere"))
+    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+    assert caught.value.__cause__.__cause__ is None
+    await store.close()
 
 
 def test_other_errors_are_not_mapped() -> None:

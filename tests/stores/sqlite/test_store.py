@@ -16,6 +16,7 @@ from tests.stores.store_suite import StoreBatches
 
 from dragoman.core.names import task_key_of
 from dragoman.core.task import states
+from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.fixtures import (
     OWNER,
@@ -49,7 +50,7 @@ def rows_of(path: Path, table: str) -> int:
 
 
 class TestBatches(StoreBatches):
-    null_errors = (sqlite3.IntegrityError, TypeError, AttributeError)
+    null_errors = (StoreFault, TypeError, AttributeError)
 
 
 async def test_waiting_changes_are_committed_together(store: SqliteStore) -> None:

@@ -337,7 +337,10 @@ class AgentFacade:
 
     def _send(self, changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:
         append = self._build_append(with_working(changes, self.record), state_update)
-        return self._log.append(append, self._on_committed)
+        return self._log.append(append, self._on_committed, self._is_output_closed)
+
+    def _is_output_closed(self) -> bool:
+        return self._batch.failed
 
     def _on_committed(self, appended: Appended | None) -> None:
         if appended is None:

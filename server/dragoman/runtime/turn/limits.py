@@ -157,7 +157,8 @@ class UsageTracker:
         if not report.key:
             self._certain = Usage(self._certain.tokens + report.tokens, self._certain.cost + report.cost)
             self._check_budget(self._certain)
-        append = self._log.append(Append(task=self._task, guard=self._guard, usage_report=report), self._on_committed)
+        change = Append(task=self._task, guard=self._guard, usage_report=report)
+        append = self._log.append(change, self._on_committed, _until_rejected)
         self._pending_appends.add(append)
         append.add_done_callback(self._pending_appends.discard)
 
@@ -188,3 +189,8 @@ class UsageTracker:
             self._reported = True
             # Deferred: the caller may be the asyncio task to be canceled, with its result in hand.
             asyncio.get_running_loop().call_soon(self._on_exceeded, reason)
+
+
+def _until_rejected() -> bool:
+    """Whether a report is given up while the store is unavailable: never, until its claim is lost."""
+    return False

@@ -361,9 +361,8 @@ class TurnRunner(AgentFacade):
         assert finish.reply is not None
         reply = finish.reply.SerializeToString()
         turn_us = self.deadlines.elapsed_us
-        await self._log.append(
-            Append(task=self.record.ref, guard=self._guard, discard=True, reply=reply, turn_us=turn_us)
-        )
+        change = Append(task=self.record.ref, guard=self._guard, discard=True, reply=reply, turn_us=turn_us)
+        await self._log.insist(change, lambda _: None, self.log_fields)
         if not self.first_response.done():
             self.first_response.set_result(finish.reply)
 

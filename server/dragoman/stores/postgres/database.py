@@ -24,19 +24,23 @@ from asyncpg import Connection, Pool
 
 from dragoman.core.errors import Unavailable
 from dragoman.stores.postgres.errors import (
+    DATABASE_ERRORS,
     CommitOutcomeUnknown,
     explain,
-    is_collision,
+    failure_of,
+    is_disconnected,
     is_timeout,
-    is_unreachable,
-    map_error,
+    may_pass,
+    verdict_of,
 )
 from dragoman.stores.postgres.hosts import HostConnector
 from dragoman.stores.postgres.rows import prepare_connection
-from dragoman.stores.postgres.schema import MIGRATION_LOCK
+from dragoman.stores.shared.errors import Verdict
 
 log = logging.getLogger("dragoman.store")
 
+MIGRATION_LOCK: Final = 0x647261676F6D616E
+"""The advisory lock of migrations: "dragoman" in ASCII."""
 WRITE_LOCK: Final = MIGRATION_LOCK + 1
 STATEMENT_TIMEOUT: Final = 5.0
 """Default seconds for one statement, for a connection attempt, and until a connection of the pool is free."""
@@ -57,8 +61,8 @@ class PostgresRetries:
     """The same for reads."""
     mark_ttl: float = 600.0
     """For which the mark of a commit is kept, which tells a retry that it was done."""
-    collisions: int = 5
-    """Retries of a transaction that deadlocks or fails to serialize."""
+    repeats: int = 5
+    """Retries of a transaction that the server rolled back: it deadlocked, or was canceled."""
 
 
 DEFAULT_RETRIES: Final = PostgresRetries()
@@ -67,8 +71,8 @@ SQL_NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 
 """The store's time in milliseconds: the argument, or the server's clock when it is NULL."""
 
 # Whatever the database's default is: a statement has to see what was committed while it waited for a lock.
-_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+BEGIN_READ: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 _BEGIN_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # Statements look up a few rows of many by key. The statistics of a young table would suggest a sequential scan, and one
@@ -82,8 +86,8 @@ _PLANNER_SETTINGS: Final = "; ".join(
         "enable_mergejoin = off",
     )
 )
-BEGIN_WRITE: Final = f"{_BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})"
-BEGIN_EXCLUSIVE_WRITE: Final = f"{_BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
+BEGIN_WRITE: Final = f"{BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})"
+BEGIN_EXCLUSIVE_WRITE: Final = f"{BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
 
 Clock = Callable[[], int]
 MayRetry = Callable[[Unavailable], bool]
@@ -120,10 +124,20 @@ def server_settings(timeout: float) -> dict[str, str]:
     """Ends on the server what this side has given up: statements that wait for locks, and transactions of a frozen
     process, whose locks would block the other servers.
 
-    Not `statement_timeout`: during a COMMIT it would end the wait for a synchronous standby as if that had answered.
+    `statement_timeout` is off, whatever the role's is: every statement has a deadline on this side, and during a COMMIT
+    it would end the wait for a synchronous standby as if that had answered.
     """
     milliseconds = str(round(timeout * 1000))
-    return {"lock_timeout": milliseconds, "idle_in_transaction_session_timeout": milliseconds}
+    return {
+        "default_transaction_isolation": "read committed",
+        "statement_timeout": "0",
+        "lock_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": milliseconds,
+    }
+
+
+MIGRATION_SETTINGS: Final = {"statement_timeout": "0", "lock_timeout": "0"}
+"""Settings of the connection that migrates: it waits for the migration of another server, which takes its time."""
 
 
 async def _no_reset(_: Connection) -> None:
@@ -145,7 +159,7 @@ class Database:
     ) -> None:
         """timeout: seconds for one statement, for a connection attempt, and until a connection is free."""
         self._clock = clock
-        self._pooled = pooled
+        self.pooled = pooled
         self._timeout = timeout
         self.retries = retries
         # A pool of its own, so that many readers never keep an append waiting for a connection.
@@ -180,7 +194,7 @@ class Database:
     ) -> T:
         """Reads with one statement. Raises Unavailable when the server cannot be reached."""
         # Behind a pooler, a statement outside of a transaction may run on another connection than its preparation.
-        return await self._read(_BEGIN_READ if self._pooled else "", query, *args, **kwargs)
+        return await self._read(BEGIN_READ if self.pooled else "", query, *args, **kwargs)
 
     async def read_snapshot(
         self, query: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -222,17 +236,14 @@ class Database:
                 _terminate(connection)
                 raise
             except Exception as error:
-                if begin_sql or isinstance(error, TimeoutError):
+                if begin_sql or is_disconnected(error):
                     await _roll_back(connection, error)
                 raise
             finally:
                 await self._release(self._pool, connection)
             return result
 
-        def mapped(error: Exception) -> BaseException:
-            return map_error(error, is_write=False)
-
-        return await _retry(once, mapped, _retries_for(self.retries.read), self.retries.collisions)
+        return await _retry(once, _retries_for(self.retries.read), self.retries.repeats, is_write=False)
 
     async def delete_commit_marks(self) -> None:
         """Deletes the marks of commits that are too old to be retried."""
@@ -269,11 +280,8 @@ class Database:
             finally:
                 await self._release(pool, connection)
 
-        def mapped(error: Exception) -> BaseException:
-            return map_error(error, is_unknown=bool(unknown_results))
-
         retries = may_retry or _retries_for(self.retries.write)
-        return await _retry(once, mapped, retries, self.retries.collisions)
+        return await _retry(once, retries, self.retries.repeats, unknown_results=unknown_results)
 
 
 def _retries_for(seconds: float) -> MayRetry:
@@ -285,24 +293,30 @@ def _retries_for(seconds: float) -> MayRetry:
 
 async def _retry(
     attempt: Callable[[], Awaitable[T]],
-    mapped: Callable[[Exception], BaseException],
     may_retry: MayRetry,
-    max_collisions: int,
+    max_repeats: int,
+    *,
+    is_write: bool = True,
+    unknown_results: Sequence[T] = (),
 ) -> T:
-    """The result of the first attempt that succeeds. Raises the mapped error of the last one."""
-    collisions = 0
+    """The result of the first attempt that succeeds. Raises Unavailable or StoreFault for the last one.
+
+    unknown_results: not empty while an earlier attempt may have been committed.
+    """
+    repeats = 0
     while True:
         try:
             return await attempt()
-        except Exception as error:
-            if is_collision(error) and collisions < max_collisions:
-                collisions += 1
+        except DATABASE_ERRORS as error:
+            verdict = verdict_of(error)
+            if verdict is Verdict.REPEAT and repeats < max_repeats:
+                repeats += 1
                 continue
-            result = mapped(error)
-            if not isinstance(result, Unavailable):
-                raise
-            if not ((is_unreachable(error) or result.outcome_unknown) and may_retry(result)):
-                raise result from error
+            failure = failure_of(error, is_write=is_write, is_unknown=bool(unknown_results))
+            if not isinstance(failure, Unavailable):
+                raise failure from error
+            if not ((may_pass(error) or failure.outcome_unknown) and may_retry(failure)):
+                raise failure from error
             log.debug("the store cannot be reached; retrying: %s", explain(error))
         await asyncio.sleep(DATABASE_RETRY_INTERVAL)
 
@@ -325,11 +339,11 @@ async def run_transaction(
     try:
         status: Any = await connection.execute("COMMIT")
     except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) or is_unreachable(error):
+        if isinstance(error, asyncio.CancelledError) or is_disconnected(error):
             # At once, before the driver asks the server to cancel the statement: that would end its wait for a
             # synchronous standby, and an unreplicated commit would count as done.
             _terminate(connection)
-        if is_unreachable(error):
+        if is_disconnected(error):
             unknown_results.append(result)
             raise CommitOutcomeUnknown(str(error)) from error
         raise
@@ -339,8 +353,8 @@ async def run_transaction(
 
 
 async def _roll_back(connection: Connection, error: BaseException) -> None:
-    """Ends a failed transaction. Closes the connection if its server does not respond."""
-    if isinstance(error, TimeoutError):
+    """Ends a failed transaction. Closes a connection that cannot be used any more."""
+    if is_disconnected(error):
         _terminate(connection)
         return
     try:
@@ -364,25 +378,26 @@ async def _delete_commit_marks(before: float, connection: Connection) -> None:
     await connection.execute("DELETE FROM commits WHERE mark < $1", _commit_mark(before, b""))
 
 
-SIDE_CONNECTION_ATTEMPTS: Final = 2
-"""Two: the connection may have been closed since its last use."""
+SIDE_CONNECTION_RETRIES: Final = 1
+"""Retries after a lost connection: it may have been closed since its last use."""
 
 
 class SideConnection:
     """One connection, opened when it is first used. Every method blocks; thread-safe."""
 
-    def __init__(self, url: str, name: str, *, timeout: float = STATEMENT_TIMEOUT) -> None:
+    def __init__(self, url: str, name: str, *, pooled: bool = False, timeout: float = STATEMENT_TIMEOUT) -> None:
         """timeout: seconds for one statement, for a connection attempt, and until the connection is free."""
         self._url = url
         self._connector = HostConnector()
         self._timeout = timeout
+        self._settings = None if pooled else server_settings(timeout)
         self._thread = ThreadPoolExecutor(1, name)
         self._thread.submit(int)  # starts the thread now: later there may be no memory for it
         self._runner: asyncio.Runner | None = None
         self._connection: Connection | None = None
 
     def run(self, job: Callable[[Connection], Awaitable[T]]) -> T:
-        """Runs a job in a transaction. Raises Unavailable when the server cannot be reached."""
+        """Runs a job in a transaction; it may run several times. Raises Unavailable or StoreFault."""
         return self._thread.submit(self._run, job, time.monotonic() + self._timeout).result()
 
     def close(self) -> None:
@@ -393,24 +408,39 @@ class SideConnection:
 
     def _run(self, job: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
         self._runner = self._runner or asyncio.Runner()
-        for attempt in range(SIDE_CONNECTION_ATTEMPTS):
-            try:
-                if time.monotonic() > deadline:
-                    raise TimeoutError("earlier requests got no response")
-                return self._runner.run(self._run_once(job))
-            except Exception as error:
-                if attempt + 1 == SIDE_CONNECTION_ATTEMPTS or not is_unreachable(error) or is_timeout(error):
-                    raise map_error(error) from error
-        raise AssertionError("the last attempt returns or raises")
+        retries_left = SIDE_CONNECTION_RETRIES
 
-    async def _run_once(self, job: Callable[[Connection], Awaitable[T]]) -> T:
+        def may_retry(failure: Unavailable) -> bool:
+            nonlocal retries_left
+            retries_left -= 1
+            return retries_left >= 0 and not is_timeout(failure.__cause__)
+
+        async def once() -> T:
+            if time.monotonic() > deadline:
+                raise TimeoutError("earlier requests got no response")
+            return await run_transaction(await self._connected(), BEGIN, job, [])
+
+        return self._runner.run(_retry(once, may_retry, DEFAULT_RETRIES.repeats))
+
+    async def _connected(self) -> Connection:
+        """The open connection, or a new one."""
         connection = self._connection
         if connection is None or connection.is_closed():
-            connection = self._connection = await self._connector.connect(
-                self._url, timeout=self._timeout, command_timeout=self._timeout, statement_cache_size=0
+            self._connection = None
+            connection = await self._connector.connect(
+                self._url,
+                timeout=self._timeout,
+                command_timeout=self._timeout,
+                statement_cache_size=0,
+                server_settings=self._settings,
             )
-            await prepare_connection(connection)
-        return await run_transaction(connection, "BEGIN", job, [])
+            try:
+                await prepare_connection(connection)
+            except BaseException:
+                _terminate(connection)
+                raise
+            self._connection = connection
+        return connection
 
     def _close(self) -> None:
         if self._runner is not None:

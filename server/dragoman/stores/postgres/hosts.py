@@ -10,19 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 from asyncpg import Connection
 
-_NEXT_HOST_ERRORS: Final = (
-    OSError,  # also TimeoutError
-    asyncpg.CannotConnectNowError,
-    asyncpg.TargetServerAttributeNotMatched,
-    asyncpg.PostgresConnectionError,
-)
-"""The host is away, does not respond, starts or stops, or is a standby."""
+from dragoman.stores.postgres.errors import DATABASE_ERRORS, is_disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +75,9 @@ class HostConnector:
             share = (deadline - loop.time()) / (len(ordered) - number)
             try:
                 connection = await asyncpg.connect(url, host=host.name, port=host.port, timeout=share, **options)
-            except _NEXT_HOST_ERRORS:
-                if number == len(ordered) - 1:
+            except DATABASE_ERRORS as error:
+                # Away, starting, stopping, or a standby.
+                if number == len(ordered) - 1 or not is_disconnected(error):
                     raise
             else:
                 self._last = host

@@ -36,7 +36,8 @@ def unescape(text: str) -> str:
 
 async def prepare_connection(connection: Connection) -> None:
     """Installs the text codec on a new connection."""
-    async with connection.transaction():  # behind a pooler, a statement outside of one may lose its preparation
+    # Behind a pooler, a statement outside of a transaction may lose its preparation.
+    async with connection.transaction(isolation="read_committed", readonly=True):
         await connection.set_type_codec("text", schema="pg_catalog", encoder=escape, decoder=unescape)
         # The library looks a type up on its first use: now rather than in a batch.
         await connection.fetch(f"SELECT {', '.join(f'NULL::{kind}[]' for kind in COLUMN_TYPES.values())}")

@@ -6,18 +6,24 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
-from asyncpg import Connection, DeadlockDetectedError, LockNotAvailableError
+from asyncpg import Connection
 
 from dragoman.core.task import maintenance
-from dragoman.stores.postgres.errors import InvalidDatabase, PostgresSchemaTooNew
+from dragoman.stores.postgres.database import BEGIN, MIGRATION_LOCK, run_transaction
+from dragoman.stores.postgres.errors import (
+    DATABASE_ERRORS,
+    InvalidDatabase,
+    PostgresSchemaTooNew,
+    explain,
+    verdict_of,
+)
+from dragoman.stores.shared.errors import Verdict
 from dragoman.stores.shared.rows import migration_scripts
 
 log = logging.getLogger("dragoman.store")
-
-MIGRATION_LOCK: Final = 0x647261676F6D616E
-"""The advisory lock of migrations: "dragoman" in ASCII."""
 
 MIGRATION_LOCK_TIMEOUT: Final = "2s"
 """How long a migration may wait for a table lock: everything that comes after it waits, too."""
@@ -47,44 +53,46 @@ async def migrate(connection: Connection, *, make: bool = True) -> None:
     """
     for attempts_left in reversed(range(MIGRATION_ATTEMPTS)):
         try:
-            await _migrate(connection, make=make)
-        except (LockNotAvailableError, DeadlockDetectedError) as error:
+            await run_transaction(connection, BEGIN, partial(_migrate, make), [])
+        except DATABASE_ERRORS as error:
+            if (verdict := verdict_of(error)) not in (Verdict.REPEAT, Verdict.BLOCKED):
+                raise
             if not attempts_left:
-                reason = "another session holds a lock on a table, perhaps a dump (see pg_stat_activity)"
-                raise InvalidDatabase(f"{error}: {reason}; start again when it has ended") from error
+                blocked = "another session holds a lock on a table, perhaps a dump (see pg_stat_activity)"
+                reason = f"{error}: {blocked}" if verdict is Verdict.BLOCKED else explain(error)
+                raise InvalidDatabase(f"{reason}; start again when it has ended") from error
             await asyncio.sleep(MIGRATION_RETRY_INTERVAL)
         else:
             return
 
 
-async def _migrate(connection: Connection, *, make: bool) -> None:
+async def _migrate(make: bool, connection: Connection) -> None:
     steps = dict(_steps())
-    async with connection.transaction(isolation="read_committed"):
-        await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_STEP_TIMEOUT)
-        if not await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
-            if not make:
-                raise InvalidDatabase("this database has no store; check that it is the right one")
-            await connection.execute(_CREATE_META)
-        version = await connection.fetchval(_SELECT_VERSION) or 0
-        if version > (known := max(steps)):
-            if why := maintenance.schema_problem(version, known, await connection.fetchval(_SELECT_OLDEST)):
-                raise PostgresSchemaTooNew(why)
-            log.info(
-                "the store has schema %d of a newer release; this release has schema %d and can use it", version, known
-            )
-            return
-        await connection.execute(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK_TIMEOUT}'")
-        for number in range(version + 1, known + 1):
-            await connection.execute(steps[number], timeout=MIGRATION_STEP_TIMEOUT)
-        if version < known:
-            await connection.execute(_UPSERT_META, "schema", str(known))
-            await connection.execute(_UPSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
-        else:  # a store of a release that did not record this
-            await connection.execute(_INSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
-        # A new store has another epoch, so that old cursors are rejected rather than misread.
-        if version == 0:
-            await connection.execute(_INSERT_META, "epoch", secrets.token_hex(4))
-            await connection.execute(_INSERT_META, "secret", secrets.token_hex(32))
+    await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_STEP_TIMEOUT)
+    if not await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
+        if not make:
+            raise InvalidDatabase("this database has no store; check that it is the right one")
+        await connection.execute(_CREATE_META)
+    version = await connection.fetchval(_SELECT_VERSION) or 0
+    if version > (known := max(steps)):
+        if why := maintenance.schema_problem(version, known, await connection.fetchval(_SELECT_OLDEST)):
+            raise PostgresSchemaTooNew(why)
+        log.info(
+            "the store has schema %d of a newer release; this release has schema %d and can use it", version, known
+        )
+        return
+    await connection.execute(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK_TIMEOUT}'")
+    for number in range(version + 1, known + 1):
+        await connection.execute(steps[number], timeout=MIGRATION_STEP_TIMEOUT)
+    if version < known:
+        await connection.execute(_UPSERT_META, "schema", str(known))
+        await connection.execute(_UPSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
+    else:  # a store of a release that did not record this
+        await connection.execute(_INSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
+    # A new store has another epoch, so that old cursors are rejected rather than misread.
+    if version == 0:
+        await connection.execute(_INSERT_META, "epoch", secrets.token_hex(4))
+        await connection.execute(_INSERT_META, "secret", secrets.token_hex(32))
 
 
 def _steps() -> Iterator[tuple[int, str]]:

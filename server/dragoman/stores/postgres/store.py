@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import asyncpg
 from asyncpg import Connection
 
 from dragoman.core.counters import StoreStats
@@ -48,14 +47,23 @@ from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMes
 from dragoman.stores.postgres import blobs, claims, daily_usage, reads, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import (
+    BEGIN_READ,
     DEFAULT_RETRIES,
     MAINTENANCE_TIMEOUT,
+    MIGRATION_SETTINGS,
     STATEMENT_TIMEOUT,
     Database,
     PostgresRetries,
     SideConnection,
+    run_transaction,
 )
-from dragoman.stores.postgres.errors import DatabaseUnreachable, InvalidDatabase, explain, is_permanent
+from dragoman.stores.postgres.errors import (
+    DATABASE_ERRORS,
+    DatabaseUnreachable,
+    InvalidDatabase,
+    explain,
+    is_permanent,
+)
 from dragoman.stores.postgres.hosts import HostConnector
 from dragoman.stores.postgres.hot import steps
 from dragoman.stores.postgres.hot.writer import PostgresWriter
@@ -110,8 +118,10 @@ class PostgresStore:
         self._secret = secret
         self._writer = PostgresWriter(database)
         self.commit_counters = self._writer.commits
-        self._session_connection = SideConnection(url, "dragoman-session-rows", timeout=statement_timeout)
-        self._link_connection = SideConnection(url, "dragoman-links", timeout=statement_timeout)
+        self._session_connection = SideConnection(
+            url, "dragoman-session-rows", pooled=database.pooled, timeout=statement_timeout
+        )
+        self._link_connection = SideConnection(url, "dragoman-links", pooled=database.pooled, timeout=statement_timeout)
         marker = hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
         self.blobs = PostgresBlobRestorer(
             self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
@@ -326,10 +336,11 @@ DEFAULT_CONNECTIONS: Final = 10
 
 _SERVER_SETTINGS: Final = """
 SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS called,
-    pg_is_in_recovery() AS standby, current_setting('transaction_read_only') AS read_only,
+    pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only,
     current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
     current_setting('synchronous_commit') AS synchronous_commit,
-    current_setting('synchronous_standby_names') AS standbys, current_setting('server_encoding') AS encoding
+    current_setting('synchronous_standby_names') AS standbys, current_setting('server_encoding') AS encoding,
+    current_setting('statement_timeout') AS statement_timeout
 """
 
 
@@ -354,19 +365,21 @@ async def open_store(
     """
     try:
         connection = await HostConnector().connect(
-            url, timeout=statement_timeout, command_timeout=statement_timeout, statement_cache_size=0
+            url,
+            timeout=statement_timeout,
+            command_timeout=statement_timeout,
+            statement_cache_size=0,
+            server_settings=None if pooled else MIGRATION_SETTINGS,
         )
         try:
-            async with connection.transaction():
-                await check_server(connection)
+            await run_transaction(connection, BEGIN_READ, check_server, [])
             await migrate(connection, make=make)
-            async with connection.transaction():
-                meta = dict(await connection.fetch("SELECT name, value FROM meta"))
+            meta = await run_transaction(connection, BEGIN_READ, _read_meta, [])
         finally:
             await connection.close(timeout=statement_timeout)
     except InvalidDatabase:
         raise
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+    except (*DATABASE_ERRORS, ValueError) as error:
         kind = InvalidDatabase if is_permanent(error) else DatabaseUnreachable
         raise kind(_without_secrets(explain(error), url)) from None  # its traceback shows arguments
     database = Database(url, clock, connections=connections, pooled=pooled, timeout=statement_timeout, retries=retries)
@@ -376,6 +389,10 @@ async def open_store(
     await maintenance.open()
     secret = bytes.fromhex(meta["secret"])
     return PostgresStore(url, database, maintenance, meta["epoch"], secret, sizes, clock, statement_timeout)
+
+
+async def _read_meta(connection: Connection) -> dict[str, str]:
+    return dict(await connection.fetch("SELECT name, value FROM meta"))
 
 
 async def check_server(connection: Connection) -> None:
@@ -396,6 +413,12 @@ async def check_server(connection: Connection) -> None:
     if server["fsync"] == "off":
         raise InvalidDatabase(
             "fsync is off: a crash of its machine could destroy all data; turn it on in postgresql.conf"
+        )
+    if server["statement_timeout"] != "0":  # behind a pooler, which keeps the role's
+        log.warning(
+            "statement_timeout is %s for this user: longer statements fail, and a commit that waits for a standby may "
+            "be lost in a failover; ALTER ROLE ... SET statement_timeout = 0",
+            server["statement_timeout"],
         )
     if server["full_page_writes"] == "off":
         log.warning(

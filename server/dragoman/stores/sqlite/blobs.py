@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from dragoman.core.errors import lacks_memory
 from dragoman.core.names import Owner
 from dragoman.core.task import blob_references
 from dragoman.core.task.blob_references import (
@@ -41,9 +42,9 @@ from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads, steps
-from dragoman.stores.sqlite.errors import map_error
+from dragoman.stores.sqlite.errors import failure_of
 from dragoman.stores.sqlite.maintenance import search
-from dragoman.supervision import log_fault
+from dragoman.supervision import RepeatedFailures, describe_fault, log_fault
 
 log = logging.getLogger("dragoman.store")
 
@@ -263,6 +264,7 @@ class SqliteBlobOffloader(BlobOffloader):
         super().__init__(blob_restorer, submit)
         self._blob_files = blob_files
         self._marker = marker
+        self._failures = RepeatedFailures(log)
         self._threads = ThreadPoolExecutor(BLOB_WRITER_THREADS, "dragoman-blobs")
 
     async def close(self) -> None:
@@ -273,10 +275,11 @@ class SqliteBlobOffloader(BlobOffloader):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._write, change)
         except (OSError, MemoryError, RuntimeError) as error:
-            if (mapped := map_error(error)) is error:
+            if isinstance(error, RuntimeError) and not lacks_memory(error):  # else no thread could be started
                 raise
-            log_fault(log, "the file of a large part cannot be written", error)
-            raise mapped from error
+            self._failures.log(describe_fault(error), "the file of a large part cannot be written: %s")
+            failure = failure_of(error)
+            raise failure from error
 
     def _release(self, contents: Mapping[bytes, bytes]) -> None:
         self._blob_files.release(contents.keys())

@@ -1,4 +1,4 @@
-"""Maps errors of SQLite to errors for callers and advice for operators."""
+"""Classifies errors of SQLite and its files, and maps them to errors for callers and advice for operators."""
 
 from __future__ import annotations
 
@@ -6,43 +6,71 @@ import errno
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
 
-from dragoman.core.errors import OutOfMemory, Unavailable, lacks_memory, out_of_memory
+from dragoman.core.errors import Unavailable, lacks_memory
+from dragoman.stores.shared.errors import FAULT, ErrorRow, StoreFault, Verdict, new_failure
 
-_ADVICE: Final[Mapping[int, str]] = {
-    sqlite3.SQLITE_NOTADB: (
-        "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup"
+_LOCKED: Final = ErrorRow(
+    Verdict.REFUSED, "is locked", "another program has locked the file; find out which program opens it"
+)
+_DAMAGED: Final = "the file is damaged; keep it, and restore a backup (dragoman restore)"
+_UNREADABLE: Final = "this user may not open the file; check the owner and permissions of the file and its folder"
+
+ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
+    # Statements and values that our code got wrong, and codes that are no errors.
+    **dict.fromkeys(
+        (
+            sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERNAL, sqlite3.SQLITE_NOTFOUND, sqlite3.SQLITE_EMPTY,
+            sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_MISUSE,
+            sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_NOTICE, sqlite3.SQLITE_WARNING,
+            sqlite3.SQLITE_ROW, sqlite3.SQLITE_DONE, sqlite3.SQLITE_OK,
+        ),
+        FAULT,
     ),
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; keep it, and restore a backup (dragoman restore)",
-    sqlite3.SQLITE_READONLY: "the file cannot be written; check the owner and the mount of the file and its folder",
-    sqlite3.SQLITE_PERM: "this user may not open the file; check the owner and permissions of the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: (
+    sqlite3.SQLITE_PERM: ErrorRow(Verdict.REFUSED, "cannot be opened", _UNREADABLE),
+    sqlite3.SQLITE_AUTH: ErrorRow(Verdict.REFUSED, "cannot be opened", _UNREADABLE),
+    sqlite3.SQLITE_ABORT: ErrorRow(Verdict.REPEAT, "was interrupted"),
+    sqlite3.SQLITE_INTERRUPT: ErrorRow(Verdict.REPEAT, "was interrupted"),
+    sqlite3.SQLITE_SCHEMA: ErrorRow(Verdict.REPEAT, "is being migrated"),
+    sqlite3.SQLITE_ERROR_RETRY: ErrorRow(Verdict.REPEAT, "is being migrated"),
+    sqlite3.SQLITE_ERROR_SNAPSHOT: ErrorRow(Verdict.REPEAT, "is busy"),
+    sqlite3.SQLITE_BUSY_SNAPSHOT: ErrorRow(Verdict.REPEAT, "is busy"),
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_PROTOCOL: _LOCKED,
+    sqlite3.SQLITE_NOMEM: ErrorRow(Verdict.REFUSED, "is out of memory", "memory is used up; raise its limit"),
+    sqlite3.SQLITE_IOERR_NOMEM: ErrorRow(Verdict.REFUSED, "is out of memory", "memory is used up; raise its limit"),
+    sqlite3.SQLITE_READONLY: ErrorRow(
+        Verdict.REFUSED,
+        "cannot be written",
+        "the file cannot be written; check the owner and the mount of the file and its folder",
+    ),
+    sqlite3.SQLITE_IOERR: ErrorRow(
+        Verdict.REFUSED,
+        "does not respond",
+        "the disk fails to read or write, or is full; see its free space and the system log",
+    ),
+    sqlite3.SQLITE_CORRUPT: ErrorRow(Verdict.REFUSED, "is damaged", _DAMAGED),
+    sqlite3.SQLITE_FULL: ErrorRow(
+        Verdict.REFUSED, "is full", "the disk is full; free some space, nothing that was acknowledged is lost"
+    ),
+    sqlite3.SQLITE_CANTOPEN: ErrorRow(
+        Verdict.REFUSED,
+        "cannot be opened",
         "the file cannot be opened; check that it and its folder exist and can be written, and that this process may "
-        "open more files (ulimit -n)"
+        "open more files (ulimit -n)",
     ),
-    sqlite3.SQLITE_FULL: "the disk is full; free some space, nothing that was acknowledged is lost",
-    sqlite3.SQLITE_IOERR: "the disk fails to read or write, or is full; see its free space and the system log",
-    sqlite3.SQLITE_BUSY: "another program has locked the file; find out which program opens it",
-    sqlite3.SQLITE_LOCKED: "another program has locked the file; find out which program opens it",
-}
-"""By primary result code: reason and remedy."""
-
-
-_OUTAGES: Final[Mapping[int, str]] = {
-    sqlite3.SQLITE_NOTADB: "is damaged",
-    sqlite3.SQLITE_CORRUPT: "is damaged",
-    sqlite3.SQLITE_READONLY: "cannot be written",
-    sqlite3.SQLITE_PERM: "cannot be opened",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
-    sqlite3.SQLITE_FULL: "is full",
-    sqlite3.SQLITE_IOERR: "does not respond",
-    sqlite3.SQLITE_BUSY: "is locked",
-    sqlite3.SQLITE_LOCKED: "is locked",
-}
-"""By primary result code: the text for callers. It names no file."""
-
+    sqlite3.SQLITE_NOLFS: ErrorRow(Verdict.REFUSED, "is full", "the file system takes no larger files"),
+    sqlite3.SQLITE_NOTADB: ErrorRow(
+        Verdict.REFUSED,
+        "is damaged",
+        "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup",
+    ),
+}  # fmt: skip
+"""By extended result code, else by primary result code (https://www.sqlite.org/rescode.html)."""
 
 _FILE_OUTAGES: Final[Mapping[int, str]] = {
     errno.ENOSPC: "is full",
@@ -56,31 +84,46 @@ _FILE_OUTAGES: Final[Mapping[int, str]] = {
 """By error of the system, for files beside the database: the text for callers."""
 
 
-def map_error(error: Exception, *, is_write: bool = True) -> Exception:
-    """The exception to raise for an error of SQLite: Unavailable when it concerns the file, otherwise the error itself.
+DATABASE_ERRORS: Final = (sqlite3.Error, OSError, MemoryError)
+"""All errors that the tables decide. Everything else is of our code, and is raised as it is."""
 
-    is_write: a write failed, and was not done. A failed read may belong to a request that is already done.
-    """
-    if lacks_memory(error):  # SQLite's own SQLITE_NOMEM is a MemoryError, too
-        return error if isinstance(error, OutOfMemory) else out_of_memory(error)
+
+def row_of(error: BaseException) -> ErrorRow:
+    """The row of an error; FAULT for one of our code and for unknown result codes."""
     if isinstance(error, OSError):  # of a file beside the database
-        outage: str | None = _FILE_OUTAGES.get(error.errno or 0, "does not respond")
-    else:
-        outage = _OUTAGES.get(result_code(error))
-    if outage is None:
-        return error
-    undone = ", this request was not done" if is_write else ""
-    unavailable = Unavailable(f"the store {outage}; what it has acknowledged is safe{undone}")
-    unavailable.__cause__ = error
-    return unavailable
+        return ErrorRow(Verdict.REFUSED, _FILE_OUTAGES.get(error.errno or 0, "does not respond"))
+    code = getattr(error, "sqlite_errorcode", None)
+    if not isinstance(code, int):
+        return FAULT
+    return ERROR_TABLE.get(code) or ERROR_TABLE.get(code & 0xFF, FAULT)
+
+
+def failure_of(error: BaseException, *, is_write: bool = True) -> Unavailable | StoreFault:
+    """A new exception for callers, caused by one of DATABASE_ERRORS. See `new_failure`."""
+    return new_failure(error, row_of(error), is_write=is_write)
+
+
+def failure_or_self(error: Exception) -> Exception:
+    """The exception for the caller of a write: an error of our code stays itself."""
+    return failure_of(error) if isinstance(error, DATABASE_ERRORS) or lacks_memory(error) else error
+
+
+@contextmanager
+def raising_failures() -> Iterator[None]:
+    """Raises Unavailable or StoreFault for errors of a read."""
+    try:
+        yield
+    except DATABASE_ERRORS as error:
+        failure = failure_of(error, is_write=False)
+        raise failure from error
 
 
 def explain(error: BaseException) -> str:
     """SQLite's message, the reason, and what to do. One line."""
     if isinstance(error, PermissionError):
-        return f"{error}: {_ADVICE[sqlite3.SQLITE_PERM]}"
+        return f"{error}: {_UNREADABLE}"
     code = result_code(error)
-    advice = _DAMAGED_TEXT_ADVICE if is_undecodable(error) else _ADVICE.get(code)
+    advice = _DAMAGED_TEXT_ADVICE if is_undecodable(error) else row_of(error).advice
     # SQLITE_IOERR has dozens of extended codes with one text.
     text = f"{error} ({getattr(error, 'sqlite_errorname', '')})" if code == sqlite3.SQLITE_IOERR else str(error)
     return f"{text}: {advice}" if advice else text

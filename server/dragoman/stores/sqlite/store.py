@@ -25,7 +25,7 @@ from dragoman.core.daily_usage import (
     day_of,
     hour_of,
 )
-from dragoman.core.errors import Unavailable
+from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
@@ -41,10 +41,17 @@ from dragoman.core.task.maintenance import (
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.erasure import Eraser
+from dragoman.stores.shared.errors import Verdict
 from dragoman.stores.sqlite import blobs, claims, daily_usage, reads, steps, task_tables
 from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.claims import SqliteCancels
-from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, map_error, tolerate_damaged_text
+from dragoman.stores.sqlite.errors import (
+    damaged_texts,
+    is_undecodable,
+    raising_failures,
+    row_of,
+    tolerate_damaged_text,
+)
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.commit import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
@@ -386,20 +393,22 @@ class SqliteStore:
                     connection.execute("ROLLBACK")
 
         def run() -> T:
-            try:
+            with raising_failures():
                 connection = self._reader()
                 try:
                     return snapshot(connection)
-                except sqlite3.OperationalError as error:
-                    if not is_undecodable(error):
+                except sqlite3.Error as error:
+                    if is_undecodable(error):
+                        self._report_damage(connection)
+                        tolerate_damaged_text(connection)
+                    elif row_of(error).verdict is not Verdict.REPEAT:
                         raise
-                    self._report_damage(connection)
-                    tolerate_damaged_text(connection)
                     return snapshot(connection)
-            except (sqlite3.Error, MemoryError) as error:
-                raise map_error(error, is_write=False) from error
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, run)
         except RuntimeError as error:  # no thread could be started; another one may still do the read, unheard
-            raise map_error(error, is_write=False) from error
+            if not lacks_memory(error):
+                raise
+            failure = out_of_memory(error)
+            raise failure from error

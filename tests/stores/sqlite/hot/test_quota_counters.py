@@ -17,6 +17,7 @@ from dragoman.core.limits.admission import QuotaExceeded
 from dragoman.core.limits.quotas import Quota
 from dragoman.core.task import states
 from dragoman.core.task.log import Append
+from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.hot import quota_counters
 from dragoman.testing.contracts.store_machine import StoreMachine
@@ -102,7 +103,7 @@ async def test_a_rolled_back_batch_is_not_counted(store: SqliteStore) -> None:
     good = replace(created(new_ref()), quota=quota)
     futures = [store.append(good), store.append(bad)]
     await futures[0]
-    with pytest.raises(Exception, match=r"NOT NULL|agent"):
+    with pytest.raises(StoreFault):
         await futures[1]
     with pytest.raises(QuotaExceeded):
         await store.append(replace(created(new_ref()), quota=quota))

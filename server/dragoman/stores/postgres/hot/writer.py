@@ -26,15 +26,16 @@ from asyncpg import Connection
 
 from dragoman.core.counters import CommitCounters
 from dragoman.core.daily_usage import DailyKeys
-from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
+from dragoman.core.errors import Unavailable
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.task.log import Append, Appended, ClaimHeld
 from dragoman.stores.postgres.database import UNKNOWN_COMMIT_TIMEOUT, Database
-from dragoman.stores.postgres.errors import explain, is_timeout, map_error
+from dragoman.stores.postgres.errors import explain, failure_of, is_timeout, verdict_of
 from dragoman.stores.postgres.hot.quota_counters import COUNTER_SLOTS
 from dragoman.stores.postgres.hot.transaction import AppendResult, PostgresTransaction, lock_numbers
 from dragoman.stores.postgres.maintenance.compaction import PostgresArtifactGrowth
-from dragoman.supervision import Background, log_fault, start_task
+from dragoman.stores.shared.errors import Verdict
+from dragoman.supervision import Background, RepeatedFailures, log_fault, start_task
 
 log = logging.getLogger("dragoman.store")
 
@@ -78,6 +79,7 @@ class PostgresWriter:
         self._queue: deque[PostgresQueuedWrite] = deque()
         self._queue_filled = asyncio.Event()
         self._closed = False
+        self._failures = RepeatedFailures(log)
         self._taken: list[PostgresQueuedWrite] = []
         """Writes whose callers have no result yet."""
         self._task = start_task(Background.POSTGRES_WRITER, self._run)
@@ -126,12 +128,13 @@ class PostgresWriter:
     async def _write(self, batch: Sequence[PostgresQueuedWrite]) -> None:
         try:
             results = await self._commit_together(batch)
-        except Unavailable as error:
-            _fail(batch, error)
-            return
-        except Exception:
+        except Exception as error:
+            if isinstance(error, Unavailable) and not (len(batch) > 1 and _may_concern_one(error)):
+                self._fail(batch, error)
+                return
             if len(batch) > 1:
-                log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
+                text, cause = "a batch of %d writes was rolled back; retrying each alone: %s", error.__cause__ or error
+                self._failures.log(explain(cause), text, len(batch), level=logging.WARNING)
             results = []
             for queued in batch:
                 if not queued.given_up:
@@ -151,7 +154,7 @@ class PostgresWriter:
         except Exception as error:
             if not isinstance(error, Unavailable):
                 log_fault(log, "a write failed", error)
-            _fail([queued], out_of_memory(error) if lacks_memory(error) else error)
+            self._fail([queued], error)
             return []
 
     async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> list[WriteResult]:
@@ -192,19 +195,23 @@ class PostgresWriter:
                 return age < (UNKNOWN_COMMIT_TIMEOUT if error.outcome_unknown else TURN_RETRY_TIMEOUT)
             return not is_timeout(cause) and age < self._database.retries.write
 
-        not_done = map_error(cause if not error.outcome_unknown else TimeoutError())
-        _fail([queued for queued in batch if not must_wait(queued)], error)
-        _fail([queued for queued in self._queue if not must_wait(queued)], not_done)
+        not_done = failure_of(cause if not error.outcome_unknown else TimeoutError())
+        self._fail([queued for queued in batch if not must_wait(queued)], error)
+        self._fail([queued for queued in self._queue if not must_wait(queued)], not_done)
         self._queue = deque(queued for queued in self._queue if not queued.given_up)
         return not all(queued.given_up for queued in batch)
 
+    def _fail(self, writes: Sequence[PostgresQueuedWrite], error: Exception) -> None:
+        """Gives their callers the error, unless these have a result."""
+        failed = [queued for queued in writes if not queued.given_up]
+        if failed and isinstance(error, Unavailable):
+            self._failures.log(explain(error.__cause__ or error), "a batch of %d writes failed: %s", len(failed))
+        for queued in failed:
+            queued.given_up = True
+            if not queued.future.done():  # else the caller was canceled
+                queued.future.set_exception(error)
 
-def _fail(writes: Sequence[PostgresQueuedWrite], error: BaseException) -> None:
-    """Gives their callers the error, unless these have a result."""
-    failed = [queued for queued in writes if not queued.given_up]
-    if failed and isinstance(error, Unavailable):
-        log.error("a batch of %d writes failed: %s", len(failed), explain(error.__cause__ or error))
-    for queued in failed:
-        queued.given_up = True
-        if not queued.future.done():  # else the caller was canceled
-            queued.future.set_exception(error)
+
+def _may_concern_one(error: Unavailable) -> bool:
+    """Whether the failure of a batch may be that of one write, such as one on a damaged page."""
+    return error.__cause__ is not None and verdict_of(error.__cause__) is Verdict.BROKEN

@@ -20,15 +20,16 @@ from typing import Any, Final
 
 from dragoman.core.counters import CommitCounters
 from dragoman.core.daily_usage import DailyCounter, DailyKeys
+from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, AppendRejected
 from dragoman.stores.sqlite import daily_usage
-from dragoman.stores.sqlite.errors import explain, is_undecodable, map_error, tolerate_damaged_text
+from dragoman.stores.sqlite.errors import explain, failure_or_self, is_undecodable, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
 from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
-from dragoman.supervision import Background, start_thread
+from dragoman.supervision import Background, RepeatedFailures, start_thread
 
 log = logging.getLogger("dragoman.store")
 
@@ -74,6 +75,7 @@ class SqliteCommitter:
         self._daily_keys = DailyKeys()
         self._deferred_figures = DailyCounter()
         self.counters = CommitCounters()
+        self._failures = RepeatedFailures(log)
         self.results: list[SqliteQueuedWrite] = []
         """Writes that have a result or error which was not delivered yet."""
 
@@ -97,8 +99,9 @@ class SqliteCommitter:
             if is_undecodable(error):
                 log.error("%s", explain(error))
                 tolerate_damaged_text(self._connection)
-        if len(batch) > 1:
-            log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
+            if len(batch) > 1:
+                text = "a batch of %d writes was rolled back; retrying each alone: %s"
+                self._failures.log(explain(error), text, len(batch), level=logging.WARNING)
         for item in batch:
             done = len(self.results)
             try:
@@ -106,12 +109,11 @@ class SqliteCommitter:
             except Exception as error:
                 if len(self.results) > done:
                     raise
-                mapped = map_error(error)
-                if mapped is error:
-                    log.exception("a write failed")
+                item.error = failure_or_self(error)
+                if isinstance(item.error, Unavailable):
+                    self._failures.log(explain(error), "a write failed: %s")
                 else:
-                    log.error("a write failed: %s", explain(error))
-                item.error = mapped
+                    log.exception("a write failed")
                 self.results.append(item)
 
     def _commit_together(self, batch: Sequence[SqliteQueuedWrite]) -> None:

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from dragoman.core.errors import Unavailable
-from dragoman.stores.sqlite.errors import map_error
+from dragoman.stores.sqlite.errors import failure_or_self
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.commit import Checkpointer, SqliteCommitter, SqliteQueuedWrite, WriteJob
 from dragoman.supervision import Background, start_thread
@@ -249,7 +249,7 @@ class SqliteWriter:
             try:
                 self._committer.commit_job(urgent.job)
             except Exception as error:
-                urgent.error = map_error(error)
+                urgent.error = failure_or_self(error)
             finally:
                 urgent.done.set()
 
