@@ -138,7 +138,10 @@ class ErasureStatements(Protocol[Range]):
         """Completes a receipt, and removes some of its tasks from the queue. True when none is left."""
 
     def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
-        """Deletes the rows of a context or principal that belong to no task."""
+        """Deletes the rows of a context or principal that belong to no task.
+
+        Rows without a scope stay unless the selection covers all scopes.
+        """
 
     def unfinished_receipts(self) -> Awaitable[list[int]]:
         """Receipts of erasures that a crash or a canceled call interrupted."""
@@ -195,7 +198,7 @@ class Eraser(Generic[Range]):
                     if remaining <= 0:
                         break
             receipt = await self._finish(number) if number else None
-            if selection.covers_context or selection.covers_principal:
+            if selection.covers_context or selection.covers_owners:
                 await statements.delete_context_or_principal(selection)
         return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
