@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from dragoman.bindings.admin.actions import OperatorActions
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.grpc import server as grpc
@@ -106,7 +107,10 @@ async def serve_api(
         metrics=api.metrics,
     )
     operator_tasks = OperatorTasks(infra.store, operations.access, operations.cancel, operations.send)
+    actions = OperatorActions(runtime.auditor)
+    stack.push_async_callback(actions.close, api.options.grace)
     admin = AdminServices(
+        actions,
         CallerTasks(infra.store, operations.access, operations.admission),
         CallerUsage(infra.store, operations.admission),
         operator_tasks,

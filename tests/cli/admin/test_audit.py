@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.core.audit import GENESIS_HASH, AuditEntry, chain_entries, format_audit_line
+from dragoman.core.audit import GENESIS_HASH, AuditEntry, chain_entries, format_audit_line, parse_audit_line
 
 LOG = chain_entries(
     GENESIS_HASH,
@@ -66,7 +66,15 @@ def test_the_log_of_a_store_is_exported_without_a_server(tmp_path: Path) -> None
     assert CliRunner().invoke(cli, ["keys", "create", "first", "--store", store]).exit_code == 0
     result = CliRunner().invoke(cli, ["audit", "export", "--store", store])
     assert result.exit_code == 0
-    assert [text.split('"action":"')[1].split('"')[0] for text in result.stdout.splitlines()] == [
-        "operator.CreateKey",
-        "operator.ExportAudit",
+    entries = [parse_audit_line(line).entry for line in result.stdout.splitlines()]
+    assert [(entry.action, entry.outcome) for entry in entries] == [
+        ("operator.CreateKey", "begun"),
+        ("operator.CreateKey", "done"),
+        ("operator.ExportAudit", "begun"),
+    ]
+    again = CliRunner().invoke(cli, ["audit", "export", "--store", store, "--after", "3"])
+    entries = [parse_audit_line(line).entry for line in again.stdout.splitlines()]
+    assert [(entry.action, entry.outcome) for entry in entries] == [
+        ("operator.ExportAudit", "done"),
+        ("operator.ExportAudit", "begun"),
     ]

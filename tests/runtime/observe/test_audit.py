@@ -83,10 +83,21 @@ async def test_actions_of_operators_are_durable_when_they_return_and_follow_earl
     shelf = Shelf()
     auditor = open_auditor(shelf)
     auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
-    await auditor.record_operator_action("Purge", {"principal": "olga"}, {"asked.dryRun": "x" * 1000}, receipt="1")
+    await auditor.record_operator_call("Purge", {"principal": "olga", "asked.x": "x" * 1000}, {"call": "1"}, "begun")
     assert actions(shelf) == ["task.created", "operator.Purge"]
-    assert len(shelf.entries[1].who["asked.dryRun"]) == 512
+    assert len(shelf.entries[1].who["asked.x"]) == 512
+    assert (shelf.entries[1].outcome, shelf.entries[1].about) == ("begun", {"call": "1"})
     await auditor.close()
+
+
+async def test_what_has_been_done_is_recorded_when_the_store_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    shelf = Shelf(broken=True)
+    auditor = open_auditor(shelf, flush_interval=0.0)
+    await auditor.settle_operator_call("Purge", {"principal": "olga"}, {"call": "1"}, "done")
+    assert "the audit entry of operator.Purge waits for the store" in caplog.text
+    shelf.broken = False
+    await eventually(lambda: shelf.entries)
+    assert [(entry.action, entry.outcome) for entry in shelf.entries] == [("operator.Purge", "done")]
 
 
 async def test_denials_are_recorded_without_credentials() -> None:
@@ -120,7 +131,7 @@ async def test_the_setting_decides_what_is_recorded(level: AuditLevel, recorded:
     shelf = Shelf()
     auditor = open_auditor(shelf, level)
     auditor.note_task_action("task.x", ALICE, "default", "echo", "t")
-    await auditor.record_operator_action("X", {}, {})
+    await auditor.record_operator_call("X", {}, {}, "begun")
     await auditor.close()
     assert actions(shelf) == recorded
 
@@ -133,7 +144,7 @@ async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counte
     for number in range(5):
         auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
     with pytest.raises(OSError, match="no room"):
-        await auditor.record_operator_action("Purge", {}, {})
+        await auditor.record_operator_call("Purge", {}, {}, "begun")
     shelf.broken = False
     await auditor.close()
     assert actions(shelf) == ["task.created"] * 3 + ["audit.lost"]

@@ -1,7 +1,8 @@
 """Writes the audit log: entries are gathered for a moment and written in batches.
 
 Actions of callers (`note`) never wait for the disk: they are written within a flush interval, and a killed process
-loses those not written. Actions of operators and erasures (`record`) wait until they are durable.
+loses those not written. Calls of operators (`record`) wait until they are durable. What has been done already
+(`settle`) is written at once, and again if the store is unavailable.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from dragoman.core.access.identity import Identity
-from dragoman.core.audit import MAX_AUDIT_TEXT_LENGTH, AuditEntry, AuditLevel
+from dragoman.core.audit import MAX_AUDIT_TEXT_LENGTH, OPERATOR_ACTION_PREFIX, AuditEntry, AuditLevel
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.task.maintenance import ErasureReceipt
 from dragoman.ports import AuditLog
 from dragoman.runtime.access import Call
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.supervision import Background, start_task
+from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.audit")
 
@@ -27,6 +28,10 @@ MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
 
 AUDIT_BATCH_SIZE: Final = 500
 """Entries written at a time."""
+
+
+CallOutcome = Literal["ok", "begun", "done", "failed", "canceled"]
+"""`ok`: a call that only read, or the change of one task of many. Others have `begun`, then one of the rest."""
 
 
 class Auditor:
@@ -85,22 +90,33 @@ class Auditor:
         personal = {"principal": identity.principal, **{name: _short(value) for name, value in arguments.items()}}
         if identity.credential_id:
             personal["key"] = identity.credential_id
-        self.note(AuditEntry(self._clock(), f"operator.{verb}", "ok", fields, personal))
+        self.note(AuditEntry(self._clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", "ok", fields, personal))
 
-    async def record_operator_action(
-        self, verb: str, operator: Mapping[str, str], arguments: Mapping[str, str], **fields: str
+    async def record_operator_call(
+        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
     ) -> None:
-        """Records an operator's action. Durable when this returns."""
-        personal = {**operator, **{name: _short(value) for name, value in arguments.items()}}
-        await self.record(AuditEntry(self._clock(), f"operator.{verb}", "ok", fields, personal))
+        """Records an operator's call. Durable when this returns. Raises the store's errors."""
+        await self.record(self._operator_entry(verb, who, about, outcome))
+
+    async def settle_operator_call(
+        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
+    ) -> None:
+        """Records what an operator's call has done, as `settle`."""
+        await self.settle(self._operator_entry(verb, who, about, outcome))
+
+    def _operator_entry(
+        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
+    ) -> AuditEntry:
+        personal = {name: _short(value) for name, value in who.items()}
+        return AuditEntry(self._clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
 
     async def record_erasure(self, receipt: ErasureReceipt) -> None:
-        """Records an erasure of tasks that has a receipt. Durable when this returns."""
+        """Records an erasure of tasks that has a receipt, as `settle`."""
         if not receipt.number:
             return
         fields = {"receipt": str(receipt.number), "reason": receipt.reason, "selection": receipt.selection}
         counts = {"tasks": str(receipt.counts.tasks), "bytes": str(receipt.counts.bytes), "digest": receipt.digest}
-        await self.record(AuditEntry(self._clock(), "tasks.erased", "ok", {**fields, **counts}))
+        await self.settle(AuditEntry(self._clock(), "tasks.erased", "ok", {**fields, **counts}))
 
     # Writing --------------------------------------------------------------------------------------------------------
 
@@ -119,6 +135,14 @@ class Auditor:
         """Writes an entry after the pending ones. Raises the store's errors."""
         if self.enabled:
             await self._write(entry)
+
+    async def settle(self, entry: AuditEntry) -> None:
+        """Writes an entry of something that has happened. Raises nothing: a failed write is repeated like others."""
+        self.note(entry)
+        try:
+            await self.flush()
+        except Exception as error:
+            log_fault(log, f"the audit entry of {entry.action} waits for the store", error)
 
     async def flush(self) -> None:
         """Writes pending entries, so that an erasure covers them. Raises the store's errors."""

@@ -185,7 +185,6 @@ class Eraser(Generic[Range]):
     ) -> ErasureReceipt:
         statements = self._statements
         async with self._lock:
-            await self._resume()
             now, number, remaining = await statements.now(), 0, sys.maxsize if limit is None else limit
             async with aclosing(self._select(selection, now)) as pages:
                 async for records in pages:
@@ -205,7 +204,7 @@ class Eraser(Generic[Range]):
     async def resume(self) -> list[ErasureReceipt]:
         """Completes the erasures that were interrupted. Returns their receipts."""
         async with self._lock:
-            return await self._resume()
+            return [await self._finish(number) for number in await self._statements.unfinished_receipts()]
 
     async def receipts(self, limit: int) -> list[ErasureReceipt]:
         return await self._statements.last_receipts(limit)
@@ -222,9 +221,6 @@ class Eraser(Generic[Range]):
                     yield matching
                 if cursor is None:
                     break
-
-    async def _resume(self) -> list[ErasureReceipt]:
-        return [await self._finish(number) for number in await self._statements.unfinished_receipts()]
 
     async def _finish(self, number: int) -> ErasureReceipt:
         after: QueuedTask | None = QUEUE_START
