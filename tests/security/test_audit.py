@@ -114,6 +114,24 @@ async def test_rejected_callers_are_logged_at_the_rate_of_the_failure_log(app: A
     assert found[0].who == {"peer": "127.0.0.1", "principal": "mallory"}
 
 
+async def test_attempts_of_a_principal_are_found_among_the_noise_of_others(tmp_path: Path) -> None:
+    async with (
+        open_app(settings(tmp_path), [echo], ByHeader()) as app,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+    ):
+        for name in ["mallory"] * 100 + ["insider"]:
+            await http.get("/operations/agents", headers=named(name, "agent:echo"))
+    async with open_operations(settings(tmp_path)) as operations:
+        lines = [line async for one in operations.export_audit(ops.ExportAuditRequest()) for line in one.lines]
+    entries = [parse_audit_line(line).entry for line in lines]
+    attempts = [entry for entry in entries if entry.action == "access.denied"]
+    assert [entry.about for entry in attempts if entry.who["principal"] == "insider"] == [
+        {"method": "GET /operations/agents", "reason": 'this operation needs the grant "operator" or "viewer"'}
+    ]
+    others = [entry for entry in attempts if entry.who["principal"] == "mallory"]
+    assert sum(int(entry.about.get("others", "1")) for entry in others) == 100
+
+
 async def test_operator_calls_are_logged_with_their_request_without_secrets(app: App) -> None:
     task = await send(app)
     (data,) = await operate(app, "CreateKey", ops.CreateKeyRequest(name="laptop", grants=["agent:echo"]))

@@ -89,7 +89,7 @@ async def serve_api(
         authenticator=api.authenticator or security.authenticator,
         client_certificates=infra.client_certificates,
         private_pages=settings.private_pages,
-        rejections=RejectionLog(audit=runtime.auditor.note_denied if runtime.auditor else None),
+        rejections=RejectionLog(audit=runtime.auditor),
     )
     grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
     http_options = replace(

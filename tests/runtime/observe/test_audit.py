@@ -15,7 +15,7 @@ from dragoman.core.access.identity import Identity
 from dragoman.core.audit import AuditEntry, AuditLevel, AuditRecord
 from dragoman.core.errors import PermissionDenied, TaskNotFound, Unauthenticated
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt
-from dragoman.runtime.observe.audit import Auditor
+from dragoman.runtime.observe.audit import MAX_COUNTED_CALLERS, Auditor
 
 ALICE = Identity("alice", credential_id="abc")
 
@@ -110,6 +110,33 @@ async def test_denials_are_recorded_without_credentials() -> None:
     assert [entry.outcome for entry in shelf.entries] == ["PermissionDenied", "Unauthenticated"]
     assert shelf.entries[0].who == {"peer": "10.0.0.1", "principal": "mallory"}
     assert shelf.entries[0].about == {"method": "GET /tasks", "reason": "no"}
+
+
+async def test_denials_beyond_the_limit_are_counted_for_each_principal() -> None:
+    shelf = Shelf()
+    auditor = open_auditor(shelf, flush_interval=0.0, count_interval=0.0)
+    for _ in range(3):
+        auditor.count_denied(PermissionDenied("no"), "mallory")
+    auditor.count_denied(Unauthenticated("bad"), "")
+    assert shelf.entries == []
+    await eventually(lambda: len(shelf.entries) == 2)
+    auditor.count_denied(PermissionDenied("no"), "mallory")
+    await auditor.close()  # what was counted until then is not lost
+    assert [(entry.action, entry.outcome, entry.about, entry.who) for entry in shelf.entries] == [
+        ("access.denied", "PermissionDenied", {"others": "3"}, {"principal": "mallory"}),
+        ("access.denied", "Unauthenticated", {"others": "1"}, {}),
+        ("access.denied", "PermissionDenied", {"others": "1"}, {"principal": "mallory"}),
+    ]
+
+
+async def test_denials_of_many_principals_are_counted_together() -> None:
+    shelf = Shelf()
+    auditor = open_auditor(shelf)
+    for number in range(MAX_COUNTED_CALLERS + 5):
+        auditor.count_denied(PermissionDenied("no"), f"p{number}")
+    await auditor.close()
+    assert len(shelf.entries) == MAX_COUNTED_CALLERS + 1
+    assert (shelf.entries[-1].about, shelf.entries[-1].who) == ({"others": "5"}, {})
 
 
 async def test_erasures_are_recorded_with_their_receipt() -> None:

@@ -67,12 +67,7 @@ class OperatorCall:
     @property
     def audit_fields(self) -> dict[str, str]:
         """Who calls, as in the audit log."""
-        fields = {
-            "principal": self.identity.principal,
-            "key": self.identity.credential_id,
-            "peer": self.peer,
-        }
-        return {name: text for name, text in fields.items() if text}
+        return self.identity.log_details | ({"peer": self.peer} if self.peer else {})
 
 
 class OperatorActions:

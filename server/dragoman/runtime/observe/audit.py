@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
@@ -29,6 +30,9 @@ MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
 AUDIT_BATCH_SIZE: Final = 500
 """Entries written at a time."""
 
+MAX_COUNTED_CALLERS: Final = 1000
+"""Principals whose rejections are counted apart; those of further ones are counted together."""
+
 
 CallOutcome = Literal["ok", "begun", "done", "failed", "canceled"]
 """`ok`: a call that only read, or the change of one task of many. Others have `begun`, then one of the rest."""
@@ -44,10 +48,14 @@ class Auditor:
         level: AuditLevel = "all",
         *,
         flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval,
+        count_interval: float = DEFAULT_TIMINGS.audit_count_interval,
         max_pending: int = MAX_PENDING_AUDIT_ENTRIES,
     ) -> None:
         """`clock` gives milliseconds since the epoch. `flush_interval`: seconds for which entries are gathered.
-        `max_pending`: entries that may be pending; further ones are dropped, and one entry has their number."""
+
+        `count_interval`: seconds for which rejections without an entry of their own are counted. `max_pending`: entries
+        that may be pending; further ones are dropped, and one entry has their number.
+        """
         self._flush_interval = flush_interval
         self._max_pending = max_pending
         self._log = log
@@ -58,6 +66,10 @@ class Auditor:
         self._pending: list[AuditEntry] = []
         self._dropped = 0
         self._write_task: asyncio.Task[None] | None = None
+        self._denied: Counter[tuple[str, str]] = Counter()
+        """Rejections without an entry, by error and principal."""
+        self._count_interval = count_interval
+        self._counting: asyncio.Task[None] | None = None
         self._write_lock = asyncio.Lock()
 
     # Events ---------------------------------------------------------------------------------------------------------
@@ -84,6 +96,30 @@ class Auditor:
         personal = {"peer": peer, **{name: _short(value) for name, value in error.log_details.items()}}
         fields = {"method": _short(method), "reason": _short(error.message)}
         self.note(AuditEntry(self._clock(), "access.denied", type(error).__name__, fields, personal))
+
+    def count_denied(self, error: BaseException, principal: str) -> None:
+        """Counts a rejected request that gets no entry of its own: one entry a minute has the number.
+
+        `principal`: who was rejected; empty for callers without valid credentials.
+        """
+        if not self.enabled:
+            return
+        key = (type(error).__name__, principal)
+        known = key in self._denied or len(self._denied) < MAX_COUNTED_CALLERS
+        self._denied[key if known else (key[0], "")] += 1
+        if self._counting is None:
+            self._counting = start_task(Background.AUDIT, self._note_counts_soon, "of rejected callers")
+
+    async def _note_counts_soon(self) -> None:
+        await asyncio.sleep(self._count_interval)
+        self._note_counts()
+        self._counting = None
+
+    def _note_counts(self) -> None:
+        denied, self._denied = self._denied, Counter()
+        for (outcome, principal), others in denied.items():
+            personal = {"principal": principal} if principal else {}
+            self.note(AuditEntry(self._clock(), "access.denied", outcome, {"others": str(others)}, personal))
 
     def note_operator_action(self, verb: str, identity: Identity, arguments: Mapping[str, str], **fields: str) -> None:
         """Notes a part of what an operator's call did. Durable with the next entry that is recorded."""
@@ -156,17 +192,19 @@ class Auditor:
             batch = await self._log.truncate(self._clock() - age)
             removed += batch
         if removed:
-            await self._write(
-                AuditEntry(self._clock(), "audit.cut", "ok", {"entries": str(removed), "age_ms": str(age)})
-            )
+            fields = {"entries": str(removed), "age_ms": str(age)}
+            await self.settle(AuditEntry(self._clock(), "audit.cut", "ok", fields))
         return removed
 
     async def close(self) -> None:
         """Writes pending entries."""
-        write_task, self._write_task = self._write_task, None
-        if write_task is not None:
-            write_task.cancel()
-            await asyncio.wait((write_task,))
+        self._note_counts()
+        running = [task for task in (self._counting, self._write_task) if task is not None]
+        self._counting = self._write_task = None
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
         try:
             await self._write()
         except Exception:
