@@ -11,9 +11,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from google.protobuf.message import Message
-from tests.bindings.admin.operation_table import CHANGES, OLGA, READS, STREAMS, open_table
+from tests.bindings.admin.operation_table import CHANGES, OLGA, READS, STREAMS, open_table, work
 from tests.bindings.admin.store_dump import changed_tables, dump_store
 from tests.runtime.operations.operators import ALICE, VERA, running_server
 from tests.runtime.operations.operators import OLGA as OLGA_HEADERS
@@ -22,10 +25,15 @@ import dragoman
 from dragoman import Turn, agent
 from dragoman.bindings.admin.actions import READING_OPERATIONS, UNAUDITED_OPERATIONS, OperatorActions
 from dragoman.bindings.admin.handlers import OPS_SERVICE
-from dragoman.core.audit import AuditEntry, AuditRecord
+from dragoman.core.audit import AuditEntry, AuditRecord, parse_audit_line
 from dragoman.core.errors import A2AError, TaskNotFound, Unavailable
 from dragoman.runtime.observe.audit import Auditor
+from dragoman.settings.settings import Address, Settings
+from dragoman.wiring.app import AppTimings, open_app
+from dragoman.wiring.offline_admin import open_operations
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as ops_rpc
+from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
 
 PACKAGE = Path(dragoman.__file__).parent
 
@@ -203,6 +211,50 @@ async def test_the_failure_of_an_action_whose_caller_has_gone_is_logged(caplog: 
     await actions.close(60)
     assert [outcome for outcome, _ in log.outcomes()] == ["begun", "failed"]
     assert "Purge failed, and its caller has gone: ZeroDivisionError" in caplog.text
+
+
+async def test_changes_without_callers_do_not_pile_up() -> None:
+    log, begun, go_on = _Log(), asyncio.Semaphore(0), asyncio.Event()
+
+    async def act() -> Message:
+        begun.release()
+        await go_on.wait()
+        return ops.PurgeResponse()
+
+    actions = OperatorActions(Auditor(log, lambda: 1), max_changes=2)
+    calls = [asyncio.create_task(actions.run("Purge", OLGA, PURGE, act)) for _ in range(5)]
+    for _ in range(2):
+        await begun.acquire()
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    assert [outcome for outcome, _ in log.outcomes()] == ["begun"] * 2  # those who went while they waited did nothing
+    go_on.set()
+    await actions.run("Purge", OLGA, PURGE, act)
+    assert [outcome for outcome, _ in log.outcomes()].count("done") == 3
+
+
+async def test_a_server_that_stops_records_the_changes_that_it_cuts_short(tmp_path: Path) -> None:
+    reading = asyncio.Event()
+
+    async def never(_: web.Request) -> web.Response:
+        reading.set()
+        return await asyncio.Future()
+
+    pages, anywhere = web.Application(), Address("127.0.0.1", 0)
+    pages.router.add_route("*", "/{path:.*}", never)
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db")
+    async with (
+        TestServer(pages) as other, open_app(settings, [work], timings=AppTimings(grace=0.0)) as app,
+        grpc.aio.insecure_channel(str(app.grpc)) as channel,
+    ):
+        stub: Any = ops_rpc.OpsServiceStub(channel)
+        call = asyncio.ensure_future(stub.AddUpstream(upstreams.AddUpstreamRequest(url=str(other.make_url("/")))))
+        await reading.wait()
+        call.cancel()
+    async with open_operations(settings) as operations:
+        lines = [line async for one in operations.export_audit(ops.ExportAuditRequest()) for line in one.lines]
+    assert calls([parse_audit_line(line).entry for line in lines], "AddUpstream") == ["begun", "canceled"]
 
 
 async def test_a_dry_run_has_one_entry() -> None:

@@ -50,6 +50,9 @@ READING_OPERATIONS: Final = UNAUDITED_OPERATIONS | frozenset(
 )
 """Unary operations that change nothing: they end with their caller. All others are changes."""
 
+MAX_CONCURRENT_CHANGES: Final = 256
+"""Changes that run at the same time. Further callers wait: changes go on without them, and would pile up."""
+
 _log: Final = logging.getLogger("dragoman.bindings.admin.actions")
 
 Response = TypeVar("Response", bound=Message)
@@ -73,11 +76,18 @@ class OperatorCall:
 class OperatorActions:
     """Runs operators' calls and records them in the audit log of one store."""
 
-    def __init__(self, auditor: Auditor | None, *, new_id: Callable[[], str] = IDS.uuid) -> None:
+    def __init__(
+        self,
+        auditor: Auditor | None,
+        *,
+        new_id: Callable[[], str] = IDS.uuid,
+        max_changes: int = MAX_CONCURRENT_CHANGES,
+    ) -> None:
         """`new_id` returns the id that links the entries of one call."""
         self._auditor = auditor
         self._new_id = new_id
         self._running: set[asyncio.Task[Any]] = set()
+        self._slots = asyncio.Semaphore(max_changes)
 
     async def run(
         self, name: str, operator: OperatorCall, request: Message, act: Callable[[], Awaitable[Response]]
@@ -92,7 +102,9 @@ class OperatorActions:
                 who = operator.audit_fields | _request_fields(request)
                 await self._auditor.record_operator_call(name, who, {}, "ok")
             return response
+        await self._slots.acquire()
         changing = self._start(self._change(self._record_of(name, operator, request), act), name)
+        changing.add_done_callback(lambda _: self._slots.release())
         try:
             return await _result_of(changing)
         except asyncio.CancelledError:
