@@ -245,7 +245,8 @@ async def test_a_server_that_stops_records_the_changes_that_it_cuts_short(tmp_pa
     pages.router.add_route("*", "/{path:.*}", never)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db")
     async with (
-        TestServer(pages) as other, open_app(settings, [work], timings=AppTimings(grace=0.0)) as app,
+        TestServer(pages) as other,
+        open_app(settings, [work], timings=AppTimings(grace=0.0)) as app,
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
     ):
         stub: Any = ops_rpc.OpsServiceStub(channel)
