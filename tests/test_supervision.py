@@ -175,6 +175,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "cli/serve/processes.py": "awaited by the command",
     "cli/serve/reload.py": "awaited by the command, or by the server that it reloads",
     "cli/worker.py": "awaited by the command",
+    "bindings/admin/actions.py": "one call of an operator, whose end its caller and the audit log get",
     "client": "runs in the caller's process",
     "executor_child": "runs in the executor's process, which its supervisor starts again",
     "fault_proxy.py": "one connection of a tool",

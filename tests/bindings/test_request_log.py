@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import dragoman
 from dragoman.bindings.request_log import (
     LIMIT_LOG_INTERVAL,
     MAX_LOGGED_FIELD_CHARS,
+    MAX_LOGGED_PRINCIPALS,
     REJECTION_BURST,
     REJECTIONS_PER_MINUTE,
+    DenialAudit,
     RejectionLog,
 )
 from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import ContentTypeNotSupported, PermissionDenied, RateLimited, TaskNotFound, Unauthenticated
 
+PACKAGE = Path(dragoman.__file__).parent
+
 
 class LogWithClock:
-    def __init__(self) -> None:
+    def __init__(self, audit: DenialAudit | None = None) -> None:
         self.seconds = 0.0
-        self.rejections = RejectionLog(lambda: self.seconds)
+        self.rejections = RejectionLog(lambda: self.seconds, audit)
 
     def record(self, error: Exception | None = None, agent: str = "", identity: Identity = ANONYMOUS) -> None:
         error = error or Unauthenticated("no", error="invalid_token", log_details={"key": "k"})
@@ -59,6 +67,68 @@ def test_log_lines_are_rate_limited(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == REJECTION_BURST + REJECTIONS_PER_MINUTE
     assert caplog.records[REJECTION_BURST].__dict__["others"] == 1000 - REJECTION_BURST
     assert "others" not in caplog.records[REJECTION_BURST + 1].__dict__
+
+
+class Denials:
+    """Keeps what is recorded in an audit log."""
+
+    def __init__(self) -> None:
+        self.noted: list[BaseException] = []
+        self.counted: Counter[str] = Counter()
+
+    def note_denied(self, error: BaseException, peer: str, method: str) -> None:
+        self.noted.append(error)
+
+    def count_denied(self, error: BaseException, principal: str) -> None:
+        self.counted[principal] += 1
+
+
+def denied(principal: str) -> PermissionDenied:
+    return PermissionDenied("not yours", log_details={"principal": principal})
+
+
+def test_no_noise_of_others_hides_the_rejections_of_a_principal(caplog: pytest.LogCaptureFixture) -> None:
+    denials = Denials()
+    log = LogWithClock(denials)
+    for error in (Unauthenticated("no", error="invalid_token"), denied("mallory"), denied("anonymous")):
+        for _ in range(100):
+            log.record(error)
+    insider = denied("insider")
+    log.record(insider)
+    assert denials.noted[-1] is insider
+    assert len(denials.noted) == len(caplog.records) == 2 * REJECTION_BURST + 1
+    assert denials.counted == {"": 200 - REJECTION_BURST, "mallory": 100 - REJECTION_BURST}
+
+
+def test_calls_without_credentials_are_neither_noted_nor_counted() -> None:
+    denials = Denials()
+    log = LogWithClock(denials)
+    for _ in range(100):
+        log.record(Unauthenticated("credentials are required"))
+    assert not denials.noted
+    assert not denials.counted
+
+
+def test_the_number_of_principals_with_a_limit_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    log = LogWithClock()
+    for number in range(2 * MAX_LOGGED_PRINCIPALS):
+        for _ in range(REJECTION_BURST + 1):
+            log.record(denied(f"p{number}"))
+    assert len(log.rejections._lines) == MAX_LOGGED_PRINCIPALS
+    assert len(log.rejections._suppressed) <= MAX_LOGGED_PRINCIPALS + 1
+
+
+def test_every_denial_names_who_was_denied() -> None:
+    """Errors without a principal share the limit of unknown callers, and are hidden by their noise."""
+    calls = [
+        (path.relative_to(PACKAGE).as_posix(), node)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "PermissionDenied"
+    ]
+    unnamed = [file for file, call in calls if not any(one.arg == "log_details" for one in call.keywords)]
+    assert unnamed == ["bindings/openapi/responses.py"]  # an example
+    assert len(calls) > 5
 
 
 def test_fields_are_single_line_and_truncated(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -302,7 +304,11 @@ async def test_who_may_pause(tmp_path: Path) -> None:
             assert (await response.json())["pause"]["reason"] == "r"
         stream = server.ops.ExportAudit(ops.ExportAuditRequest(), metadata=tuple(OLGA.items()))
         lines = [line async for part in stream for line in part.lines]
-        assert [sum(f'"operator.{name}Agent"' in line for line in lines) for name in ("Pause", "Resume")] == [2, 1]
+        calls = Counter((entry["action"], entry["outcome"]) for entry in map(json.loads, lines))
+        for name, done, failed in (("Pause", 2, 4), ("Resume", 1, 1)):
+            action = f"operator.{name}Agent"
+            counts = [calls[action, outcome] for outcome in ("begun", "done", "failed")]
+            assert counts == [done + failed, done, failed], name
 
 
 AGENTS: Final = """

@@ -114,6 +114,24 @@ async def test_rejected_callers_are_logged_at_the_rate_of_the_failure_log(app: A
     assert found[0].who == {"peer": "127.0.0.1", "principal": "mallory"}
 
 
+async def test_attempts_of_a_principal_are_found_among_the_noise_of_others(tmp_path: Path) -> None:
+    async with (
+        open_app(settings(tmp_path), [echo], ByHeader()) as app,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+    ):
+        for name in ["mallory"] * 100 + ["insider"]:
+            await http.get("/operations/agents", headers=named(name, "agent:echo"))
+    async with open_operations(settings(tmp_path)) as operations:
+        lines = [line async for one in operations.export_audit(ops.ExportAuditRequest()) for line in one.lines]
+    entries = [parse_audit_line(line).entry for line in lines]
+    attempts = [entry for entry in entries if entry.action == "access.denied"]
+    assert [entry.about for entry in attempts if entry.who["principal"] == "insider"] == [
+        {"method": "GET /operations/agents", "reason": 'this operation needs the grant "operator" or "viewer"'}
+    ]
+    others = [entry for entry in attempts if entry.who["principal"] == "mallory"]
+    assert sum(int(entry.about.get("others", "1")) for entry in others) == 100
+
+
 async def test_operator_calls_are_logged_with_their_request_without_secrets(app: App) -> None:
     task = await send(app)
     (data,) = await operate(app, "CreateKey", ops.CreateKeyRequest(name="laptop", grants=["agent:echo"]))
@@ -121,25 +139,45 @@ async def test_operator_calls_are_logged_with_their_request_without_secrets(app:
     await operate(app, "ListAgents", ops.ListAgentsRequest())
     await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(task_id=task)))
     found = [kept.entry for kept in await exported(app)]
-    actions = [entry.action for entry in found]
-    expected = ["task.created", "operator.CreateKey", "operator.Explain", "tasks.erased", "operator.Purge"]
-    assert actions == [*expected, "operator.ExportAudit"]
-    assert found[1].who["asked.grants"] == "agent:echo"
-    assert found[2].who["asked.taskId"] == task
-    assert found[3].about["receipt"] == found[4].about["receipt"] == "1"
-    assert found[3].about["digest"] == found[4].about["digest"] != ""
-    text = ops.CreateKeyResponse.FromString(data).text
-    assert text not in json.dumps([dict(entry.who) | dict(entry.about) for entry in found])
+    assert [(entry.action, entry.outcome) for entry in found] == [
+        ("task.created", "ok"),
+        ("operator.CreateKey", "begun"),
+        ("operator.CreateKey", "done"),
+        ("operator.Explain", "ok"),
+        ("operator.Purge", "begun"),
+        ("tasks.erased", "ok"),
+        ("operator.Purge", "done"),
+        ("operator.ExportAudit", "begun"),
+    ]
+    created = ops.CreateKeyResponse.FromString(data)
+    _, creating, created_entry, explained, purging, erased, purged, _ = found
+    assert creating.who["asked.grants"] == "agent:echo"
+    assert created_entry.who["created"] == created.key.id
+    assert creating.about["call"] == created_entry.about["call"] != purging.about["call"] == purged.about["call"]
+    assert explained.who["asked.taskId"] == task
+    assert erased.about["receipt"] == purged.about["receipt"] == "1"
+    assert erased.about["digest"] == purged.about["digest"] != ""
+    assert {entry.who["principal"] for entry in (creating, created_entry, purging, purged)} == {"olga"}
+    assert created.text not in json.dumps([dict(entry.who) | dict(entry.about) for entry in found])
 
 
 async def test_erasure_of_a_principal_keeps_only_the_actions(app: App) -> None:
     await send(app)
-    await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(principal="alice", scope="default")))
+    await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(principal="alice")))
     found = await exported(app)
     assert found[0].entry.action == "task.created"
     assert found[0].erased
-    # The erasure's own entry belongs to the operator: it is removed with the operator, or when its retention ends.
-    assert [kept.entry.action for kept in found if "alice" in str(kept.entry)] == ["operator.Purge"]
+    # The entry of the erasure belongs to the operator: it stays until its retention ends.
+    named_in = [(kept.entry.action, kept.entry.outcome) for kept in found if "alice" in str(kept.entry)]
+    assert named_in == [("operator.Purge", "begun")]
+
+
+async def test_operators_remain_named_when_they_purge_themselves(app: App) -> None:
+    await operate(app, "CreateKey", ops.CreateKeyRequest(name="back door", grants=["operator"]))
+    await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(principal="olga")))
+    calls = [kept.entry for kept in await exported(app) if kept.entry.action == "operator.CreateKey"]
+    assert [entry.who["principal"] for entry in calls] == ["olga", "olga"]
+    assert calls[0].who["asked.name"] == "back door"
 
 
 async def test_the_audit_log_can_be_off(tmp_path: Path) -> None:
@@ -158,5 +196,10 @@ async def test_the_audit_log_is_written_at_shutdown_and_without_a_server(tmp_pat
         async for answer in operations.export_audit(ops.ExportAuditRequest()):
             lines += answer.lines
     found = [parse_audit_line(line).entry for line in lines]
-    assert [entry.action for entry in found] == ["task.created", "operator.CreateKey", "operator.ExportAudit"]
+    assert [(entry.action, entry.outcome) for entry in found] == [
+        ("task.created", "ok"),
+        ("operator.CreateKey", "begun"),
+        ("operator.CreateKey", "done"),
+        ("operator.ExportAudit", "begun"),
+    ]
     assert found[1].who["principal"].startswith("local:")

@@ -105,13 +105,12 @@ async def authenticate_operator(
     identity = await authenticate(headers, options, connection)
     if not identity.is_authenticated:
         raise Unauthenticated("operations are for operators; send credentials with the operator grant")
-    details = {"principal": identity.principal, **({"key": identity.credential_id} if identity.credential_id else {})}
     if not (identity.is_viewer if viewer else identity.is_operator):
         grants = f'"{OPERATOR_GRANT}"' + (f' or "{VIEWER_GRANT}"' if viewer else "")
-        raise PermissionDenied(f"this operation needs the grant {grants}", log_details=details)
+        raise PermissionDenied(f"this operation needs the grant {grants}", log_details=identity.log_details)
     if identity.is_limited and not limited:
         text = "this operation on the whole server needs credentials without grants for scopes or agents"
-        raise PermissionDenied(text, log_details=details)
+        raise PermissionDenied(text, log_details=identity.log_details)
     return identity
 
 

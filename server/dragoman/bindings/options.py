@@ -14,7 +14,6 @@ from dragoman.core.agent_sources import FileForm
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
 from dragoman.ports.security import ServerCertificates, SignIn
-from dragoman.runtime.observe.audit import Auditor
 from dragoman.wire.errors import ErrorTable
 
 SHUTDOWN_GRACE_SECONDS: Final = 5.0
@@ -141,8 +140,6 @@ class ServerOptions:
     """Serve grpc.channelz.v1 to operators."""
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
     """Counts requests."""
-    auditor: Auditor | None = None
-    """Writes operator calls to the audit log."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process starts to stop: `/readyz` and gRPC health report it, calls are still served."""
     store_problem: Callable[[], str] = _no_problem

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
@@ -15,6 +16,7 @@ from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
 from dragoman.core.counters import Histogram, MetricFamily, MetricSample
 from dragoman.core.errors import AgentNotFound, ContentTypeNotSupported, PermissionDenied, RateLimited, Unauthenticated
 from dragoman.core.limits.admission import TokenBuckets
+from dragoman.core.names import ANONYMOUS_PRINCIPAL
 from dragoman.core.trace import CURRENT_TRACE, is_recorded, parse_traceparent
 from dragoman.ports.tracing import Tracer
 
@@ -218,7 +220,13 @@ class RequestMetrics:
 
 REJECTION_BURST: Final = 30
 REJECTIONS_PER_MINUTE: Final = 30
-"""Maximum log lines: at once, and on average."""
+"""Maximum log lines: at once, and on average. Each known principal has its own, all other callers share one."""
+
+MAX_LOGGED_PRINCIPALS: Final = 1000
+"""Principals whose rejections are limited on their own; the one that was rejected least recently is forgotten."""
+
+OTHER_CALLERS: Final = ""
+"""Stands for all callers without valid credentials."""
 
 LIMIT_LOG_INTERVAL: Final = 60.0
 """Seconds between two lines about the same caller and limit."""
@@ -226,11 +234,25 @@ LIMIT_LOG_INTERVAL: Final = 60.0
 MAX_LOGGED_FIELD_CHARS: Final = 200
 """Maximum characters of one field."""
 
-AuditCallback = Callable[[BaseException, str, str], None]
-"""Receives the error, the caller's address, and the method."""
+
+class DenialAudit(Protocol):
+    """Records rejections of callers with invalid or insufficient credentials."""
+
+    def note_denied(self, error: BaseException, peer: str, method: str) -> None:
+        """Notes a rejection. `peer`: the caller's address."""
+
+    def count_denied(self, error: BaseException, principal: str) -> None:
+        """Counts a rejection beyond the rate limit. `principal`: empty for callers without valid credentials."""
+
 
 _SECURITY_LOG: Final = logging.getLogger("dragoman.security")
 _REQUEST_LOG: Final = logging.getLogger("dragoman.requests")
+
+
+def _denied_principal(error: Unauthenticated | PermissionDenied) -> str:
+    """The principal with valid credentials that was rejected; OTHER_CALLERS for callers without."""
+    name = error.log_details.get("principal", "") if isinstance(error, PermissionDenied) else ""
+    return OTHER_CALLERS if name == ANONYMOUS_PRINCIPAL else name
 
 
 class RejectionLog:
@@ -240,14 +262,13 @@ class RejectionLog:
     credentials.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, audit: AuditCallback | None = None) -> None:
-        """`clock` returns monotonic seconds. `audit` receives logged failures with invalid or insufficient credentials,
-        so the rate limit also bounds the audit log."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic, audit: DenialAudit | None = None) -> None:
+        """`clock` returns monotonic seconds. The rate limit also bounds the entries of `audit`."""
         self._clock = clock
         self._audit = audit
-        self._tokens = float(REJECTION_BURST)
-        self._refilled_at = clock()
-        self._suppressed = 0
+        self._lines = TokenBuckets(MAX_LOGGED_PRINCIPALS)
+        self._suppressed: Counter[str] = Counter()
+        """Lines left out, by principal."""
         self._limits_logged = TokenBuckets()
         self._modes_logged: set[str] = set()
 
@@ -261,9 +282,13 @@ class RejectionLog:
             # Calls without credentials may be harmless; invalid credentials are a mistake or an attack.
             level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
             fields = {"peer": peer, "method": method, **error.log_details}
-            logged = self._write(level, f"request rejected: {error.message}", fields)
-            if logged and level == logging.WARNING and self._audit is not None:
-                self._audit(error, peer, method)
+            principal = _denied_principal(error)
+            logged = self._write(level, f"request rejected: {error.message}", fields, principal=principal)
+            if level == logging.WARNING and self._audit is not None:
+                if logged:
+                    self._audit.note_denied(error, peer, method)
+                else:
+                    self._audit.count_denied(error, principal)
         elif isinstance(error, RateLimited):
             self._record_limit(error, peer, method, identity)
         elif isinstance(error, ContentTypeNotSupported) and agent and agent not in self._modes_logged:
@@ -285,15 +310,23 @@ class RejectionLog:
         """Logs bytes that are not a valid HTTP request, without quoting them: they may contain credentials."""
         self._write(logging.INFO, f"invalid HTTP request: {reason}", {"peer": peer})
 
-    def _write(self, level: int, text: str, fields: dict[str, str], logger: logging.Logger = _SECURITY_LOG) -> bool:
-        now = self._clock()
-        self._tokens = min(self._tokens + (now - self._refilled_at) * REJECTIONS_PER_MINUTE / 60, REJECTION_BURST)
-        self._refilled_at = now
-        if self._tokens < 1:
-            self._suppressed += 1
+    def _write(
+        self,
+        level: int,
+        text: str,
+        fields: dict[str, str],
+        logger: logging.Logger = _SECURITY_LOG,
+        *,
+        principal: str = OTHER_CALLERS,
+    ) -> bool:
+        """Logs a line within the rate limit of a principal. Returns whether it did."""
+        now, interval = self._clock(), 60 / REJECTIONS_PER_MINUTE
+        if self._lines.delay(principal, now, interval, REJECTION_BURST):
+            known = principal in self._suppressed or len(self._suppressed) < MAX_LOGGED_PRINCIPALS
+            self._suppressed[principal if known else OTHER_CALLERS] += 1
             return False
-        self._tokens -= 1
-        suppressed, self._suppressed = self._suppressed, 0
+        self._lines.take(principal, now, interval)
+        suppressed = self._suppressed.pop(principal, 0)
         extra: dict[str, str | int] = {name: _single_line(value) for name, value in fields.items()}
         if suppressed:
             extra["others"] = suppressed

@@ -27,6 +27,9 @@ GENESIS_HASH: Final = bytes(32)
 SALT_BYTES: Final = 16
 """The length of a salt."""
 
+OPERATOR_ACTION_PREFIX: Final = "operator."
+"""The start of the actions of operators; a method of `dragoman.ops.v1` follows."""
+
 MAX_AUDIT_TEXT_LENGTH: Final = 512
 """Maximum characters of one text in an entry."""
 
@@ -43,7 +46,7 @@ class AuditEntry:
     about: Mapping[str, str] = field(default_factory=dict)
     """Details that stay as long as the entry."""
     who: Mapping[str, str] = field(default_factory=dict)
-    """Personal data: principal, key, address, task. Removed when the principal is erased."""
+    """Personal data: principal, key, address, task. Removed when the principal is erased (`audited_principal`)."""
 
 
 @dataclass(slots=True)
@@ -84,10 +87,14 @@ def canonical_json(value: Mapping[str, Any]) -> str:
 
 
 def audited_principal(entry: AuditEntry) -> str:
-    """The principal under which an entry is indexed for erasure.
+    """The principal whose erasure removes the personal data of an entry; empty for none.
 
-    NULs and unpaired surrogates, which databases reject and no principal's name holds, are removed or replaced.
+    Entries of operators' calls stay complete for the retention of the log: they concern people at work, not the
+    principals whose data is stored. NULs and unpaired surrogates, which databases reject and no principal's name holds,
+    are removed or replaced.
     """
+    if entry.action.startswith(OPERATOR_ACTION_PREFIX):
+        return ""
     return entry.who.get("principal", "").replace("\0", "").encode(errors="replace").decode()
 
 

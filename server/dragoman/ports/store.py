@@ -312,12 +312,12 @@ class Store(Protocol):
 
         A task first disappears, and appends of its turn are rejected as ABSENT; `on_erased` is then called on the loop
         with the last records. Then its content is removed in steps. Returns when everything is removed. An interrupted
-        erasure is completed by `resume_erasures`, or by the next erasure.
+        erasure is completed by `resume_erasures`.
         """
         ...
 
     async def resume_erasures(self) -> list[ErasureReceipt]:
-        """Completes interrupted erasures."""
+        """Completes interrupted erasures. Returns their receipts."""
         ...
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:

@@ -102,11 +102,8 @@ class Access:
 
 
 def _denied(scope: str, agent: str, identity: Identity) -> PermissionDenied:
-    log_details = {"principal": identity.principal}
-    if identity.credential_id:
-        log_details["key"] = identity.credential_id
     text = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
-    return PermissionDenied(text, log_details=log_details)
+    return PermissionDenied(text, log_details=identity.log_details)
 
 
 BURST_SECONDS: Final = 2

@@ -237,7 +237,15 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     )
     audit, limits = config.audit, config.limits
     auditor = (
-        Auditor(store.audit, audit.clock, audit.level, flush_interval=timings.audit_flush_interval) if audit else None
+        Auditor(
+            store.audit,
+            audit.clock,
+            audit.level,
+            flush_interval=timings.audit_flush_interval,
+            count_interval=timings.audit_count_interval,
+        )
+        if audit
+        else None
     )
     on_action = auditor.note_call if auditor and auditor.records_tasks else None
     admission = Admission(config.quotas)

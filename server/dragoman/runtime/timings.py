@@ -58,6 +58,8 @@ class Timings:
     """Between rounds of compaction. A round without work costs two reads."""
     audit_flush_interval: float = 0.25
     """Time to collect entries of the audit log before a write."""
+    audit_count_interval: float = 60.0
+    """Time to count rejected callers before an entry of the audit log has their number."""
     push_poll_interval: float = 1.0
     """Between polls for due pushes."""
     push_claim_hold: float = 2.0

@@ -193,7 +193,6 @@ async def open_app(
             store_problem=runtime.store_problem,
             access_policy=access_policy,
             request_metrics=request_metrics,
-            auditor=runtime.auditor,
         )
         new_app = partial(
             App,

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from dragoman.bindings.admin.actions import OperatorActions
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.grpc import server as grpc
@@ -89,7 +90,7 @@ async def serve_api(
         client_certificates=infra.client_certificates,
         behind_proxy=settings.behind_proxy,
         private_pages=settings.private_pages,
-        rejections=RejectionLog(audit=runtime.auditor.note_denied if runtime.auditor else None),
+        rejections=RejectionLog(audit=runtime.auditor),
     )
     grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
     http_options = replace(
@@ -107,7 +108,10 @@ async def serve_api(
         metrics=api.metrics,
     )
     operator_tasks = OperatorTasks(infra.store, operations.access, operations.cancel, operations.send)
+    actions = OperatorActions(runtime.auditor)
+    stack.push_async_callback(actions.close, api.options.grace)
     admin = AdminServices(
+        actions,
         CallerTasks(infra.store, operations.access, operations.admission),
         CallerUsage(infra.store, operations.admission),
         operator_tasks,

@@ -6,14 +6,15 @@ import getpass
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-from dragoman.bindings.admin.handlers import OperatorCall
+from dragoman.bindings.admin.actions import OperatorActions, OperatorCall
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
-from dragoman.ports import BackupProgress
+from dragoman.ports import BackupProgress, Store
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
@@ -25,51 +26,55 @@ from dragoman.wiring.infra import STORE_ERRORS, StartError, open_store, store_st
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
-def _local_operator(auditor: Auditor) -> OperatorCall:
+def _local_operator() -> OperatorCall:
     """The local user as operator: a user who can write the store's file has access to all of it."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name
         name = str(os.getuid())
-    return OperatorCall(Identity(f"local:{name}"), "command line", auditor)
+    return OperatorCall(Identity(f"local:{name}"), "command line")
 
 
 class _AuditedMaintenance(MaintenanceOperations):
     """Maintenance operations with audit entries as on a server."""
 
-    def __init__(self, maintenance: Maintenance, operator: OperatorCall) -> None:
+    def __init__(self, maintenance: Maintenance, actions: OperatorActions) -> None:
         super().__init__(maintenance)
-        self._operator = operator
+        self._actions = actions
+        self._operator = _local_operator()
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        response = await super().purge(request)
-        await self._operator.record("Purge", request, response)
-        return response
+        return await self._actions.run("Purge", self._operator, request, partial(super().purge, request))
 
-    async def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
-        await self._operator.record("ExportTask", request)
-        async with aclosing(super().export_task(request)) as responses:
-            async for response in responses:
-                yield response
+    def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
+        return self._actions.stream("ExportTask", self._operator, request, super().export_task(request))
 
-    async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
-        await self._operator.record("ExportAudit", request)
-        async with aclosing(super().export_audit(request)) as responses:
-            async for response in responses:
-                yield response
+    def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
+        return self._actions.stream("ExportAudit", self._operator, request, super().export_audit(request))
 
 
 class _AuditedApiKeys(ApiKeyOperations):
     """API key operations with audit entries as on a server."""
 
-    def __init__(self, api_keys: ApiKeyService, operator: OperatorCall) -> None:
+    def __init__(self, api_keys: ApiKeyService, actions: OperatorActions) -> None:
         super().__init__(api_keys)
-        self._operator = operator
+        self._actions = actions
+        self._operator = _local_operator()
 
     async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
-        response = await super().create_key(request)
-        await self._operator.record("CreateKey", request)
-        return response
+        return await self._actions.run("CreateKey", self._operator, request, partial(super().create_key, request))
+
+
+@asynccontextmanager
+async def _audited(store: Store) -> AsyncIterator[tuple[Auditor, OperatorActions]]:
+    """The audit log of an open store. A call that the user interrupts is recorded as canceled."""
+    auditor = Auditor(store.audit, now_ms)
+    actions = OperatorActions(auditor)
+    try:
+        yield auditor, actions
+    finally:
+        await actions.close(0)
+        await auditor.close()
 
 
 @asynccontextmanager
@@ -81,8 +86,9 @@ async def open_operations(settings: Settings) -> AsyncIterator[MaintenanceOperat
             _require_store(settings)
         _, store = await open_store(stack, settings, create=False)
         stack.push_async_callback(store.close)
-        bus, auditor = LocalBus(), Auditor(store.audit, now_ms)
-        yield _AuditedMaintenance(Maintenance(store, bus, TaskFeeds(store, bus), auditor), _local_operator(auditor))
+        auditor, actions = await stack.enter_async_context(_audited(store))
+        bus = LocalBus()
+        yield _AuditedMaintenance(Maintenance(store, bus, TaskFeeds(store, bus), auditor), actions)
 
 
 @asynccontextmanager
@@ -92,9 +98,8 @@ async def open_keys(settings: Settings) -> AsyncIterator[ApiKeyOperations]:
         _require_lasting(settings)
         _, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
-        yield _AuditedApiKeys(
-            ApiKeyService(store.api_keys, clock=now_ms), _local_operator(Auditor(store.audit, now_ms))
-        )
+        _, actions = await stack.enter_async_context(_audited(store))
+        yield _AuditedApiKeys(ApiKeyService(store.api_keys, clock=now_ms), actions)
 
 
 async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[BackupProgress, None]:

@@ -9,7 +9,7 @@ from tests.runtime.operations.operators import VERA, running_server
 from tests.runtime.operations.test_operator_tasks import work
 
 
-async def test_a_list_is_watched_over_http_with_one_entry_in_the_audit_log(tmp_path: Path) -> None:
+async def test_a_list_is_watched_over_http_with_entries_for_its_begin_and_end(tmp_path: Path) -> None:
     async with running_server(f"sqlite:///{tmp_path}/t.db", [work]) as server:
         waiting = await server.send("ask me")
         path = "/operations/tasks:watch?filter.states=TASK_STATE_INPUT_REQUIRED&filter.text=ask"
@@ -27,6 +27,13 @@ async def test_a_list_is_watched_over_http_with_one_entry_in_the_audit_log(tmp_p
                 assert [one["task"]["id"] for one in listed.get("tasks", [])] == expected
                 if expected:
                     await server.cancel(waiting)
-        calls = [one["who"] for one in await server.audit() if one["action"] == "operator.WatchTasks"]
-        served = [one for one in calls if "asked.filter.pageToken" not in one]
-        assert [(one["principal"], one["asked.filter.text"]) for one in served] == [("vera", "ask")]
+        while True:  # the end of the stream is recorded after its reader has gone
+            calls = [one for one in await server.audit() if one["action"] == "operator.WatchTasks"]
+            if calls[-1]["outcome"] == "canceled":
+                break
+        assert [one["outcome"] for one in calls] == ["begun", "failed", "begun", "canceled"]
+        failed, watched = calls[1], calls[2:]
+        assert failed["about"]["error"] == "InvalidParams"
+        assert [one["who"]["principal"] for one in watched] == ["vera"] * 2
+        assert watched[0]["who"]["asked.filter.text"] == "ask"
+        assert watched[1]["about"] == {"call": watched[0]["about"]["call"], "responses": "2"}

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from tests.cli.server import serving
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.core.audit import GENESIS_HASH, AuditEntry, chain_entries, format_audit_line
+from dragoman.core.audit import GENESIS_HASH, AuditEntry, chain_entries, format_audit_line, parse_audit_line
+from dragoman.settings.settings import Settings
+from dragoman.wiring.offline_admin import open_operations
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as ops_rpc
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as a2a_rpc
 
 LOG = chain_entries(
     GENESIS_HASH,
@@ -66,7 +77,51 @@ def test_the_log_of_a_store_is_exported_without_a_server(tmp_path: Path) -> None
     assert CliRunner().invoke(cli, ["keys", "create", "first", "--store", store]).exit_code == 0
     result = CliRunner().invoke(cli, ["audit", "export", "--store", store])
     assert result.exit_code == 0
-    assert [text.split('"action":"')[1].split('"')[0] for text in result.stdout.splitlines()] == [
-        "operator.CreateKey",
-        "operator.ExportAudit",
+    entries = [parse_audit_line(line).entry for line in result.stdout.splitlines()]
+    assert [(entry.action, entry.outcome) for entry in entries] == [
+        ("operator.CreateKey", "begun"),
+        ("operator.CreateKey", "done"),
+        ("operator.ExportAudit", "begun"),
+    ]
+    again = CliRunner().invoke(cli, ["audit", "export", "--store", store, "--after", "3"])
+    entries = [parse_audit_line(line).entry for line in again.stdout.splitlines()]
+    assert [(entry.action, entry.outcome) for entry in entries] == [
+        ("operator.ExportAudit", "done"),
+        ("operator.ExportAudit", "begun"),
+    ]
+
+
+KILLED_BY_CANCEL = """
+import asyncio, os, signal
+from dragoman import Turn, agent
+
+@agent
+async def mortal(turn: Turn) -> None:
+    print("working", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_an_intent_without_an_outcome_says_that_the_server_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(KILLED_BY_CANCEL)
+    store = f"sqlite:///{tmp_path}/tasks.db"
+    with serving("agents.py", "--store", store, cwd=tmp_path) as server:
+        async with grpc.aio.insecure_channel(server.grpc) as channel:
+            hello = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="hello")])
+            now = pb.SendMessageConfiguration(return_immediately=True)
+            a2a: Any = a2a_rpc.A2AServiceStub(channel)
+            operators: Any = ops_rpc.OpsServiceStub(channel)
+            task = (await a2a.SendMessage(pb.SendMessageRequest(message=hello, configuration=now))).task
+            server.out.until("working")
+            with pytest.raises(grpc.aio.AioRpcError):
+                await operators.CancelTask(tasks.CancelTaskRequest(task_id=task.id))
+        assert server.ends() == -signal.SIGKILL
+    async with open_operations(Settings(store=store)) as operations:
+        lines = [line async for one in operations.export_audit(ops.ExportAuditRequest()) for line in one.lines]
+    entries = [parse_audit_line(line).entry for line in lines]
+    assert [(entry.action, entry.outcome) for entry in entries if entry.action == "operator.CancelTask"] == [
+        ("operator.CancelTask", "begun")
     ]

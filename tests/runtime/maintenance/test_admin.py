@@ -14,7 +14,9 @@ from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, IncomingMessage, New, NewTask, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman.stores.sqlite import open_store
+from dragoman.runtime import AuditOptions
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite.maintenance import erasure
 from dragoman.testing.fixtures import Clock, created, message, new_ref
 
 
@@ -60,6 +62,24 @@ async def test_writes_of_an_agent_that_ignores_an_erasure_are_rejected(tmp_path:
         await here.idle()
         with pytest.raises(TaskNotFound):
             await here.get(task.id)
+
+
+async def test_an_erasure_that_a_crash_interrupted_is_recorded_when_it_is_completed(tmp_path: Path) -> None:
+    async def done(turn: Turn) -> str:
+        return "done"
+
+    async with open_harness(tmp_path, done, audit=AuditOptions(lambda: 1)) as here:
+        await here.send()
+        store, maintenance, selection = here.store, here.runtime.maintenance, TaskSelection(principal="anonymous")
+        assert isinstance(store, SqliteStore)
+        records = [record async for page in store.select(selection) for record in page]
+        await store.writer.submit(
+            lambda connection: erasure.delete_task_records(connection, 0, selection, records, 1, "purge")
+        )
+        await maintenance.purge(TaskSelection(principal="nobody"))
+        entries = [record.entry for record in await store.audit.read(0)]
+        (erased,) = [entry for entry in entries if entry.action == "tasks.erased"]
+        assert (erased.about["receipt"], erased.about["reason"], erased.about["tasks"]) == ("1", "purge", "1")
 
 
 @pytest.mark.parametrize("how", ["subscription", "blocking send"])

@@ -15,7 +15,7 @@ from dragoman.core.access.identity import Identity
 from dragoman.core.audit import AuditEntry, AuditLevel, AuditRecord
 from dragoman.core.errors import PermissionDenied, TaskNotFound, Unauthenticated
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt
-from dragoman.runtime.observe.audit import Auditor
+from dragoman.runtime.observe.audit import MAX_COUNTED_CALLERS, Auditor
 
 ALICE = Identity("alice", credential_id="abc")
 
@@ -83,10 +83,21 @@ async def test_actions_of_operators_are_durable_when_they_return_and_follow_earl
     shelf = Shelf()
     auditor = open_auditor(shelf)
     auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
-    await auditor.record_operator_action("Purge", {"principal": "olga"}, {"asked.dryRun": "x" * 1000}, receipt="1")
+    await auditor.record_operator_call("Purge", {"principal": "olga", "asked.x": "x" * 1000}, {"call": "1"}, "begun")
     assert actions(shelf) == ["task.created", "operator.Purge"]
-    assert len(shelf.entries[1].who["asked.dryRun"]) == 512
+    assert len(shelf.entries[1].who["asked.x"]) == 512
+    assert (shelf.entries[1].outcome, shelf.entries[1].about) == ("begun", {"call": "1"})
     await auditor.close()
+
+
+async def test_what_has_been_done_is_recorded_when_the_store_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    shelf = Shelf(broken=True)
+    auditor = open_auditor(shelf, flush_interval=0.0)
+    await auditor.settle_operator_call("Purge", {"principal": "olga"}, {"call": "1"}, "done")
+    assert "the audit entry of operator.Purge waits for the store" in caplog.text
+    shelf.broken = False
+    await eventually(lambda: shelf.entries)
+    assert [(entry.action, entry.outcome) for entry in shelf.entries] == [("operator.Purge", "done")]
 
 
 async def test_denials_are_recorded_without_credentials() -> None:
@@ -99,6 +110,33 @@ async def test_denials_are_recorded_without_credentials() -> None:
     assert [entry.outcome for entry in shelf.entries] == ["PermissionDenied", "Unauthenticated"]
     assert shelf.entries[0].who == {"peer": "10.0.0.1", "principal": "mallory"}
     assert shelf.entries[0].about == {"method": "GET /tasks", "reason": "no"}
+
+
+async def test_denials_beyond_the_limit_are_counted_for_each_principal() -> None:
+    shelf = Shelf()
+    auditor = open_auditor(shelf, flush_interval=0.0, count_interval=0.0)
+    for _ in range(3):
+        auditor.count_denied(PermissionDenied("no"), "mallory")
+    auditor.count_denied(Unauthenticated("bad"), "")
+    assert shelf.entries == []
+    await eventually(lambda: len(shelf.entries) == 2)
+    auditor.count_denied(PermissionDenied("no"), "mallory")
+    await auditor.close()  # what was counted until then is not lost
+    assert [(entry.action, entry.outcome, entry.about, entry.who) for entry in shelf.entries] == [
+        ("access.denied", "PermissionDenied", {"others": "3"}, {"principal": "mallory"}),
+        ("access.denied", "Unauthenticated", {"others": "1"}, {}),
+        ("access.denied", "PermissionDenied", {"others": "1"}, {"principal": "mallory"}),
+    ]
+
+
+async def test_denials_of_many_principals_are_counted_together() -> None:
+    shelf = Shelf()
+    auditor = open_auditor(shelf)
+    for number in range(MAX_COUNTED_CALLERS + 5):
+        auditor.count_denied(PermissionDenied("no"), f"p{number}")
+    await auditor.close()
+    assert len(shelf.entries) == MAX_COUNTED_CALLERS + 1
+    assert (shelf.entries[-1].about, shelf.entries[-1].who) == ({"others": "5"}, {})
 
 
 async def test_erasures_are_recorded_with_their_receipt() -> None:
@@ -120,7 +158,7 @@ async def test_the_setting_decides_what_is_recorded(level: AuditLevel, recorded:
     shelf = Shelf()
     auditor = open_auditor(shelf, level)
     auditor.note_task_action("task.x", ALICE, "default", "echo", "t")
-    await auditor.record_operator_action("X", {}, {})
+    await auditor.record_operator_call("X", {}, {}, "begun")
     await auditor.close()
     assert actions(shelf) == recorded
 
@@ -133,7 +171,7 @@ async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counte
     for number in range(5):
         auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
     with pytest.raises(OSError, match="no room"):
-        await auditor.record_operator_action("Purge", {}, {})
+        await auditor.record_operator_call("Purge", {}, {}, "begun")
     shelf.broken = False
     await auditor.close()
     assert actions(shelf) == ["task.created"] * 3 + ["audit.lost"]

@@ -220,9 +220,12 @@ async def test_searches_and_cancels_are_in_the_audit_log(server: Server) -> None
     await server.list(ALICE)
     await server.cancel(task)
     entries = [one for one in await server.audit() if one["action"].startswith("operator.")]
-    assert [(one["action"], one["who"]["principal"]) for one in entries if "Export" not in one["action"]] == [
-        ("operator.ListTasks", "olga"),
-        ("operator.CancelTask", "olga"),
+    assert [
+        (one["action"], one["outcome"], one["who"]["principal"]) for one in entries if "Export" not in one["action"]
+    ] == [
+        ("operator.ListTasks", "ok", "olga"),
+        ("operator.CancelTask", "begun", "olga"),
+        ("operator.CancelTask", "done", "olga"),
     ]
     assert entries[0]["who"]["asked.text"] == "ask"
     assert entries[1]["who"]["asked.taskId"] == task

@@ -167,13 +167,15 @@ async def test_the_audit_log_names_the_operator_and_the_new_task(server: Server)
     failed = await server.send("report", BOB)
     again = (await server.rerun(failed)).task.id
     entries = [one for one in await server.audit() if "Export" not in one["action"]]
-    assert [(one["action"], one["who"]["principal"]) for one in entries] == [
-        ("task.created", "bob"),
-        ("task.created", "olga"),
-        ("operator.RerunTask", "olga"),
+    assert [(one["action"], one["outcome"], one["who"]["principal"]) for one in entries] == [
+        ("task.created", "ok", "bob"),
+        ("operator.RerunTask", "begun", "olga"),
+        ("task.created", "ok", "olga"),
+        ("operator.RerunTask", "done", "olga"),
     ]
-    assert entries[1]["who"]["task"] == again
-    assert entries[2]["who"]["asked.taskId"] == failed
+    assert entries[1]["who"]["asked.taskId"] == failed
+    assert entries[2]["who"]["task"] == entries[3]["who"]["created"] == again
+    assert entries[1]["about"]["call"] == entries[3]["about"]["call"] != ""
 
 
 async def test_quotas_of_the_principal_count(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.simulation.memory import usage
 from tests.simulation.memory.database import MemoryDatabase, TaskRows
 from tests.simulation.memory.tables import MemoryTables
 
+from dragoman.core.audit import audited_principal
 from dragoman.core.names import Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
@@ -142,8 +143,9 @@ class MemoryErasureStatements:
             for id in [id for id, key in self._tables.api_keys.items() if key.principal == principal and key.revoked]:
                 del self._tables.api_keys[id]
             for number, record in enumerate(self._tables.audit):
-                if record.entry.who.get("principal") == principal:
+                if audited_principal(record.entry) == principal:
                     self._tables.audit[number] = replace(record, salt=None, entry=replace(record.entry, who={}))
+        if selection.covers_owners:
             usage.erase_principal(database, principal, selection.scope)
             for owner in selected:
                 if not any(ref.owner == owner for ref in database.tasks):

@@ -186,14 +186,10 @@ class LocalWorkerHub:
         """Raises PermissionDenied or AgentIdTaken before anything is stored."""
         for name in agents:
             if identity.is_authenticated and not identity.may_serve(name):
-                log_details = {
-                    "principal": identity.principal,
-                    **({"key": identity.credential_id} if identity.credential_id else {}),
-                }
                 raise PermissionDenied(
                     f'hello.agents: these credentials may not serve agent "{name}"; '
                     f"they need the grant {WORKER_GRANT} or {WORKER_GRANT}:{name}",
-                    log_details=log_details,
+                    log_details=identity.log_details,
                 )
             if self._agent_registry.is_local(name):
                 raise AgentIdTaken(f'hello.agents: "{name}" is an agent of the server itself; use another id')

@@ -10,11 +10,11 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from dragoman.bindings import authentication
+from dragoman.bindings.admin.actions import OperatorCall
 from dragoman.bindings.admin.handlers import (
     OPS_SERVICE,
     AdminServices,
     OperationTable,
-    OperatorCall,
     authorize,
     request_type_of,
 )
@@ -71,7 +71,6 @@ def _http_endpoint(
         body = await bodies.read_json(request, options.message_bytes)
         message = transcoder.request(variables, request.query.items(), body)
         response = await table.run(name, operator, message)
-        await operator.record(name, message, response)
         data = protojson.compile(type(response), OPS_PROTOJSON).encode(response)
         return web.Response(body=data, content_type="application/json", headers={"Cache-Control": "no-store"})
 
@@ -101,7 +100,6 @@ def _http_stream(
             stream.identity = operator.identity
             message = transcoder.request(variables, request.query.items(), b"")
             responses = table.stream(name, operator, message)
-            await operator.record(name, message)
             return await bodies.respond_stream(
                 request,
                 _one_by_one(responses),

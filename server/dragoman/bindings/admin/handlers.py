@@ -1,25 +1,25 @@
 """The operators' service `dragoman.ops.v1`: one table of operations, and the service over gRPC.
 
 gRPC serves every operation, HTTP those with a `google.api.http` rule, under `/operations`. Both authenticate the
-operator, call the operation and write the audit log. Operations on a caller's own tasks are for every caller.
+operator and call the table, which records the call. Operations on a caller's own tasks are for every caller.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Never, Protocol
 
 import grpc
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.bindings import authentication
+from dragoman.bindings.admin.actions import OperatorActions, OperatorCall
 from dragoman.bindings.admin.bulk import BulkOperations
 from dragoman.bindings.admin.fields import narrow_request
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
@@ -31,11 +31,10 @@ from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
-from dragoman.core.errors import Unauthenticated, Unavailable
+from dragoman.core.errors import Unauthenticated
 from dragoman.ports import SigningKeys, UpstreamRegistry, WorkerHub
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.admin import Maintenance
-from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.operations.bulk_tasks import BulkTasks
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
@@ -44,10 +43,7 @@ from dragoman.runtime.operations.overview import Overviews
 from dragoman.runtime.pauses import AgentPauses
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.field_count import parse_message
-from dragoman_pb import _pool
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
-from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage_pb
 
 OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 
@@ -62,11 +58,6 @@ StreamingCallerOperation = Callable[[Identity, bool, Any], AsyncGenerator[Messag
 
 _CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "WatchTasks"))
 """Operations that a server without authentication offers over gRPC to other machines, too: of tasks, their own."""
-
-_log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
-
-UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "GetOverview", "ListUpstreams", "ListWorkers"))
-"""Operations that show no content to dashboards; they are not audited."""
 
 VIEWER_OPERATIONS: Final = frozenset(
     (
@@ -109,6 +100,7 @@ LIMITED_OPERATIONS: Final = frozenset(
 class AdminServices:
     """The services that operator calls use."""
 
+    actions: OperatorActions
     caller_tasks: CallerTasks
     caller_usage: CallerUsage
     operator_tasks: OperatorTasks
@@ -139,7 +131,8 @@ class OperationTable:
         maintenance = MaintenanceOperations(services.maintenance)
         api_keys = ApiKeyOperations(services.api_keys)
         signing_keys = SigningKeyOperations(services.signing_keys)
-        self.unary: Final[Mapping[str, UnaryOperation]] = {
+        self._actions = services.actions
+        self._unary: Final[Mapping[str, UnaryOperation]] = {
             "ListAgents": agents.list_agents,
             "ListWorkers": agents.list_workers,
             "ForgetAgent": agents.forget_agent,
@@ -159,12 +152,12 @@ class OperationTable:
             "RotateSigningKey": signing_keys.rotate_signing_key,
             "WithdrawSigningKey": signing_keys.withdraw_signing_key,
         }
-        self.for_callers: Final[Mapping[str, CallerOperation]] = {
+        self._for_callers: Final[Mapping[str, CallerOperation]] = {
             "ListTasks": listed_tasks.list_tasks,
             "ListUsage": UsageOperations(services.caller_usage).list_usage,
         }
         """Operations that need no grant."""
-        self.for_operators: Final[Mapping[str, OperatorOperation]] = {
+        self._for_operators: Final[Mapping[str, OperatorOperation]] = {
             "Explain": tasks.explain,
             "CancelTask": listed_tasks.cancel_task,
             "RerunTask": listed_tasks.rerun_task,
@@ -175,117 +168,59 @@ class OperationTable:
             "EraseTasks": bulk.erase_tasks,
         }
         """Operations that depend on who the operator or viewer is."""
-        self.within_grants: Final[Mapping[str, OperatorOperation]] = {
+        self._within_grants: Final[Mapping[str, OperatorOperation]] = {
             "GetOverview": OverviewOperations(services.overviews).get_overview
         }
         """Operations that cover all scopes and agents in the grants of the operator or viewer."""
-        self.streaming: Final[Mapping[str, StreamingOperation]] = {
+        self._streaming: Final[Mapping[str, StreamingOperation]] = {
             "ExportTask": maintenance.export_task,
             "Backup": maintenance.backup,
             "ExportAudit": maintenance.export_audit,
         }
-        self.streaming_for_callers: Final[Mapping[str, StreamingCallerOperation]] = {
+        self._streaming_for_callers: Final[Mapping[str, StreamingCallerOperation]] = {
             "WatchTasks": listed_tasks.watch_tasks
         }
         """Streaming operations that need no grant."""
 
     def unary_names(self) -> Iterator[str]:
         """The names of all unary operations."""
-        return chain(self.unary, self.for_callers, self.for_operators, self.within_grants)
+        return chain(self._unary, self._for_callers, self._for_operators, self._within_grants)
+
+    def streaming_names(self) -> Iterator[str]:
+        """The names of all streaming operations."""
+        return chain(self._streaming, self._streaming_for_callers)
 
     async def run(self, name: str, operator: OperatorCall, request: Message) -> Message:
-        """Calls a unary operation. Raises A2AError."""
-        if name in self.for_callers:
-            return await self.for_callers[name](operator.identity, operator.is_viewer, request)
-        if name in self.within_grants:
-            return await self.within_grants[name](operator.identity, request)
-        narrow_request(request, operator.identity)
-        if name in self.for_operators:
-            return await self.for_operators[name](operator.identity, request)
-        return await self.unary[name](request)
+        """Calls a unary operation, and records it. Raises A2AError."""
+        if name not in self._for_callers and name not in self._within_grants:
+            narrow_request(request, operator.identity)
+        return await self._actions.run(name, operator, request, partial(self._call, name, operator, request))
+
+    def _call(self, name: str, operator: OperatorCall, request: Message) -> Coroutine[Any, Any, Message]:
+        if name in self._for_callers:
+            return self._for_callers[name](operator.identity, operator.is_viewer, request)
+        if name in self._within_grants:
+            return self._within_grants[name](operator.identity, request)
+        if name in self._for_operators:
+            return self._for_operators[name](operator.identity, request)
+        return self._unary[name](request)
 
     def stream(self, name: str, operator: OperatorCall, request: Message) -> AsyncGenerator[Message, None]:
-        """Calls a streaming operation. Raises A2AError, as does the stream."""
-        if name in self.streaming_for_callers:
-            return self.streaming_for_callers[name](operator.identity, operator.is_viewer, request)
-        narrow_request(request, operator.identity)
-        return self.streaming[name](request)
+        """Calls a streaming operation, and records it. Raises A2AError, as does the stream."""
+        if name in self._streaming_for_callers:
+            responses = self._streaming_for_callers[name](operator.identity, operator.is_viewer, request)
+        else:
+            narrow_request(request, operator.identity)
+            responses = self._streaming[name](request)
+        return self._actions.stream(name, operator, request, responses)
 
     def is_for_callers(self, name: str) -> bool:
         """Whether an operation needs no grant."""
-        return name in self.for_callers or name in self.streaming_for_callers
+        return name in self._for_callers or name in self._streaming_for_callers
 
 
 def request_type_of(name: str) -> type[Message]:
     return GetMessageClass(OPS_SERVICE.methods_by_name[name].input_type)
-
-
-# ---- Audit
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCall:
-    """The operator of one call, or the caller of an operation that needs no grant."""
-
-    identity: Identity
-    peer: str = ""
-    auditor: Auditor | None = None
-    is_viewer: bool = True
-
-    async def record(self, operation: str, request: Message, response: Message | None = None) -> None:
-        """Writes the call to the audit log, durably.
-
-        The entry has the request without fields that the proto marks as secret, and of the response only the receipt of
-        an erasure.
-        """
-        if self.auditor is None or operation in UNAUDITED_OPERATIONS or not self._shows_others(request):
-            return
-        operator = {"principal": self.identity.principal}
-        if self.identity.credential_id:
-            operator["key"] = self.identity.credential_id
-        if self.peer:
-            operator["peer"] = self.peer
-        receipt: Any = getattr(response, "receipt", None)
-        about = {"receipt": str(receipt.number), "digest": receipt.digest} if receipt and receipt.number else {}
-        fields = dict(_flatten("asked", _without_secrets(request)))
-        try:
-            await self.auditor.record_operator_action(operation, operator, fields, **about)
-        except Unavailable:
-            if operation != "Backup":
-                raise
-            # A store that takes no writes, because its file is gone: a backup is what saves its tasks.
-            _log.warning("the audit log has no entry of this backup: the store takes no writes", extra=operator)
-
-    def _shows_others(self, request: Message) -> bool:
-        """False for a list of the caller's own tasks or figures, and for sums that name no principal: dashboards poll
-        these, and they reveal nothing about a person."""
-        listed = request.filter if isinstance(request, tasks_pb.WatchTasksRequest) else request
-        if isinstance(listed, tasks_pb.ListTasksRequest):
-            return self.is_viewer and not listed.own
-        if isinstance(request, usage_pb.ListUsageRequest):
-            names = request.principal or usage_pb.USAGE_GROUP_PRINCIPAL in request.group_by
-            return self.is_viewer and bool(names)
-        return True
-
-
-def _without_secrets(request: Message) -> dict[str, Any]:
-    message = type(request)()
-    message.CopyFrom(request)
-    for field, _ in request.ListFields():
-        if field.GetOptions().debug_redact:
-            message.ClearField(field.name)
-    fields: dict[str, Any] = MessageToDict(message, descriptor_pool=_pool.POOL)
-    return fields
-
-
-def _flatten(name: str, node: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(node, dict):
-        for key, child in node.items():
-            yield from _flatten(f"{name}.{key}", child)
-    elif isinstance(node, list):
-        yield name, ", ".join(map(str, node))
-    else:
-        yield name, str(node)
 
 
 # ---- gRPC
@@ -352,13 +287,13 @@ async def authorize(
             viewer=operation in VIEWER_OPERATIONS,
             limited=operation in LIMITED_OPERATIONS,
         )
-        return OperatorCall(identity, peer, options.auditor)
+        return OperatorCall(identity, peer)
     identity = await authentication.authenticate(headers, options, connection)
     if options.authenticator is None:
         is_viewer = authentication.is_local(headers, options, connection)
     else:
         is_viewer = identity.is_viewer
-    return OperatorCall(identity, peer, options.auditor, is_viewer)
+    return OperatorCall(identity, peer, is_viewer)
 
 
 def grpc_handler(
@@ -382,9 +317,7 @@ def grpc_handler(
                     context, options, name, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
                 )
                 request = parse_message(request_type, await reader.read(context, operator.identity.principal))
-                response = await table.run(name, operator, request)
-                await operator.record(name, request, response)
-                encoded = response.SerializeToString()
+                encoded = (await table.run(name, operator, request)).SerializeToString()
             except Exception as error:
                 await abort(context, error, log_entry)
             log_entry.finish("OK")
@@ -405,7 +338,6 @@ def grpc_handler(
                     stream.identity = operator.identity
                     request = parse_message(request_type, await reader.read(context, operator.identity.principal))
                     responses = table.stream(name, operator, request)
-                    await operator.record(name, request)
                     async with aclosing(responses):
                         async for response in responses:
                             yield response.SerializeToString()
@@ -421,5 +353,5 @@ def grpc_handler(
         return grpc.stream_stream_rpc_method_handler(call)
 
     handlers = {name: unary(name) for name in table.unary_names()}
-    handlers |= {name: streaming(name) for name in (*table.streaming, *table.streaming_for_callers)}
+    handlers |= {name: streaming(name) for name in table.streaming_names()}
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)

@@ -147,7 +147,8 @@ def _check_pause(identity: Identity, agent: str) -> None:
     check_present("agent", agent)
     if scopes := identity.granted(SCOPE_GRANT_PREFIX):
         names = ", ".join(sorted(scopes))
-        raise PermissionDenied(f"your grants are limited to scopes ({names}), and the agent serves all scopes")
+        text = f"your grants are limited to scopes ({names}), and the agent serves all scopes"
+        raise PermissionDenied(text, log_details=identity.log_details)
 
 
 def _pause_message(pause: AgentPause | None) -> ops.AgentPause | None:

@@ -160,8 +160,6 @@ def build_selection(
     if not (task or context or principal or older):
         raise typer.BadParameter("no tasks selected; pass --task, --context, --principal or --older-than")
     selection = ops.Selection(task_id=task, context_id=context, principal=principal, scope=scope, agent=agent)
-    if principal and not scope:
-        selection.scope = "default"
     if state is not None:
         selection.state = f"TASK_STATE_{state.name}"  # type: ignore[assignment]  # by name, as protobuf allows
     if older:

@@ -53,6 +53,11 @@ class Identity:
         """Whether its grants name scopes or agents: then it may call no operation on the server as a whole."""
         return bool(self.granted(SCOPE_GRANT_PREFIX) or self.granted(AGENT_GRANT_PREFIX))
 
+    @property
+    def log_details(self) -> dict[str, str]:
+        """Who it is, for logs and the audit log."""
+        return {"principal": self.principal, **({"key": self.credential_id} if self.credential_id else {})}
+
     def granted(self, kind: str) -> frozenset[str]:
         """The names in its grants with this prefix; empty for no restriction."""
         return frozenset(grant.removeprefix(kind) for grant in self.grants if grant.startswith(kind))

@@ -108,9 +108,14 @@ class TaskSelection:
         return bool(self.context) and not (self.task or self.agent or self.state or self.older_than)
 
     @property
-    def covers_principal(self) -> bool:
-        """Whether everything of the principal is erased, including the name."""
+    def covers_owners(self) -> bool:
+        """Whether all tasks of the principal are erased, in one scope or in all: with what is stored beside them."""
         return bool(self.principal) and not (self.task or self.context or self.agent or self.state or self.older_than)
+
+    @property
+    def covers_principal(self) -> bool:
+        """Whether everything of the principal is erased in all scopes, including what has no scope: keys, its name."""
+        return self.covers_owners and not self.scope
 
     def matches(self, record: TaskRecord, now: int) -> bool:
         """Whether the selection includes this task."""

@@ -66,12 +66,19 @@ class Maintenance:
     ) -> ErasureReceipt:
         """Erases tasks, running ones too. Raises InvalidParams when an id or context belongs to several owners."""
         await self._select_one(selection)
+        await self.resume_erasures()
         if self._auditor is not None:
             await self._auditor.flush()
         receipt = await self._store.erase(selection, reason=reason, limit=limit, on_erased=self._announce_erased)
         if self._auditor is not None:
             await self._auditor.record_erasure(receipt)
         return receipt
+
+    async def resume_erasures(self) -> None:
+        """Completes erasures that were interrupted, and records them."""
+        for receipt in await self._store.resume_erasures():
+            if self._auditor is not None:
+                await self._auditor.record_erasure(receipt)
 
     async def export(self, selection: TaskSelection) -> AsyncGenerator[ExportEntry, None]:
         """All stored data of one task. Raises TaskNotFound, and InvalidParams as `purge`."""

@@ -202,7 +202,7 @@ class Retention:
 
     async def run_once(self) -> None:
         """Ends tasks that waited too long, and erases those that ended too long ago."""
-        await self._store.resume_erasures()
+        await self._maintenance.resume_erasures()
         for agent, state in await self._store.inactive_states():
             age = self._rules.age(agent, state)
             if not age:

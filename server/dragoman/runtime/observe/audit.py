@@ -1,24 +1,26 @@
 """Writes the audit log: entries are gathered for a moment and written in batches.
 
 Actions of callers (`note`) never wait for the disk: they are written within a flush interval, and a killed process
-loses those not written. Actions of operators and erasures (`record`) wait until they are durable.
+loses those not written. Calls of operators (`record`) wait until they are durable. What has been done already
+(`settle`) is written at once, and again if the store is unavailable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from dragoman.core.access.identity import Identity
-from dragoman.core.audit import MAX_AUDIT_TEXT_LENGTH, AuditEntry, AuditLevel
+from dragoman.core.audit import MAX_AUDIT_TEXT_LENGTH, OPERATOR_ACTION_PREFIX, AuditEntry, AuditLevel
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.task.maintenance import ErasureReceipt
 from dragoman.ports import AuditLog
 from dragoman.runtime.access import Call
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.supervision import Background, start_task
+from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.audit")
 
@@ -27,6 +29,13 @@ MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
 
 AUDIT_BATCH_SIZE: Final = 500
 """Entries written at a time."""
+
+MAX_COUNTED_CALLERS: Final = 1000
+"""Principals whose rejections are counted apart; those of further ones are counted together."""
+
+
+CallOutcome = Literal["ok", "begun", "done", "failed", "canceled"]
+"""`ok`: a call that only read, or the change of one task of many. Others have `begun`, then one of the rest."""
 
 
 class Auditor:
@@ -39,10 +48,14 @@ class Auditor:
         level: AuditLevel = "all",
         *,
         flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval,
+        count_interval: float = DEFAULT_TIMINGS.audit_count_interval,
         max_pending: int = MAX_PENDING_AUDIT_ENTRIES,
     ) -> None:
         """`clock` gives milliseconds since the epoch. `flush_interval`: seconds for which entries are gathered.
-        `max_pending`: entries that may be pending; further ones are dropped, and one entry has their number."""
+
+        `count_interval`: seconds for which rejections without an entry of their own are counted. `max_pending`: entries
+        that may be pending; further ones are dropped, and one entry has their number.
+        """
         self._flush_interval = flush_interval
         self._max_pending = max_pending
         self._log = log
@@ -53,6 +66,10 @@ class Auditor:
         self._pending: list[AuditEntry] = []
         self._dropped = 0
         self._write_task: asyncio.Task[None] | None = None
+        self._denied: Counter[tuple[str, str]] = Counter()
+        """Rejections without an entry, by error and principal."""
+        self._count_interval = count_interval
+        self._counting: asyncio.Task[None] | None = None
         self._write_lock = asyncio.Lock()
 
     # Events ---------------------------------------------------------------------------------------------------------
@@ -80,27 +97,62 @@ class Auditor:
         fields = {"method": _short(method), "reason": _short(error.message)}
         self.note(AuditEntry(self._clock(), "access.denied", type(error).__name__, fields, personal))
 
+    def count_denied(self, error: BaseException, principal: str) -> None:
+        """Counts a rejected request that gets no entry of its own: one entry a minute has the number.
+
+        `principal`: who was rejected; empty for callers without valid credentials.
+        """
+        if not self.enabled:
+            return
+        key = (type(error).__name__, principal)
+        known = key in self._denied or len(self._denied) < MAX_COUNTED_CALLERS
+        self._denied[key if known else (key[0], "")] += 1
+        if self._counting is None:
+            self._counting = start_task(Background.AUDIT, self._note_counts_soon, "of rejected callers")
+
+    async def _note_counts_soon(self) -> None:
+        await asyncio.sleep(self._count_interval)
+        self._note_counts()
+        self._counting = None
+
+    def _note_counts(self) -> None:
+        denied, self._denied = self._denied, Counter()
+        for (outcome, principal), others in denied.items():
+            personal = {"principal": principal} if principal else {}
+            self.note(AuditEntry(self._clock(), "access.denied", outcome, {"others": str(others)}, personal))
+
     def note_operator_action(self, verb: str, identity: Identity, arguments: Mapping[str, str], **fields: str) -> None:
         """Notes a part of what an operator's call did. Durable with the next entry that is recorded."""
         personal = {"principal": identity.principal, **{name: _short(value) for name, value in arguments.items()}}
         if identity.credential_id:
             personal["key"] = identity.credential_id
-        self.note(AuditEntry(self._clock(), f"operator.{verb}", "ok", fields, personal))
+        self.note(AuditEntry(self._clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", "ok", fields, personal))
 
-    async def record_operator_action(
-        self, verb: str, operator: Mapping[str, str], arguments: Mapping[str, str], **fields: str
+    async def record_operator_call(
+        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
     ) -> None:
-        """Records an operator's action. Durable when this returns."""
-        personal = {**operator, **{name: _short(value) for name, value in arguments.items()}}
-        await self.record(AuditEntry(self._clock(), f"operator.{verb}", "ok", fields, personal))
+        """Records an operator's call. Durable when this returns. Raises the store's errors."""
+        await self.record(self._operator_entry(verb, who, about, outcome))
+
+    async def settle_operator_call(
+        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
+    ) -> None:
+        """Records what an operator's call has done, as `settle`."""
+        await self.settle(self._operator_entry(verb, who, about, outcome))
+
+    def _operator_entry(
+        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
+    ) -> AuditEntry:
+        personal = {name: _short(value) for name, value in who.items()}
+        return AuditEntry(self._clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
 
     async def record_erasure(self, receipt: ErasureReceipt) -> None:
-        """Records an erasure of tasks that has a receipt. Durable when this returns."""
+        """Records an erasure of tasks that has a receipt, as `settle`."""
         if not receipt.number:
             return
         fields = {"receipt": str(receipt.number), "reason": receipt.reason, "selection": receipt.selection}
         counts = {"tasks": str(receipt.counts.tasks), "bytes": str(receipt.counts.bytes), "digest": receipt.digest}
-        await self.record(AuditEntry(self._clock(), "tasks.erased", "ok", {**fields, **counts}))
+        await self.settle(AuditEntry(self._clock(), "tasks.erased", "ok", {**fields, **counts}))
 
     # Writing --------------------------------------------------------------------------------------------------------
 
@@ -120,6 +172,14 @@ class Auditor:
         if self.enabled:
             await self._write(entry)
 
+    async def settle(self, entry: AuditEntry) -> None:
+        """Writes an entry of something that has happened. Raises nothing: a failed write is repeated like others."""
+        self.note(entry)
+        try:
+            await self.flush()
+        except Exception as error:
+            log_fault(log, f"the audit entry of {entry.action} waits for the store", error)
+
     async def flush(self) -> None:
         """Writes pending entries, so that an erasure covers them. Raises the store's errors."""
         if self._pending:
@@ -132,17 +192,19 @@ class Auditor:
             batch = await self._log.truncate(self._clock() - age)
             removed += batch
         if removed:
-            await self._write(
-                AuditEntry(self._clock(), "audit.cut", "ok", {"entries": str(removed), "age_ms": str(age)})
-            )
+            fields = {"entries": str(removed), "age_ms": str(age)}
+            await self.settle(AuditEntry(self._clock(), "audit.cut", "ok", fields))
         return removed
 
     async def close(self) -> None:
         """Writes pending entries."""
-        write_task, self._write_task = self._write_task, None
-        if write_task is not None:
-            write_task.cancel()
-            await asyncio.wait((write_task,))
+        self._note_counts()
+        running = [task for task in (self._counting, self._write_task) if task is not None]
+        self._counting = self._write_task = None
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
         try:
             await self._write()
         except Exception:

@@ -185,5 +185,5 @@ def check_reach(identity: Identity, kind: str, wanted: frozenset[str]) -> frozen
     """
     granted = identity.granted(kind)
     if granted and (outside := sorted(wanted - granted)):
-        raise PermissionDenied(f'your grants do not include "{kind}{outside[0]}"')
+        raise PermissionDenied(f'your grants do not include "{kind}{outside[0]}"', log_details=identity.log_details)
     return wanted or granted

@@ -138,7 +138,10 @@ class ErasureStatements(Protocol[Range]):
         """Completes a receipt, and removes some of its tasks from the queue. True when none is left."""
 
     def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
-        """Deletes the rows of a context or principal that belong to no task."""
+        """Deletes the rows of a context or principal that belong to no task.
+
+        Rows without a scope stay unless the selection covers all scopes.
+        """
 
     def unfinished_receipts(self) -> Awaitable[list[int]]:
         """Receipts of erasures that a crash or a canceled call interrupted."""
@@ -182,7 +185,6 @@ class Eraser(Generic[Range]):
     ) -> ErasureReceipt:
         statements = self._statements
         async with self._lock:
-            await self._resume()
             now, number, remaining = await statements.now(), 0, sys.maxsize if limit is None else limit
             async with aclosing(self._select(selection, now)) as pages:
                 async for records in pages:
@@ -195,14 +197,14 @@ class Eraser(Generic[Range]):
                     if remaining <= 0:
                         break
             receipt = await self._finish(number) if number else None
-            if selection.covers_context or selection.covers_principal:
+            if selection.covers_context or selection.covers_owners:
                 await statements.delete_context_or_principal(selection)
         return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
     async def resume(self) -> list[ErasureReceipt]:
         """Completes the erasures that were interrupted. Returns their receipts."""
         async with self._lock:
-            return await self._resume()
+            return [await self._finish(number) for number in await self._statements.unfinished_receipts()]
 
     async def receipts(self, limit: int) -> list[ErasureReceipt]:
         return await self._statements.last_receipts(limit)
@@ -219,9 +221,6 @@ class Eraser(Generic[Range]):
                     yield matching
                 if cursor is None:
                     break
-
-    async def _resume(self) -> list[ErasureReceipt]:
-        return [await self._finish(number) for number in await self._statements.unfinished_receipts()]
 
     async def _finish(self, number: int) -> ErasureReceipt:
         after: QueuedTask | None = QUEUE_START

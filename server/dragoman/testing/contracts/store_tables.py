@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -84,8 +85,9 @@ class StoreApiKeys:
             await store.api_keys.add(key)
         for id in ("bbbbbbbbbbbb", others.id):
             await store.api_keys.revoke(id, now=5_000)
-        await store.erase(TaskSelection(principal=API_KEY.principal, older_than=1))
-        assert len(await store.api_keys.list()) == 3
+        for narrowing in ({"older_than": 1}, {"scope": "default"}):  # keys belong to no scope
+            await store.erase(TaskSelection(principal=API_KEY.principal, **narrowing))
+            assert len(await store.api_keys.list()) == 3
         await store.erase(TaskSelection(principal=API_KEY.principal))
         assert {key.id for key in await store.api_keys.list()} == {API_KEY.id, others.id}
 
@@ -247,14 +249,24 @@ class StoreAudit:
 
     async def test_erasing_a_principal_keeps_the_actions_and_the_chain(self, store: Store) -> None:
         await store.audit.append([audit_entry(1), audit_entry(2, "bob"), audit_entry(3)])
-        await store.erase(TaskSelection(principal="alice", scope="default"))
+        await store.erase(TaskSelection(principal="alice"))
         found = await store.audit.read(0)
         assert [one.erased for one in found] == [True, False, True]
         assert [dict(one.entry.who) for one in found] == [{}, {"principal": "bob", "task": "t2"}, {}]
         assert [one.entry.about for one in found] == [{"agent": "echo"}] * 3
         assert checked_chain(found).erased == 2
 
-    async def test_a_partly_erased_principal_is_still_named(self, store: Store) -> None:
+    @pytest.mark.parametrize("narrowing", [{"scope": "default"}, {"agent": "echo"}, {"older_than": 1}])
+    async def test_a_partly_erased_principal_is_still_named(self, store: Store, narrowing: dict[str, Any]) -> None:
         await store.audit.append([audit_entry(1)])
-        await store.erase(TaskSelection(principal="alice", scope="default", agent="echo"))
+        await store.erase(TaskSelection(principal="alice", **narrowing))
         assert not (await store.audit.read(0))[0].erased
+
+    async def test_what_an_operator_did_survives_the_erasure_of_its_principal(self, store: Store) -> None:
+        call = AuditEntry(1, "operator.CreateKey", "begun", {"call": "1"}, {"principal": "alice", "peer": "127.0.0.1"})
+        await store.audit.append([call, audit_entry(2)])
+        await store.erase(TaskSelection(principal="alice"))
+        found = await store.audit.read(0)
+        assert [one.erased for one in found] == [False, True]
+        assert found[0].entry == call
+        assert checked_chain(found).erased == 1

@@ -198,6 +198,7 @@ async def delete_context_or_principal(connection: Connection, selection: TaskSel
         await tables.delete_revoked_api_keys(connection, selection.principal)
         await tables.anonymize_audit_entries(connection, selection.principal)
         await quota_counters.delete_empty_counters(connection, selection.principal)
+    if selection.covers_owners:
         await daily_usage.erase_principal(connection, selection.principal, selection.scope)
     for owner in await selected_owners(connection, selection):
         if selection.covers_context:

@@ -190,11 +190,12 @@ def finish_receipt(connection: sqlite3.Connection, number: int, ids_digest: str,
 
 def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskSelection) -> bool:
     """See `ErasureStatements.delete_context_or_principal`. True when a principal's number may be reused."""
-    numbers = selected_owners(connection, selection) if selection.covers_context or selection.covers_principal else []
+    numbers = selected_owners(connection, selection) if selection.covers_context or selection.covers_owners else []
     with _secure_delete(connection):
         if selection.covers_principal:
             tables.delete_revoked_api_keys(connection, selection.principal)
             tables.anonymize_audit_entries(connection, selection.principal)
+        if selection.covers_owners:
             daily_usage.erase_principal(connection, selection.principal, selection.scope)
         for owner in numbers:
             if selection.covers_context:
@@ -203,7 +204,7 @@ def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskS
                 for table, where in PRINCIPAL_TABLES:
                     connection.execute(f"DELETE FROM {table} WHERE {where}", (owner,))
                 connection.execute("DELETE FROM owners WHERE owner = ?", (owner,))
-    return bool(numbers) and selection.covers_principal
+    return bool(numbers) and selection.covers_owners
 
 
 def digest_of_queued_ids(connection: sqlite3.Connection, number: int) -> str:
