@@ -16,13 +16,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, NoReturn
 
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable, lacks_memory
+from dragoman.core.exceptions import describe, is_a, text_of
 
 log = logging.getLogger("dragoman.background")
 
@@ -180,24 +181,45 @@ def end_process(reason: str) -> NoReturn:
 
 
 def log_fault(logger: logging.Logger, text: str, error: BaseException, **fields: str) -> None:
-    """Logs a failure: in one line with what to do, if it comes from outside of the code, else with its traceback."""
-    logger.error("%s: %s", text, describe_fault(error), exc_info=None if is_expected(error) else error, extra=fields)
+    """Logs a failure: in one line with what to do, if it comes from outside of the code, else with its traceback.
+
+    Raises nothing: what follows, such as the end of a task, must not depend on a log.
+    """
+    failure = None if is_expected(error) else error
+    log_exception(logger, logging.ERROR, "%s: %s", (text, describe_fault(error)), failure, fields)
+
+
+def log_exception(
+    logger: logging.Logger,
+    level: int,
+    text: str,
+    arguments: tuple[object, ...],
+    error: BaseException | None,
+    fields: Mapping[str, str],
+) -> None:
+    """Logs a line with the traceback of an exception whose class we do not know. Raises nothing.
+
+    The line has no traceback if a handler, or a filter, cannot format it.
+    """
+    try:
+        logger.log(level, text, *arguments, exc_info=error, extra=fields)
+    except BaseException:
+        with suppress(Exception):
+            logger.log(level, text, *arguments, extra=fields)
 
 
 def is_expected(error: BaseException) -> bool:
     """Whether a failure comes from outside of the code, so that a traceback would explain nothing."""
-    return isinstance(error, Unavailable | OSError) or lacks_memory(error)
+    return is_a(error, (Unavailable, OSError)) or lacks_memory(error)
 
 
 def describe_fault(error: BaseException) -> str:
     """A failure in one line, with what to do if it comes from outside of the code."""
     if lacks_memory(error):
         return "memory is used up: raise the memory limit, or lower --message-bytes or --connections"
-    if isinstance(error, OSError) and error.errno in LOW_DESCRIPTORS:
-        return f"{error.strerror}: raise `ulimit -n` (LimitNOFILE), or lower --connections"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"{error.strerror}: free some space on the disk"
-    text = " ".join(str(error).split())
-    return (
-        text if isinstance(error, Unavailable) else f"{type(error).__name__}: {text}" if text else type(error).__name__
-    )
+    code = vars(OSError)["errno"].__get__(error) if is_a(error, OSError) else None  # a subclass may replace it
+    if code in LOW_DESCRIPTORS:
+        return f"{os.strerror(code)}: raise `ulimit -n` (LimitNOFILE), or lower --connections"
+    if code == errno.ENOSPC:
+        return f"{os.strerror(code)}: free some space on the disk"
+    return " ".join((text_of(error) if is_a(error, Unavailable) else describe(error)).split())

@@ -113,7 +113,7 @@ class ThreadRunner:
         AgentStillRuns when the process shuts down before the thread of a canceled turn has stopped.
         """
         context = contextvars.copy_context()
-        running = self.thread_pool.submit(context.run, _without_stop_iteration, work)
+        running = self.thread_pool.submit(context.run, without_stop_iteration, work)
         result = asyncio.wrap_future(running)
         try:
             await asyncio.wait([result])  # does not cancel the future
@@ -161,8 +161,9 @@ class ThreadRunner:
         )
 
 
-def _without_stop_iteration(work: Callable[[], object]) -> object:
+def without_stop_iteration(work: Callable[[], T]) -> T:
+    """Calls `work` in a thread. Raises RuntimeError for a StopIteration, which an asyncio Future cannot hold."""
     try:
         return work()
-    except StopIteration as error:  # a Future cannot hold it
+    except StopIteration as error:  # who waits for the Future would wait for ever
         raise RuntimeError("the function raised StopIteration") from error

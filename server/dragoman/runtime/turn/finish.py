@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from dragoman.core.errors import A2AError
+from dragoman.core.exceptions import text_of
 from dragoman.core.task import states
 from dragoman.core.task.log import CHANGED, AppendRejected, StatusChange, TaskRecord
 from dragoman.ids import IDS
@@ -280,7 +281,7 @@ def decide(
             case AppendRejected():  # the claim holds; only the write of the conversation's state was too late
                 result = TurnResult(system_status(CONTEXT_CHANGED, record))
             case failure:
-                result = TurnResult(system_status(NOT_WRITTEN, record, str(failure)))
+                result = TurnResult(system_status(NOT_WRITTEN, record, text_of(failure)))
     changes = with_working(changes, record)
     if result.pause is not None and output.failure is None:
         if stop.state is Stop.NONE:

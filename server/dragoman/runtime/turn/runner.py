@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any, Final
 
 from dragoman.core.errors import Unavailable
+from dragoman.core.exceptions import is_a
 from dragoman.core.task import states
 from dragoman.core.task.log import (
     CHANGED,
@@ -131,7 +132,9 @@ class TurnRunner(AgentFacade):
             log.warning(
                 "the agent of a canceled task still runs; the task ends after this process", extra=self.log_fields()
             )
-        except Exception as error:
+        except BaseException as error:
+            if not is_a(error, Exception) and self._is_destroyed():
+                raise
             log_fault(log, "the end of a turn could not be written", error, **self.log_fields())
             await self.abort()
         finally:
@@ -143,6 +146,11 @@ class TurnRunner(AgentFacade):
                 self._fail_response(lost_task())
             if not self.turn_ended.done():
                 self.turn_ended.set_result(False)
+
+    def _is_destroyed(self) -> bool:
+        """Whether the process ends, and the run with it; else the agent raised GeneratorExit or CancelledError."""
+        task = self.task
+        return task is None or task.cancelling() > 0 or asyncio.current_task(self._loop) is not task
 
     async def abort(self) -> None:
         """Ends the task as FAILED without a result, trying again until the store takes that or rejects it."""
