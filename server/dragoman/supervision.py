@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn
 
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable, lacks_memory
-from dragoman.core.exceptions import describe, is_a, text_of
+from dragoman.core.exceptions import describe, format_traceback, is_a, text_of, traceback_of
 
 log = logging.getLogger("dragoman.background")
 
@@ -199,13 +199,17 @@ def log_exception(
 ) -> None:
     """Logs a line with the traceback of an exception whose class we do not know. Raises nothing.
 
-    The line has no traceback if a handler, or a filter, cannot format it.
+    The traceback is formatted here, within limits: the formatters of programs that embed the server have none.
     """
-    try:
-        logger.log(level, text, *arguments, exc_info=error, extra=fields)
-    except BaseException:
-        with suppress(Exception):
+    with suppress(BaseException):
+        if error is None or not logger.isEnabledFor(level):
             logger.log(level, text, *arguments, extra=fields)
+            return
+        file, line, function, _ = logger.findCaller(stacklevel=2)
+        exc_info = type(error), error, traceback_of(error)
+        record = logger.makeRecord(logger.name, level, file, line, text, arguments, exc_info, function, fields)
+        record.exc_text = format_traceback(error)
+        logger.handle(record)
 
 
 def is_expected(error: BaseException) -> bool:

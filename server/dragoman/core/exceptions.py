@@ -120,9 +120,15 @@ def describe(error: BaseException, limit: int = MAX_TEXT_CHARS) -> str:
     return f"{name_of(error)}: {text}" if text else name_of(error)
 
 
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Its traceback object."""
+    found: TracebackType | None = _TRACEBACK.__get__(error)
+    return found
+
+
 def stack_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     """The frames of its traceback with the lines, outermost first."""
-    return islice(traceback.walk_tb(_TRACEBACK.__get__(error)), MAX_TRACEBACK_ENTRIES)
+    return islice(traceback.walk_tb(traceback_of(error)), MAX_TRACEBACK_ENTRIES)
 
 
 def format_traceback(
@@ -177,8 +183,7 @@ class _TracebackText:
         return "\n".join(lines)
 
     def _stack(self, error: BaseException) -> list[str]:
-        entries: TracebackType | None = _TRACEBACK.__get__(error)
-        frames = traceback.extract_tb(entries, limit=self._frames_left)
+        frames = traceback.extract_tb(traceback_of(error), limit=self._frames_left)
         self._frames_left -= len(frames)
         shown = [frame for frame in frames if not self._is_hidden(frame.filename)]
         if not (shown or self._hides_all):

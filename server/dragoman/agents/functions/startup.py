@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from dragoman.agents.functions.runner import describe_exception, source_location
-from dragoman.agents.functions.threads import without_stop_iteration
+from dragoman.agents.functions.threads import outcome_of
 from dragoman.ports import Agent
 from dragoman.supervision import log_exception
 
@@ -146,7 +146,10 @@ def _is_stopped() -> bool:
 
 
 async def _in_thread(call: Callable[[], R]) -> R:
-    return await asyncio.to_thread(without_stop_iteration, call)
+    value, error = await asyncio.to_thread(outcome_of, call)
+    if error is not None:
+        raise error
+    return cast("R", value)
 
 
 def _describe(function: Callable[..., object], error: BaseException) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_result
-from dragoman.agents.functions.threads import DaemonThreadPool, without_stop_iteration
+from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
 from dragoman.core.exceptions import describe, is_a, text_of
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
@@ -317,8 +317,11 @@ class StepCall(CalledStep[T]):
         assert function is not None
         if inspect.iscoroutinefunction(inspect.unwrap(getattr(function, "func", function))):
             return await function()
-        call = partial(contextvars.copy_context().run, without_stop_iteration, function)
-        value = await self._steps.loop.run_in_executor(STEP_THREADS, call)
+        call = partial(contextvars.copy_context().run, outcome_of, function)
+        value: Any
+        value, error = await self._steps.loop.run_in_executor(STEP_THREADS, call)
+        if error is not None:
+            raise error
         return await value if hasattr(type(value), "__await__") else value
 
     # Storing ----------------------------------------------------------------------------------------------------

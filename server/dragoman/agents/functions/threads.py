@@ -113,7 +113,7 @@ class ThreadRunner:
         AgentStillRuns when the process shuts down before the thread of a canceled turn has stopped.
         """
         context = contextvars.copy_context()
-        running = self.thread_pool.submit(context.run, without_stop_iteration, work)
+        running = self.thread_pool.submit(context.run, _without_stop_iteration, work)
         result = asyncio.wrap_future(running)
         try:
             await asyncio.wait([result])  # does not cancel the future
@@ -161,8 +161,18 @@ class ThreadRunner:
         )
 
 
-def without_stop_iteration(work: Callable[[], T]) -> T:
-    """Calls `work` in a thread. Raises RuntimeError for a StopIteration, which an asyncio Future cannot hold."""
+def outcome_of(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """What `work` returns or raises, for an asyncio Future.
+
+    A Future cannot hold every exception: of a StopIteration nobody ever hears, a GeneratorExit closes who awaits it.
+    """
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
+
+
+def _without_stop_iteration(work: Callable[[], object]) -> object:
     try:
         return work()
     except StopIteration as error:  # who waits for the Future would wait for ever
