@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from tests.callers import ByHeader
+from tests.hostile.kinds import EXCEPTIONS
 
 from dragoman import Turn, agent
 from dragoman.settings.settings import Settings
@@ -30,6 +31,31 @@ async def hold(turn: Turn) -> None:
 async def quick(turn: Turn) -> str:
     """Returns the message text."""
     return turn.text
+
+
+@agent
+async def raises(turn: Turn) -> None:
+    """Raises what the message names."""
+    raise EXCEPTIONS[turn.text]()
+
+
+@agent(id="raises-in-thread")
+def raises_in_thread(turn: Turn) -> None:
+    """Raises it in a thread."""
+    raise EXCEPTIONS[turn.text]()
+
+
+@agent(id="raises-in-step")
+async def raises_in_step(turn: Turn) -> None:
+    """Raises it in a step."""
+
+    def work() -> None:
+        raise EXCEPTIONS[turn.text]()
+
+    await turn.step("work", work)
+
+
+AGENTS = (hold, quick, raises, raises_in_thread, raises_in_step)
 
 
 def report(app: App) -> dict[str, int]:
@@ -52,7 +78,7 @@ def report(app: App) -> dict[str, int]:
 
 
 async def main(settings: dict[str, Any]) -> None:
-    async with open_app(Settings(**settings), [hold, quick], ByHeader()) as app:
+    async with open_app(Settings(**settings), AGENTS, ByHeader()) as app:
         print(json.dumps({"http": str(app.http), "grpc": str(app.grpc)}), flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
             print(json.dumps(report(app)), flush=True)
