@@ -179,7 +179,7 @@ EXCEPTIONS: Final[dict[str, Callable[[], BaseException]]] = {
     "Nameless": lambda: Nameless("x"),
     "OwnMembers": lambda: OwnMembers("group", [ValueError("x")]),
     "huge": lambda: ValueError("x" * HUGE_CHARS),
-    "huge_key": lambda: KeyError("\N{BULLET}" * (HUGE_CHARS // 4)),
+    "huge_key": lambda: KeyError("\N{BULLET}" * (HUGE_CHARS // 10)),
     "surrogate": lambda: ValueError("\ud800"),
 }
 """By name: an exception, made anew."""
