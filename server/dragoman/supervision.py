@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable, lacks_memory
+from dragoman.core.exceptions import describe, format_traceback, is_a, text_of, traceback_of
 
 log = logging.getLogger("dragoman.background")
 
@@ -213,24 +214,49 @@ class RepeatedFailures:
 
 
 def log_fault(logger: logging.Logger, text: str, error: BaseException, **fields: str) -> None:
-    """Logs a failure: in one line with what to do, if it comes from outside of the code, else with its traceback."""
-    logger.error("%s: %s", text, describe_fault(error), exc_info=None if is_expected(error) else error, extra=fields)
+    """Logs a failure: in one line with what to do, if it comes from outside of the code, else with its traceback.
+
+    Raises nothing: what follows, such as the end of a task, must not depend on a log.
+    """
+    failure = None if is_expected(error) else error
+    log_exception(logger, logging.ERROR, "%s: %s", (text, describe_fault(error)), failure, fields)
+
+
+def log_exception(
+    logger: logging.Logger,
+    level: int,
+    text: str,
+    arguments: tuple[object, ...],
+    error: BaseException | None,
+    fields: Mapping[str, str],
+) -> None:
+    """Logs a line with the traceback of an exception whose class we do not know. Raises nothing.
+
+    The traceback is formatted here, within limits: the formatters of programs that embed the server have none.
+    """
+    with suppress(BaseException):
+        if error is None or not logger.isEnabledFor(level):
+            logger.log(level, text, *arguments, extra=fields)
+            return
+        file, line, function, _ = logger.findCaller(stacklevel=2)
+        exc_info = type(error), error, traceback_of(error)
+        record = logger.makeRecord(logger.name, level, file, line, text, arguments, exc_info, function, fields)
+        record.exc_text = format_traceback(error)
+        logger.handle(record)
 
 
 def is_expected(error: BaseException) -> bool:
     """Whether a failure comes from outside of the code, so that a traceback would explain nothing."""
-    return isinstance(error, Unavailable | OSError) or lacks_memory(error)
+    return is_a(error, (Unavailable, OSError)) or lacks_memory(error)
 
 
 def describe_fault(error: BaseException) -> str:
     """A failure in one line, with what to do if it comes from outside of the code."""
     if lacks_memory(error):
         return "memory is used up: raise the memory limit, or lower --message-bytes or --connections"
-    if isinstance(error, OSError) and error.errno in LOW_DESCRIPTORS:
-        return f"{error.strerror}: raise `ulimit -n` (LimitNOFILE), or lower --connections"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"{error.strerror}: free some space on the disk"
-    text = " ".join(str(error).split())
-    return (
-        text if isinstance(error, Unavailable) else f"{type(error).__name__}: {text}" if text else type(error).__name__
-    )
+    code = vars(OSError)["errno"].__get__(error) if is_a(error, OSError) else None  # a subclass may replace it
+    if code in LOW_DESCRIPTORS:
+        return f"{os.strerror(code)}: raise `ulimit -n` (LimitNOFILE), or lower --connections"
+    if code == errno.ENOSPC:
+        return f"{os.strerror(code)}: free some space on the disk"
+    return " ".join((text_of(error) if is_a(error, Unavailable) else describe(error)).split())

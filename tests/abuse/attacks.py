@@ -17,6 +17,7 @@ from typing import Any, Final
 import grpc
 from tests.abuse import h2
 from tests.abuse.connections import BROKEN, connect, discard, repeat
+from tests.abuse.exception_attacks import hostile_exceptions
 from tests.abuse.grpc_attacks import (
     grpc_large_health_checks,
     grpc_large_messages,
@@ -395,6 +396,7 @@ ATTACKS: Final[dict[str, Attack]] = {
             grpc_large_reflections,
         ),
         *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
+        hostile_exceptions,
     )
 }
 

@@ -9,10 +9,12 @@ import logging
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 from typing import Final
 
 import pytest
 from tests.agents.turn_context import RecordingTurnContext
+from tests.hostile import kinds
 
 from dragoman import Turn, agent
 from dragoman.cli import logs
@@ -190,3 +192,14 @@ def test_configuring_twice_prints_once(capsys: pytest.CaptureFixture[str]) -> No
     finally:
         root.handlers[:], root.level = before
     assert json.loads(capsys.readouterr().err)["message"] == "hello"
+
+
+@pytest.mark.parametrize("make", kinds.EXCEPTIONS.values(), ids=kinds.EXCEPTIONS)
+@pytest.mark.parametrize("name", ["dragoman.agents", "dragoman.runtime", "asyncio"])
+def test_a_line_about_any_exception_is_written_within_limits(make: Callable[[], BaseException], name: str) -> None:
+    error = make()
+    failed = logging.makeLogRecord({"name": name, "levelname": "ERROR", "msg": "x" * 1_000_000})
+    failed.exc_info = (type(error), error, None)
+    logs.shorten_library_fault(failed)
+    for formatter in (logs.TextLogFormatter(), logs.JsonLogFormatter()):
+        assert len(formatter.format(failed)) < 200_000

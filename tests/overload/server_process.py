@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tests.callers import ByHeader
+from tests.hostile.kinds import EXCEPTIONS
 from tests.overload.loop_steps import measure_steps
 
 from dragoman import Turn, agent
@@ -35,6 +36,31 @@ async def hold(turn: Turn) -> None:
 async def quick(turn: Turn) -> str:
     """Returns the message text."""
     return turn.text
+
+
+@agent
+async def raises(turn: Turn) -> None:
+    """Raises what the message names."""
+    raise EXCEPTIONS[turn.text]()
+
+
+@agent(id="raises-in-thread")
+def raises_in_thread(turn: Turn) -> None:
+    """Raises it in a thread."""
+    raise EXCEPTIONS[turn.text]()
+
+
+@agent(id="raises-in-step")
+async def raises_in_step(turn: Turn) -> None:
+    """Raises it in a step."""
+
+    def work() -> None:
+        raise EXCEPTIONS[turn.text]()
+
+    await turn.step("work", work)
+
+
+AGENTS = (hold, quick, raises, raises_in_thread, raises_in_step)
 
 
 def report(app: App) -> dict[str, int]:
@@ -58,7 +84,7 @@ def report(app: App) -> dict[str, int]:
 
 async def main(settings: dict[str, Any]) -> None:
     longest = measure_steps()
-    async with open_app(Settings(**settings), [hold, quick], ByHeader()) as app:
+    async with open_app(Settings(**settings), AGENTS, ByHeader()) as app:
         # As `dragoman serve` does: full collections of garbage skip what lives as long as the process.
         gc.collect()
         gc.freeze()

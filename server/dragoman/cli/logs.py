@@ -6,13 +6,13 @@ import json
 import logging
 import os
 import sys
-import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from dragoman.cli import escape_controls
 from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.exceptions import format_traceback, is_a, stack_of, walk
 from dragoman.core.trace import CURRENT_TRACE, CURRENT_TURN, trace_id_of
 from dragoman.supervision import describe_fault, is_expected
 
@@ -31,7 +31,7 @@ class TextLogFormatter(logging.Formatter):
         fields = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
         if record.name == "dragoman.turns":  # the message has them
             fields = ""
-        line = f"{when} {record.levelname} {record.name}: {record.getMessage()}"
+        line = f"{when} {record.levelname} {record.name}: {_message(record)}"
         trace = "\n".join(_traceback_lines(self, record)).splitlines()
         return "\n".join((escape_controls(line + fields), *(f"  {escape_controls(each)}" for each in trace)))
 
@@ -47,7 +47,7 @@ class JsonLogFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
             **_extra_fields(record),
         }
         if trace := _traceback_lines(self, record):
@@ -99,6 +99,17 @@ def shorten_library_fault(record: logging.LogRecord) -> bool:
     return True
 
 
+MAX_MESSAGE_CHARS: Final = 20_000
+"""Characters of a record's message: nobody reads more, and the event loop waits while a line is written."""
+
+
+def _message(record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    if len(message) <= MAX_MESSAGE_CHARS:
+        return message
+    return f"{message[:MAX_MESSAGE_CHARS]}… ({len(message)} characters)"
+
+
 def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
     if context := CURRENT_TRACE.get():  # records are formatted in the context that logs them
@@ -115,8 +126,8 @@ def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) ->
     if error is not None and record.name in _AGENT_LOGGERS and not _shows_own_frames():
         if text := format_agent_error(error):
             lines.append(text)
-    elif record.exc_info:
-        lines.append(formatter.formatException(record.exc_info))
+    elif error is not None:
+        lines.append(format_traceback(error))
     elif record.exc_text:  # of an executor's process
         lines.append(record.exc_text)
     if record.stack_info:
@@ -141,17 +152,11 @@ def format_agent_error(error: BaseException) -> str:
     Without them in any case if a value was rejected: the place where we checked it explains nothing. Empty if no frame
     is left. Other errors within our code alone keep their frames, for a report of a fault.
     """
-    is_rejected, has_frames = isinstance(error, _REJECTED_VALUES), False
-    whole = traceback.TracebackException.from_exception(error)
-    pending = [whole]
-    while pending:
-        one = pending.pop()
-        pending += [part for part in (one.__cause__, one.__context__, *(one.exceptions or ())) if part is not None]
-        frames = [frame for frame in one.stack if not _is_own_file(frame.filename)]
-        if frames or is_rejected:
-            one.stack = traceback.StackSummary.from_list(frames)
-        has_frames = has_frames or bool(one.stack)
-    return "".join(whole.format()).rstrip("\n") if has_frames else ""
+    is_rejected = is_a(error, _REJECTED_VALUES)
+    files = (frame.f_code.co_filename for one in walk(error) for frame, _ in stack_of(one))
+    if not any(not (is_rejected and _is_own_file(file)) for file in files):
+        return ""
+    return format_traceback(error, _is_own_file, hides_all=is_rejected)
 
 
 def _shows_own_frames() -> bool:

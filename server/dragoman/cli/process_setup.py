@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Final, TypeVar
 
 from dragoman.cli import format_count
+from dragoman.core.exceptions import is_a, name_of
 from dragoman.supervision import FAILURES, describe_fault, end_process, is_expected, log_fault
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
             except (KeyboardInterrupt, SystemExit) as error:
                 if task.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                     raise
-                log.error("a task of an agent raised %s; the process continues", type(error).__name__)
+                log.error("a task of an agent raised %s; the process continues", name_of(error))
 
 
 class Signals:
@@ -88,9 +89,9 @@ def handle_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
     A callback that got no memory ends the process: nobody knows what waits for it, and nothing repeats it.
     """
     error, message = context.get("exception"), str(context.get("message", "the event loop failed"))
-    if isinstance(error, MemoryError) and message.startswith("Exception in callback"):
+    if error is not None and is_a(error, MemoryError) and message.startswith("Exception in callback"):
         FAILURES.end_process(f"{describe_fault(error)} ({message[:200]})")
-    elif isinstance(error, Exception) and is_expected(error):
+    elif error is not None and is_a(error, Exception) and is_expected(error):
         log_fault(log, message[:200], error)
     else:
         loop.default_exception_handler(context)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from dragoman.core.exceptions import is_a, text_of, walk
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -184,12 +186,11 @@ class InternalError(A2AError):
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error, or what caused it, is that no memory was left: also none for the stack of a thread."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, MemoryError | OutOfMemory) or str(cause) == "can't start new thread":
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
+    return any(
+        is_a(cause, (MemoryError, OutOfMemory))
+        or (is_a(cause, RuntimeError) and text_of(cause) == "can't start new thread")
+        for cause in walk(error)
+    )
 
 
 def out_of_memory(error: BaseException) -> OutOfMemory:

@@ -10,11 +10,15 @@ import json
 import logging
 import os
 import sys
-import traceback
 from contextvars import ContextVar
+
+from .exceptions import format_traceback
 
 LOG_LINE_PREFIX = "dragoman: log: "
 """Before the JSON of a record: an object with `level`, `logger`, `message`, and, if known, `task` and `exception`."""
+
+MAX_MESSAGE_CHARS = 20_000
+"""Characters of a record's message: as many as the server writes."""
 
 CURRENT_TASK: ContextVar[str] = ContextVar("dragoman-executor-task", default="")
 """The id of the task that the current code works for; empty outside of turns."""
@@ -39,7 +43,7 @@ class JsonLineFormatter(logging.Formatter):
         self._own_frames = own_frames
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"level": record.levelno, "logger": record.name, "message": record.getMessage()}
+        line = {"level": record.levelno, "logger": record.name, "message": record.getMessage()[:MAX_MESSAGE_CHARS]}
         task = getattr(record, "task", "") or CURRENT_TASK.get()
         if task:
             line["task"] = task
@@ -51,14 +55,5 @@ class JsonLineFormatter(logging.Formatter):
 
 def format_error(error: BaseException, *, own_frames: bool) -> str:
     """The traceback, also of its causes. Without our frames, which call the executor, if there are others."""
-    whole = traceback.TracebackException.from_exception(error)
-    pending = [] if own_frames else [whole]
     own_folder = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    while pending:
-        one = pending.pop()
-        parts = (one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ()))
-        pending += [part for part in parts if part is not None]
-        frames = [frame for frame in one.stack if not frame.filename.startswith(own_folder)]
-        if frames:
-            one.stack = traceback.StackSummary.from_list(frames)
-    return "".join(whole.format()).rstrip("\n")
+    return format_traceback(error, lambda file: not own_frames and file.startswith(own_folder))

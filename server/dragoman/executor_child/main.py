@@ -11,13 +11,14 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, BinaryIO
 
 from . import frameworks
+from .exceptions import is_a, name_of
 from .logs import CURRENT_TASK, configure_logging
 from .target import InvalidTarget, create_executor, is_executor, load
 from .turn import ExecutorTurn, describe_error, failed_status
@@ -52,7 +53,7 @@ def main(target: str, *, debug: bool = False) -> int:
         print(f"{STDERR_ERROR_PREFIX}{text}", file=sys.stderr, flush=True)
         return EXIT_INVALID_TARGET
     configure_logging(debug=debug)
-    asyncio.run(_serve(agent, registration, pipe))
+    run_until_complete(_serve(agent, registration, pipe))
     # Threads of the executor must not keep the process alive without a server.
     sys.stderr.flush()
     os._exit(0)
@@ -132,6 +133,33 @@ def _not_an_executor(target: Any) -> str:
     )
 
 
+def run_until_complete(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine in an event loop of its own, then cancels the other tasks.
+
+    asyncio lets SystemExit and KeyboardInterrupt of any task pass through the loop. Here that ends the task only: other
+    turns run in this process.
+    """
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+
+    async def serve() -> None:
+        await main
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=CHILD_STOP_TIMEOUT)
+
+    serving = loop.create_task(serve(), name="serve")
+    while not serving.done():
+        try:
+            loop.run_until_complete(serving)
+        except (KeyboardInterrupt, SystemExit) as error:
+            if serving.done():
+                raise
+            log.error("a task of the executor raised %s; the process continues", name_of(error))
+
+
 async def _serve(agent: Any, registration: dict[str, Any], pipe: FramePipe) -> None:
     async with AsyncExitStack() as stack:
         if hasattr(agent, "running"):
@@ -202,12 +230,14 @@ class ExecutorChild:
         ending.add_done_callback(self._endings.discard)
 
     async def _execute(self, turn: ExecutorTurn, lock: asyncio.Lock) -> BaseException | None:
-        """Returns an error that would stop the event loop if this task raised it."""
+        """Returns the error of execute(): some would stop the event loop if this task raised them."""
         CURRENT_TASK.set(turn.task_id)
         async with lock:
             try:
                 await self._agent.execute(turn)
-            except (KeyboardInterrupt, SystemExit) as error:
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
                 return error
         return None
 
@@ -216,21 +246,21 @@ class ExecutorChild:
         await asyncio.wait([running.task])
         if running.canceling is not None:  # cancel() may still send events of this turn
             await asyncio.wait([running.canceling])
-        cancelled = running.task.cancelled()
-        error = asyncio.CancelledError() if cancelled else running.task.exception() or running.task.result()
-        error_id = ""
-        if error is not None and not isinstance(error, asyncio.CancelledError):
-            error_id = turn.new_error_id(error)
-            suffix = f" (error id {error_id})" if error_id else ""
-            log.error("the executor failed%s", suffix, exc_info=error, extra={"task": turn.task_id})
+        error = asyncio.CancelledError() if running.task.cancelled() else running.task.result()
+        is_failure = error is not None and not is_a(error, asyncio.CancelledError)
+        error_id = turn.new_error_id(error) if error is not None and is_failure else ""
         try:
             turn.on_returned(error, error_id)
-        except ValueError as unsendable:  # the end of the turn is too large or has no JSON form
+        except Exception as unsendable:  # the end of the turn is too large or has no JSON form
             turn.end(failed_status(describe_error(unsendable)))
-        del self._turns[turn.id]
-        if not any(one.turn.task_id == turn.task_id for one in self._turns.values()):
-            self._task_locks.pop(turn.task_id, None)
-        self._pipe.send(credit={"agentId": turn.start["agentId"], "turns": 1})
+        finally:
+            del self._turns[turn.id]
+            if not any(one.turn.task_id == turn.task_id for one in self._turns.values()):
+                self._task_locks.pop(turn.task_id, None)
+            self._pipe.send(credit={"agentId": turn.start["agentId"], "turns": 1})
+        if is_failure:  # last: a logging configuration of the executor's own may fail
+            suffix = f" (error id {error_id})" if error_id else ""
+            log.error("the executor failed%s", suffix, exc_info=error, extra={"task": turn.task_id})
 
     def _cancel(self, running: _ChildTurn, reason: str, metadata: dict[str, Any] | None = None) -> None:
         turn = running.turn
@@ -248,7 +278,7 @@ class ExecutorChild:
         """Calls cancel(), as the SDK's own server does, and then cancels execute()."""
         try:
             await self._agent.cancel(running.turn)
-        except (Exception, KeyboardInterrupt, SystemExit) as error:
+        except BaseException as error:
             log.info(
                 "cancel() failed (%s); execute() is stopped anyway",
                 describe_error(error),

@@ -48,7 +48,7 @@ class ExecutorSteps:
         shown = asyncio.get_running_loop().call_later(self._show_running_after, self._turn.send_step, dict(step))
         try:
             result = await function()
-        except Exception as error:
+        except (Exception, GeneratorExit, KeyboardInterrupt, SystemExit) as error:
             text = describe_error(error)[:MAX_ERROR_CHARS]
             self._turn.send_step({**step, "state": "STEP_STATE_FAILED", "ended": _now(), "error": text})
             raise

@@ -8,10 +8,11 @@ import inspect
 import os
 import re
 import sys
-import traceback
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
+
+from .exceptions import describe, is_a, stack_of
 
 
 class InvalidTarget(Exception):
@@ -132,22 +133,20 @@ def is_executor(value: Any) -> bool:
 
 def _describe_import_error(error: BaseException) -> str:
     """The error, with the innermost line outside installed packages and this one."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, ModuleNotFoundError):
+    text = describe(error)
+    if is_a(error, ModuleNotFoundError):
         text += f" in {sys.executable}; pass another interpreter with --executor-python"
     own_folder = os.path.dirname(os.path.abspath(__file__))
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((own_folder, "<"))
-        and "site-packages" not in frame.filename
-        and os.path.dirname(os.__file__) not in frame.filename
+    places = [
+        (frame.f_code.co_filename, line)
+        for frame, line in stack_of(error)
+        if not frame.f_code.co_filename.startswith((own_folder, "<"))
+        and "site-packages" not in frame.f_code.co_filename
+        and os.path.dirname(os.__file__) not in frame.f_code.co_filename
     ]
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
-    if not frames:
-        return text
-    return f"{frames[-1].filename}, line {frames[-1].lineno}: {text}"
+    return f"{places[-1][0]}, line {places[-1][1]}: {text}" if places else text
 
 
 CARD_FIELDS = (

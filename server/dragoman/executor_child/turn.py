@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from .exceptions import is_a, name_of, text_of
+
 log = logging.getLogger("dragoman.executor")
 
 SendFrame = Callable[..., int]
@@ -329,7 +331,7 @@ class ExecutorTurn:
         if self.is_over:
             return
         held, self._held_status = self._held_status, None
-        if isinstance(error, asyncio.CancelledError) or (self.canceled and error is None):
+        if (error is not None and is_a(error, asyncio.CancelledError)) or (self.canceled and error is None):
             if not self.canceled:
                 self.end(failed_status("CancelledError: execute() was canceled by its own code"))
             elif self.cancel_reason == "drain":
@@ -356,6 +358,9 @@ def failed_status(text: str) -> dict[str, Any]:
     return {"state": "TASK_STATE_FAILED", "message": {"parts": [{"text": text}]}}
 
 
+MAX_ERROR_TEXT_CHARS = 4_000
+"""Characters of an error's text in the task."""
+
 ERROR_ID_BYTES = 6
 """Random bytes of an error id, which is written in hexadecimal."""
 
@@ -367,24 +372,36 @@ def generic_error_text(error_id: str) -> str:
 
 def is_for_callers(error: BaseException) -> bool:
     """Whether an error was raised with a text for the caller: `dragoman.AgentError`, or a protocol error of a2a-sdk."""
-    return _is_agent_error(error) or any(base.__module__ == "a2a.utils.errors" for base in type(error).__mro__)
+    return _is_agent_error(error) or any(module == "a2a.utils.errors" for module, _ in _classes(error))
 
 
 def _is_agent_error(error: BaseException) -> bool:
     """By name: the executor's environment need not have our package."""
-    return any(
-        base.__name__ == "AgentError" and base.__module__.partition(".")[0] == "dragoman"
-        for base in type(error).__mro__
-    )
+    return any(name == "AgentError" and module.partition(".")[0] == "dragoman" for module, name in _classes(error))
+
+
+def _classes(error: BaseException) -> list[tuple[str, str]]:
+    """Module and name of the classes of an error; none of one whose classes hide them."""
+    try:
+        return [(str(base.__module__), base.__name__) for base in type.mro(type(error))]
+    except BaseException:
+        return []
 
 
 def describe_error(error: BaseException) -> str:
     """An error as one line for the task. The traceback goes to the log only."""
-    if _is_agent_error(error) and str(error):
-        return str(error)
-    inner = getattr(error, "error", None)  # a2a-sdk 0.3 wraps the error in a ServerError
-    text = getattr(inner, "message", None) or getattr(error, "message", None) or str(error)
-    name = type(inner if getattr(inner, "message", None) else error).__name__
+    if _is_agent_error(error) and (text := text_of(error)):
+        return text
+    name, text = name_of(error), ""
+    try:
+        inner = getattr(error, "error", None)  # a2a-sdk 0.3 wraps the error in a ServerError
+        for one in (inner, error):
+            if message := getattr(one, "message", None):
+                name, text = type(one).__name__, str(message)[:MAX_ERROR_TEXT_CHARS]
+                break
+    except BaseException:  # an attribute of its class failed
+        text = ""
+    text = text.encode(errors="backslashreplace").decode() or text_of(error)
     return f"{name}: {text}" if text else name
 
 

@@ -225,11 +225,12 @@ class Scheduler:
 
     def _on_run_ended(self, runner: TurnRunner, queue: AgentQueue, began: float, done: asyncio.Task[None]) -> None:
         record = runner.record
-        if not done.cancelled() and (error := done.exception()) is not None and record.running:
-            log_fault(log, "a turn failed outside of its agent", error, task=record.id)
+        error = asyncio.CancelledError() if done.cancelled() and not self._stopping else _error_of(done)
+        if error is not None and record.running:
             self._start_task(runner.abort(), f"end {record.id}").add_done_callback(
                 partial(self._on_run_ended, runner, queue, began)
             )
+            log_fault(log, "a turn failed outside of its agent", error, task=record.id)
             return
         counts = self.counts[record.agent]
         counts.ended_by_state[record.state] += 1
@@ -386,3 +387,7 @@ class Scheduler:
         await self._job_subscriptions.close()
         await self._registrations.aclose()
         return len(self.runs)
+
+
+def _error_of(done: asyncio.Task[None]) -> BaseException | None:
+    return None if done.cancelled() else done.exception()

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import walk_tb
 from types import ModuleType
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from dragoman.agents.executors import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
 from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
+from dragoman.core.exceptions import describe, is_a, stack_of
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Agent
 from dragoman.stores.sqlite.store import now_ms
@@ -152,8 +152,8 @@ def _search_first(directory: Path) -> None:
 
 def _describe_error(app: str, error: BaseException) -> str:
     """Formats an error as `FILE, line N: Error: text`, with the source line."""
-    description = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+    description = describe(error)
+    if is_a(error, SyntaxError) and error.filename and error.lineno:
         file, line, description = error.filename, error.lineno, f"{type(error).__name__}: {error.msg}"
     elif location := _author_line(app, error):
         file, line = location
@@ -176,7 +176,7 @@ def _author_line(app: str, error: BaseException) -> tuple[str, int] | None:
     """File and line of the innermost frame in the author's code: APP, or code that is not installed."""
     package = Path(app).name.partition(".")[0]
     own, installed = None, None
-    for frame, line in walk_tb(error.__traceback__):
+    for frame, line in stack_of(error):
         file = frame.f_code.co_filename
         if file.startswith("<"):
             continue

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from dragoman.core.exceptions import describe
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
@@ -167,14 +168,20 @@ class RemoteTurnContext:
                 return
         except Exception as error:
             if not self.is_over:
-                text = f"{type(error).__name__}: {error}"
-                log.error("agent %s: the turn failed: %s", self.agent, text, extra={"task": self.task_id})
-                self._send_frame(turn_end=failed_turn_end(self.turn_id, text))
+                self.fail(error)
             return
         if self.cancel_reason in ("drain", "fenced"):
             self._give_back()
         else:
             self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, canceled=wk.Canceled()))
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the turn as FAILED, because its agent's end cannot be sent, or was none."""
+        self.finishing = True
+        if not self.is_over:
+            text = describe(error)
+            self._send_frame(turn_end=failed_turn_end(self.turn_id, text))
+            log.error("agent %s: the turn failed: %s", self.agent, text, extra={"task": self.task_id})
 
     async def give_back(self) -> None:
         """Returns the turn to the server, because the child process of its executor died.
@@ -189,7 +196,7 @@ class RemoteTurnContext:
         except LeaseLost:
             return
         except Exception as error:
-            log.warning("last events of a lost turn cannot be sent: %s", error, extra={"task": self.task_id})
+            log.warning("last events of a lost turn cannot be sent: %s", describe(error), extra={"task": self.task_id})
         self._give_back()
 
     def _give_back(self) -> None:

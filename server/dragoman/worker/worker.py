@@ -17,6 +17,7 @@ from dragoman.calling.errors import ClientError
 from dragoman.calling.tls import tls_advice
 from dragoman.core import trace
 from dragoman.core.durations import Backoff
+from dragoman.core.exceptions import is_a
 from dragoman.core.task import states
 from dragoman.ports import Agent, AgentStillRuns, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import failed_turn_end
@@ -237,10 +238,11 @@ class Worker:
             log.warning("turn returned to the server: %s", str(lost) or "the process that ran it has died",
                 extra={"task": turn_context.task_id, "agent": turn_context.agent})  # fmt: skip
             await turn_context.give_back()
-        except Exception:
-            log.exception(
-                "the end of a turn could not be sent", extra={"task": turn_context.task_id, "agent": turn_context.agent}
-            )
+        except BaseException as error:
+            task = asyncio.current_task()
+            if not is_a(error, Exception) and (task is None or task.cancelling()):  # this process ends
+                raise
+            turn_context.fail(error)
         finally:
             self._unfinished_turns[turn_context.agent] -= 1
             if stream is self._stream:

@@ -20,7 +20,7 @@ from dragoman.agents.functions.runner import generic_error_text, take_turn
 from dragoman.agents.functions.threads import DaemonThreadPool
 from dragoman.core.task import states
 from dragoman.core.task.log import FENCED, AppendRejected
-from dragoman.ports import BufferFull, LeaseLost, TurnResult
+from dragoman.ports import AgentStillRuns, BufferFull, LeaseLost, TurnResult
 
 caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="")
 
@@ -389,3 +389,60 @@ async def test_a_turn_that_lost_its_lease_ends_without_an_error_and_closes_its_g
         assert isinstance(result, TurnResult)
     assert closed == ["loop", "sync"]
     assert not caplog.records
+
+
+# Exceptions that mean something to Python ---------------------------------------------------------------------------
+
+
+def endless() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+async def test_a_generator_exit_of_the_agents_own_is_its_failure(caplog: pytest.LogCaptureFixture) -> None:
+    @agent
+    async def closes(turn: Turn) -> None:
+        inner = endless()
+        next(inner)
+        inner.throw(GeneratorExit)  # type: ignore[attr-defined]  # it is a generator
+
+    task, _ = await run_turn(closes, "go")
+    assert (state_of(task), status_text(task)) == ("FAILED", "GeneratorExit")
+    assert f"{__file__}, line " in caplog.text
+    assert "agent closes failed: GeneratorExit" in caplog.text
+
+
+async def test_a_turn_that_is_destroyed_has_no_result(caplog: pytest.LogCaptureFixture) -> None:
+    @agent
+    async def waits(turn: Turn) -> None:
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        taken = waits.take_turn(RecordingTurnContext("go"))
+        taken.send(None)
+        await asyncio.create_task(close(taken))
+
+    async def close(taken: Any) -> None:
+        taken.close()
+
+    await asyncio.create_task(run())
+    assert "failed" not in caplog.text
+
+
+async def test_a_process_wide_stop_that_an_agent_claims_is_its_failure() -> None:
+    @agent
+    async def abandons(turn: Turn) -> None:
+        raise AgentStillRuns
+
+    task, _ = await run_turn(abandons, "go")
+    assert state_of(task) == "FAILED"
+
+
+async def test_a_text_of_20_mb_is_neither_sent_nor_logged_whole(caplog: pytest.LogCaptureFixture) -> None:
+    @agent
+    async def floods(turn: Turn) -> None:
+        raise AgentError("x" * 20_000_000)
+
+    task, _ = await run_turn(floods, "go")
+    assert status_text(task) == "x" * 4_000 + "…"
+    assert len(caplog.text) < 20_000

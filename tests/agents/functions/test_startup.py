@@ -6,10 +6,11 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import ModuleType
 
 import pytest
+from tests.hostile import kinds
 
 from dragoman import agent, on_startup
 from dragoman.agents.functions.startup import StartupFailed, started, startup_hooks_in, startup_hooks_of
@@ -137,3 +138,46 @@ def test_only_functions_without_required_arguments_can_be_declared() -> None:
 
     with pytest.raises(TypeError, match="@on_startup: 3 is not a function; write @on_startup above a def"):
         on_startup(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", kinds.EXCEPTIONS.values(), ids=kinds.EXCEPTIONS)
+@pytest.mark.parametrize("written_as", ["async", "sync", "async generator", "sync generator"])
+async def test_whatever_a_function_raises_is_a_failed_start(make: Callable[[], BaseException], written_as: str) -> None:
+    async def is_async() -> None:
+        raise make()
+
+    def is_sync() -> None:
+        raise make()
+
+    async def is_async_generator() -> AsyncIterator[None]:
+        if calls:
+            raise make()
+        yield
+
+    def is_sync_generator() -> Iterator[None]:
+        if calls:
+            raise make()
+        yield
+
+    hooks = {one.__name__: on_startup(one) for one in (is_async, is_sync, is_async_generator, is_sync_generator)}
+    with pytest.raises(StartupFailed, match=rf"^{re.escape(__file__)}.* failed: "):
+        async with asyncio.timeout(60), started([opens, hooks[f"is_{written_as.replace(' ', '_')}"]]):
+            raise AssertionError
+    assert calls == ["opens", "closes"]
+
+
+@pytest.mark.parametrize("make", kinds.EXCEPTIONS.values(), ids=kinds.EXCEPTIONS)
+async def test_whatever_a_clean_up_raises_does_not_keep_others_from_running(make: Callable[[], BaseException]) -> None:
+    @on_startup
+    async def fails_late() -> AsyncIterator[None]:
+        yield
+        raise make()
+
+    @on_startup
+    def fails_late_in_a_thread() -> Iterator[None]:
+        yield
+        raise make()
+
+    async with asyncio.timeout(60), started([opens, fails_late, fails_late_in_a_thread]):
+        pass
+    assert calls == ["opens", "closes"]

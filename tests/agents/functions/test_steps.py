@@ -18,7 +18,7 @@ from tests.runtime.harness import Harness, open_harness, state, status_text, tex
 from dragoman import Retry, Turn, retry
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
-from dragoman.core.task.steps import NO_POSITION, StepRecord, StepState
+from dragoman.core.task.steps import MAX_RESULT_BYTES, NO_POSITION, StepRecord, StepState
 from dragoman.runtime.timings import Timings
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -591,3 +591,58 @@ async def test_a_crash_keeps_the_finished_steps(tmp_path: Path) -> None:
     async with open_harness(tmp_path, agent, on_crash=retry(2)) as here:  # drained: released for the next attempt
         assert texts(await here.ended(task.id)) == ["first"]
     assert calls == {"first": 1}
+
+
+# A result that cannot be stored ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("result", [object(), ValueError("x"), b"x" * (MAX_RESULT_BYTES + 1), {1: [lambda: None]}])
+@pytest.mark.parametrize("as_block", [False, True])
+async def test_a_step_whose_result_cannot_be_stored_has_run_and_is_not_repeated(
+    tmp_path: Path, result: object, as_block: bool
+) -> None:
+    calls = Calls()
+
+    async def pays(turn: Turn) -> None:
+        if as_block:
+            async with turn.step("charge") as step:
+                step.result = await calls.make("charge", result)
+        else:
+            await turn.step("charge", calls.make, "charge", result, retry=SOON)
+
+    async with open_harness(tmp_path, pays, retry=SOON) as here:
+        task = await here.send()
+        assert state(task) == "FAILED"
+        assert 'the result of step "charge"' in status_text(task)
+        assert status_text(task).endswith("The step has run, so it is not repeated")
+        assert calls == {"charge": 1}
+        (step,) = await steps_of(here, task)
+        assert (step.state, step.error) == (StepState.FAILED, status_text(task))
+
+
+async def test_a_step_around_one_whose_result_cannot_be_stored_is_not_repeated_either(tmp_path: Path) -> None:
+    calls = Calls()
+
+    async def pays(turn: Turn) -> None:
+        async def outer() -> None:
+            await turn.step("charge", calls.make, "charge", object())
+
+        await turn.step("order", outer, retry=SOON)
+
+    async with open_harness(tmp_path, pays, retry=SOON) as here:
+        assert "UnstorableResult" in status_text(await here.send())
+        assert calls == {"charge": 1}
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), SystemExit(2), KeyboardInterrupt(), StopIteration(), OSError()])
+async def test_a_step_that_raises_is_stored_as_failed_whatever_it_raises(tmp_path: Path, error: BaseException) -> None:
+    async def breaks(turn: Turn) -> None:
+        def work() -> None:
+            raise error
+
+        await turn.step("work", work)
+
+    async with asyncio.timeout(60), open_harness(tmp_path, breaks) as here:
+        task = await here.send()
+        (step,) = await steps_of(here, task)
+        assert (state(task), step.state) == ("FAILED", StepState.FAILED)

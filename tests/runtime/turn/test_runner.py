@@ -6,17 +6,19 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hostile import kinds as hostile
 from tests.runtime.harness import collect, kinds, open_harness, state, status_text, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Retry, Turn
 from dragoman.core.errors import Unavailable
+from dragoman.core.exceptions import is_a
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
 from dragoman.runtime.turn.events import MAX_PENDING_EVENTS, OVERFLOW_FACTOR, Change
@@ -384,3 +386,68 @@ async def test_a_finished_task_is_removed_from_memory(tmp_path: Path) -> None:
         await here.idle()
         assert not dispatch.runs
         assert not feeds.by_task
+
+
+# Whatever an agent raises -----------------------------------------------------------------------------------------
+
+HOSTILE = pytest.mark.parametrize("make", hostile.EXCEPTIONS.values(), ids=hostile.EXCEPTIONS)
+
+
+@HOSTILE
+async def test_an_agent_that_raises_anything_at_all_loses_its_turn(
+    tmp_path: Path, make: Callable[[], BaseException]
+) -> None:
+    """Agents of other kinds than functions: a fault in our own code passes what they raise on."""
+
+    async def take_turn(_: object) -> object:
+        raise make()
+
+    async def run(runner: TurnRunner) -> None:
+        runner._agent.take_turn = take_turn  # type: ignore[method-assign, assignment]
+        await runner.run()
+
+    async with asyncio.timeout(60), open_harness(tmp_path, echo, run_turns=run) as here:
+        ended = await here.ended((await here.start()).id)
+        await here.idle()
+    assert state(ended) == "FAILED"
+
+
+@HOSTILE
+async def test_a_run_that_fails_before_its_end_is_written_ends_its_task(
+    tmp_path: Path, make: Callable[[], BaseException]
+) -> None:
+    async def run(_: TurnRunner) -> None:
+        error = make()
+        if not is_a(error, (KeyboardInterrupt, SystemExit)):  # which asyncio raises from the loop, too
+            raise error
+        raise asyncio.CancelledError
+
+    async with asyncio.timeout(60), open_harness(tmp_path, echo, run_turns=run) as here:
+        ended = await here.ended((await here.start()).id)
+        await here.idle()
+    assert status_text(ended) == "INTERRUPTED: The server could not continue this task."
+
+
+class BrokenHandler(logging.Handler):
+    """A handler of a program that embeds the server: it fails itself."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError("the disk of the log is full")
+
+
+async def test_a_log_that_fails_does_not_keep_a_task_from_ending(tmp_path: Path) -> None:
+    async def run(_: TurnRunner) -> None:
+        raise ValueError("x")
+
+    async def fails(turn: Turn) -> None:
+        raise ValueError("y")
+
+    handler = BrokenHandler()
+    logging.getLogger("dragoman").addHandler(handler)
+    try:
+        async with asyncio.timeout(60), open_harness(tmp_path, echo, run_turns=run) as here:
+            assert state(await here.ended((await here.start()).id)) == "FAILED"
+        async with asyncio.timeout(60), open_harness(tmp_path, fails) as here:
+            assert status_text(await here.ended((await here.start()).id)) == "ValueError: y"
+    finally:
+        logging.getLogger("dragoman").removeHandler(handler)

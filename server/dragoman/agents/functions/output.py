@@ -160,7 +160,7 @@ class TurnOutput:
         """FAILED with a text, for an error of the agent. Valid changes of the metadata are stored, state is not."""
         try:
             metadata = self._metadata.changes()
-        except InvalidAgentResponse:  # the error itself, or a second one
+        except Exception:  # the error itself, or a second one; also of a value's own class
             metadata = b""
         update = StateUpdate(task_metadata=metadata) if metadata else NO_CHANGE
         return TurnResult(self.status_change(states.FAILED, text), state_update=update)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from dragoman.agents.functions.step_values import UnstorableResult
 from dragoman.core.durations import Backoff
+from dragoman.core.exceptions import is_a
 
 MAX_ATTEMPTS: Final = 1_000
 """How often a turn or a step may be tried."""
@@ -37,8 +39,8 @@ class Retry:
         return Backoff(self.backoff, max(self.max_backoff, self.backoff)).delay(failures)
 
     def covers(self, error: BaseException, attempt: int) -> bool:
-        """Whether to try again after this error of an attempt."""
-        return attempt < self.attempts and isinstance(error, self.on)
+        """Whether to try again after this error of an attempt. Never after a step that has run: it would run again."""
+        return attempt < self.attempts and is_a(error, self.on) and not is_a(error, UnstorableResult)
 
 
 ONCE: Final = Retry(attempts=1)

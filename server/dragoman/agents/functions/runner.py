@@ -25,7 +25,6 @@ from enum import Enum
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from traceback import walk_tb
 from types import MappingProxyType
 from typing import Final, NamedTuple, cast
 
@@ -38,10 +37,12 @@ from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type
 from dragoman.core import trace
 from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
+from dragoman.core.exceptions import describe, is_a, leaves, stack_of, text_of, walk
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.core.task.steps import StepMismatch
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, Pause, TurnContext, TurnResult
+from dragoman.supervision import log_exception
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.agents")
@@ -64,9 +65,8 @@ async def take_turn(
 ) -> TurnResult:
     """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through.
 
-    A failure that `retry` covers becomes a pause until the next attempt.
-
-    SystemExit and KeyboardInterrupt are failures of the agent, too: signals never raise here.
+    A failure that `retry` covers becomes a pause until the next attempt. Whatever the agent raises is a failure, also
+    GeneratorExit, a CancelledError of its own, SystemExit and KeyboardInterrupt: signals never raise here.
     """
     output = TurnOutput(turn_context, new_id)
     steps = TurnSteps(turn_context, agent, clock)
@@ -81,26 +81,27 @@ async def take_turn(
         except InvalidAgentResponse as error:
             raise InvalidAgentResponse(f"the returned value: {error}") from error.__cause__
     except BaseException as error:
+        if steps.is_closed:  # nobody waits for a result: the coroutine is destroyed
+            raise
         cause = primary_exception(error)
         try:
-            if isinstance(cause, (GeneratorExit, AgentStillRuns)):
+            if is_a(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
                 raise
-            if isinstance(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
+            if is_a(cause, AgentStillRuns) and turn_context.canceled:
                 raise
-            result = _result_without_failure(output, cause)
-            if result is not None:
+            try:
+                result = _result_without_failure(output, cause)
+                if result is not None:
+                    return result
+                if turn_context.canceled or not _may_repeat(cause, retry, turn_context.attempt):
+                    return _failed_result(function, output, agent, cause, error)[0]
+                delay = retry.delay(turn_context.attempt)
+                then = f"; attempt {turn_context.attempt + 1} of {retry.attempts} begins in {delay:g} s"
+                result, text = _failed_result(function, output, agent, cause, error, then)
+                result.pause = Pause(steps.clock() + round(delay * 1000), text)
                 return result
-            if turn_context.canceled or not _may_repeat(cause, retry, turn_context.attempt):
-                return _failed_result(function, output, agent, cause, error)[0]
-            delay = retry.delay(turn_context.attempt)
-            then = f"; attempt {turn_context.attempt + 1} of {retry.attempts} begins in {delay:g} s"
-            result, text = _failed_result(function, output, agent, cause, error, then)
-            result.pause = Pause(steps.clock() + round(delay * 1000), text)
-            return result
-        except AgentStillRuns:
-            raise
-        except Exception as late:  # the result cannot be built: a state that is not JSON, a failing __str__
-            return _failed_result(function, output, agent, late, late)[0]
+            except BaseException as late:  # the result cannot be built: a state that is not JSON
+                return _failed_result(function, output, agent, late, late)[0]
         finally:
             del cause  # its traceback references this frame
 
@@ -216,14 +217,14 @@ def _completed_result(output: TurnOutput, value: object) -> TurnResult:
 
 def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnResult | None:
     """The result of an exception that ends or suspends a turn on purpose; None for a failure of the agent."""
-    if isinstance(cause, TurnEnded):
+    if is_a(cause, TurnEnded):
         return output.turn_result(cause.status, reply=cause.reply)
-    if isinstance(cause, TurnSuspended):
+    if is_a(cause, TurnSuspended):
         result = output.turn_result(StatusChange(states.WORKING))
         result.state_update = replace(result.state_update, steps=(cause.step,))
         result.pause = Pause(cause.wake_at)
         return result
-    if isinstance(cause, (LeaseLost, AppendRejected)):
+    if is_a(cause, (LeaseLost, AppendRejected)):
         # The task continued without this run and the store rejects our writes: not a failure of the agent.
         return TurnResult(StatusChange(states.CANCELED))
     return None
@@ -231,7 +232,7 @@ def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnRes
 
 def _may_repeat(cause: BaseException, retry: Retry, attempt: int) -> bool:
     """Whether a failed turn is tried again: not where the code would fail in the same way."""
-    return retry.covers(cause, attempt) and not isinstance(cause, (StepMismatch, InvalidAgentResponse))
+    return retry.covers(cause, attempt) and not is_a(cause, (StepMismatch, InvalidAgentResponse))
 
 
 def _failed_result(
@@ -241,26 +242,29 @@ def _failed_result(
     where = source_location(cause, function)
     text = describe_exception(cause, error)
     error_id = ""
-    if not (output.turn_context.shows_error_texts or isinstance(cause, AgentError)):
+    if not (output.turn_context.shows_error_texts or is_a(cause, AgentError)):
         error_id = secrets.token_hex(ERROR_ID_BYTES)
     # The store is away or memory is used up: the author's frames would explain nothing.
-    is_expected = isinstance(cause, Unavailable) or lacks_memory(cause)
-    log.log(
+    is_expected = is_a(cause, Unavailable) or lacks_memory(cause)
+    log_exception(
+        log,
         logging.WARNING if then else logging.ERROR,
         FAILED_AT_DECLARATION if where.is_declaration else FAILED_AT_LINE,
-        {
-            "where": where,
-            "agent": agent,
-            "text": f"{text} (error id {error_id})" if error_id else text,
-            "then": then,
-        },
-        exc_info=None if is_expected else error,
-        extra={"task": output.turn_context.task_id, "agent": agent, **({"error_id": error_id} if error_id else {})},
-    )  # fmt: skip
+        (
+            {
+                "where": where,
+                "agent": agent,
+                "text": f"{text} (error id {error_id})" if error_id else text,
+                "then": then,
+            },
+        ),
+        None if is_expected else error,
+        {"task": output.turn_context.task_id, "agent": agent, **({"error_id": error_id} if error_id else {})},
+    )
     shown = generic_error_text(error_id) if error_id else text
-    if isinstance(cause, InvalidAgentResponse):
+    if is_a(cause, InvalidAgentResponse):
         place = f"{Path(where.file).name} line {where.line}"
-        invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {place}: {cause}")
+        invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {place}: {text_of(cause)}")
         shown = f"InvalidAgentResponse: {invalid}"
         return replace(output.failed_result(shown), error=invalid), shown
     return output.failed_result(shown), shown
@@ -276,10 +280,6 @@ FAILED_AT_LINE: Final = "%(where)s: agent %(agent)s failed: %(text)s%(then)s"
 FAILED_AT_DECLARATION: Final = "agent %(agent)s, declared at %(where)s, failed: %(text)s%(then)s"
 """Log lines of a failure. `where`: a SourceLocation; `then`: what happens next."""
 
-MAX_ERROR_TEXT_CHARS: Final = 4_000
-"""Characters of an error text that the caller sees; the log has the full text."""
-
-
 ERROR_ID_BYTES: Final = 6
 """Random bytes of an error id, which is written in hexadecimal."""
 
@@ -291,10 +291,8 @@ def generic_error_text(error_id: str) -> str:
 
 def primary_exception(error: BaseException) -> BaseException:
     """The decisive exception: of a group, the one that ends or suspends the turn if there is one, else the first."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    leaves = _flatten_group(error)
-    return next((one for one in leaves if isinstance(one, TurnEnded | TurnSuspended)), leaves[0])
+    found = leaves(error)
+    return next((one for one in found if is_a(one, (TurnEnded, TurnSuspended))), found[0])
 
 
 def describe_exception(cause: BaseException, error: BaseException) -> str:
@@ -302,13 +300,8 @@ def describe_exception(cause: BaseException, error: BaseException) -> str:
 
     The text alone of an AgentError: it was written for the caller.
     """
-    text = str(cause).encode(errors="backslashreplace").decode()
-    description = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-    if text and isinstance(cause, AgentError):
-        description = text
-    more = len(_flatten_group(error)) - 1 if isinstance(error, BaseExceptionGroup) else 0
-    if len(description) > MAX_ERROR_TEXT_CHARS:
-        description = f"{description[:MAX_ERROR_TEXT_CHARS]}…"
+    description = (text_of(cause) if is_a(cause, AgentError) else "") or describe(cause)
+    more = len(leaves(error)) - 1
     return f"{description} (and {more} more)" if more else description
 
 
@@ -328,19 +321,10 @@ def source_location(error: BaseException, function: Callable[..., object]) -> So
     code = getattr(inspect.unwrap(function), "__code__", None)
     file, first_line = (code.co_filename, code.co_firstlineno) if code else ("<unknown>", 0)
     error_line: int | None = None
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and error_line is None and id(current) not in seen:
-        seen.add(id(current))
-        for frame, line in walk_tb(current.__traceback__):
+    for one in walk(error):
+        for frame, line in stack_of(one):
             if frame.f_code.co_filename == file:
                 error_line = line
-        current = current.__cause__
+        if error_line is not None:
+            break
     return SourceLocation(file, first_line if error_line is None else error_line, error_line is None)
-
-
-def _flatten_group(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        leaves += _flatten_group(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return leaves

@@ -21,7 +21,9 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from dragoman.agents.functions.runner import describe_exception, source_location
+from dragoman.agents.functions.threads import outcome_of
 from dragoman.ports import Agent
+from dragoman.supervision import log_exception
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,7 +101,9 @@ async def started(hooks: Iterable[StartupHook[..., Any]]) -> AsyncIterator[None]
             function = hook.__wrapped__
             try:
                 await _start(function, stack)
-            except Exception as error:
+            except BaseException as error:
+                if _is_stopped():
+                    raise
                 raise StartupFailed(_describe(function, error)) from error
         yield
 
@@ -111,14 +115,14 @@ async def _start(function: Callable[..., object], stack: AsyncExitStack) -> None
             raise RuntimeError("it did not reach its yield")
         stack.push_async_callback(_clean_up, function, lambda: anext(steps, _END))
     elif inspect.isgeneratorfunction(function):
-        sync_steps = cast("Generator[object, None, None]", await asyncio.to_thread(function))
-        if await asyncio.to_thread(next, sync_steps, _END) is _END:
+        sync_steps = cast("Generator[object, None, None]", await _in_thread(function))
+        if await _in_thread(lambda: next(sync_steps, _END)) is _END:
             raise RuntimeError("it did not reach its yield")
-        stack.push_async_callback(_clean_up, function, lambda: asyncio.to_thread(next, sync_steps, _END))
+        stack.push_async_callback(_clean_up, function, lambda: _in_thread(lambda: next(sync_steps, _END)))
     elif inspect.iscoroutinefunction(function):
         await function()
     else:
-        await asyncio.to_thread(function)
+        await _in_thread(function)
 
 
 _END = object()
@@ -129,10 +133,25 @@ async def _clean_up(function: Callable[..., object], finish: Callable[[], Awaita
     try:
         if await finish() is not _END:
             raise RuntimeError("it has more than one yield")
-    except Exception as error:
-        log.exception("clean-up failed: %s", _describe(function, error))
+    except BaseException as error:
+        if _is_stopped():
+            raise
+        log_exception(log, logging.ERROR, "clean-up failed: %s", (_describe(function, error),), error, {})
 
 
-def _describe(function: Callable[..., object], error: Exception) -> str:
+def _is_stopped() -> bool:
+    """Whether the start, or the clean-up, is canceled from outside; else a function raised what it raised."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+async def _in_thread(call: Callable[[], R]) -> R:
+    value, error = await asyncio.to_thread(outcome_of, call)
+    if error is not None:
+        raise error
+    return cast("R", value)
+
+
+def _describe(function: Callable[..., object], error: BaseException) -> str:
     where = source_location(error, function)
     return f"{where}: @on_startup {function.__name__} failed: {describe_exception(error, error)}"

@@ -20,6 +20,11 @@ from google.protobuf.message import Message
 JSON_MEDIA_TYPE: Final = "application/json"
 BYTES_MEDIA_TYPE: Final = "application/octet-stream"
 
+
+class UnstorableResult(TypeError, ValueError):
+    """The result of a step that has run cannot be stored. No further attempt can change that."""
+
+
 _PLAIN_TYPES: Final = frozenset({str, int, float, bool, type(None)})
 
 _TEXT_KINDS: Final[Mapping[type, tuple[str, Callable[[Any], str]]]] = {

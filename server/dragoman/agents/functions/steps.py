@@ -22,8 +22,9 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from dragoman.agents.functions.retry import ONCE, Retry
-from dragoman.agents.functions.step_values import decode_result, encode_result
-from dragoman.agents.functions.threads import DaemonThreadPool
+from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_result
+from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
+from dragoman.core.exceptions import describe, is_a, text_of
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -52,6 +53,10 @@ AUTHOR_FRAME: Final = 3
 
 SUSPEND_AFTER_MS: Final = 1_000
 """Milliseconds from which a pause releases the turn; during a shorter one it stays in memory."""
+
+
+_FAILURES: Final = (Exception, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""What a step raises when it fails. A cancel is no failure, nor is the end of the turn."""
 
 
 class TurnSuspended(BaseException):
@@ -101,6 +106,12 @@ class TurnSteps:
         Not after an answered question: the code may take another way then.
         """
         return self.context.question is None and self.context.journal.replaying and self._is_own_code
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the turn's coroutine is destroyed, which its own task does not do."""
+        task = self._own_task()
+        return task is None or asyncio.current_task(self.loop) is not task
 
     def adopt_thread(self) -> None:
         """The agent's own code runs in the calling thread: it is a sync function."""
@@ -259,7 +270,7 @@ class StepCall(CalledStep[T]):
         self._steps.running -= 1
         if error is None:
             await self._finish(self.result)
-        elif isinstance(error, Exception):
+        elif is_a(error, _FAILURES):
             self._fail(error)
 
     # As a call --------------------------------------------------------------------------------------------------
@@ -286,12 +297,12 @@ class StepCall(CalledStep[T]):
             try:
                 async with asyncio.timeout(self._timeout or None):
                     value: T = await self._call_function()
-            except Exception as error:
+            except _FAILURES as error:
                 self._stop_timer()
                 if not self._retry.covers(error, number):
                     self._fail(error)
                     raise
-                self._step = replace(self._step, error=_error_text(error), attempt=number + 1)
+                self._step = replace(self._step, error=describe(error)[:MAX_ERROR_CHARS], attempt=number + 1)
                 self._store_soon(self._step)
                 await asyncio.sleep(self._retry.delay(number))
                 number += 1
@@ -306,9 +317,12 @@ class StepCall(CalledStep[T]):
         assert function is not None
         if inspect.iscoroutinefunction(inspect.unwrap(getattr(function, "func", function))):
             return await function()
-        call = partial(contextvars.copy_context().run, function)
-        value = await self._steps.loop.run_in_executor(STEP_THREADS, call)
-        return await value if inspect.isawaitable(value) else value
+        call = partial(contextvars.copy_context().run, outcome_of, function)
+        value: Any
+        value, error = await self._steps.loop.run_in_executor(STEP_THREADS, call)
+        if error is not None:
+            raise error
+        return await value if hasattr(type(value), "__await__") else value
 
     # Storing ----------------------------------------------------------------------------------------------------
 
@@ -321,11 +335,13 @@ class StepCall(CalledStep[T]):
         try:
             data, media_type = encode_result(value)
         except TypeError as error:
-            raise TypeError(f'the result of step "{self._step.label}": {error}') from None
+            raise self._unstorable(f": {text_of(error)}") from None
+        except Exception as error:  # of the result's own class
+            raise self._unstorable(f" cannot be stored: {describe(error)}") from error
         if len(data) > MAX_RESULT_BYTES:
-            raise ValueError(
-                f'the result of step "{self._step.label}" has {len(data)} bytes; at most {MAX_RESULT_BYTES} can be '
-                "stored: store it elsewhere, and return where it is"
+            raise self._unstorable(
+                f" has {len(data)} bytes; at most {MAX_RESULT_BYTES} can be stored: store it elsewhere, and return "
+                "where it is"
             )
         result = pb.Part(raw=data, media_type=media_type).SerializeToString()
         done = replace(
@@ -334,8 +350,17 @@ class StepCall(CalledStep[T]):
         await self._steps.context.store(StateUpdate(steps=(done,)))
         self._step = done
 
-    def _fail(self, error: Exception) -> None:
-        self._step = replace(self._step, state=StepState.FAILED, error=_error_text(error), ended=self._steps.clock())
+    def _unstorable(self, problem: str) -> UnstorableResult:
+        """Fails the step, which has run."""
+        error = UnstorableResult(
+            f'the result of step "{self._step.label}"{problem}. The step has run, so it is not repeated'
+        )
+        self._fail(error)
+        return error
+
+    def _fail(self, error: BaseException) -> None:
+        text = describe(error)[:MAX_ERROR_CHARS]
+        self._step = replace(self._step, state=StepState.FAILED, error=text, ended=self._steps.clock())
         self._store_soon(self._step)
 
     def _store_soon(self, step: StepRecord) -> None:
@@ -374,8 +399,3 @@ class Sleep(CalledStep[None]):
         await steps.context.store(StateUpdate(steps=(step,)))
         if remaining > 0:
             await asyncio.sleep(remaining / 1000)
-
-
-def _error_text(error: BaseException) -> str:
-    text = str(error).encode(errors="backslashreplace").decode()
-    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:MAX_ERROR_CHARS]

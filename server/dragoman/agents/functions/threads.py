@@ -161,8 +161,19 @@ class ThreadRunner:
         )
 
 
+def outcome_of(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """What `work` returns or raises, for an asyncio Future.
+
+    A Future cannot hold every exception: of a StopIteration nobody ever hears, a GeneratorExit closes who awaits it.
+    """
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
+
+
 def _without_stop_iteration(work: Callable[[], object]) -> object:
     try:
         return work()
-    except StopIteration as error:  # a Future cannot hold it
+    except StopIteration as error:  # who waits for the Future would wait for ever
         raise RuntimeError("the function raised StopIteration") from error

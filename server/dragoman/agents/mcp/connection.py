@@ -29,6 +29,7 @@ from dragoman.agents.mcp.transport import (
 )
 from dragoman.calling.errors import CallForbidden, ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
+from dragoman.core.exceptions import leaves
 from dragoman.core.mcp_sources import McpSpec
 from dragoman.ports import OutboundStreams
 
@@ -285,6 +286,4 @@ def _unavailable(text: str) -> ServerUnavailable:
 
 def _first_of(error: BaseException) -> BaseException:
     """The first error in a group of them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    return leaves(error)[0]

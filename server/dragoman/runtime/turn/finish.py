@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from dragoman.core.errors import A2AError
+from dragoman.core.exceptions import name_of, text_of
 from dragoman.core.task import states
 from dragoman.core.task.log import CHANGED, AppendRejected, StatusChange, TaskRecord
 from dragoman.ids import IDS
@@ -157,15 +158,24 @@ def system_status(status: SystemStatus, record: TaskRecord, detail: str = "") ->
 
     The message names its task and context, as every message of a task does (1.0 §4.1.4).
     """
-    message = pb.Message(
+    message = _message(f"{status.reason}: {status.text} {detail}".rstrip(), record)
+    message.metadata["reason"] = status.reason
+    return StatusChange(status.state, message.SerializeToString())
+
+
+def agent_failure(error: BaseException, record: TaskRecord) -> StatusChange:
+    """FAILED with the name of an exception of the agent's; the log of the agent has more."""
+    return StatusChange(states.FAILED, _message(name_of(error), record).SerializeToString())
+
+
+def _message(text: str, record: TaskRecord) -> pb.Message:
+    return pb.Message(
         message_id=IDS.hex(),
         context_id=record.context,
         task_id=record.id,
         role=pb.ROLE_AGENT,
-        parts=[pb.Part(text=f"{status.reason}: {status.text} {detail}".rstrip())],
-        metadata={"reason": status.reason},
+        parts=[pb.Part(text=text)],
     )
-    return StatusChange(status.state, message.SerializeToString())
 
 
 class TransitionChecker:
@@ -280,7 +290,7 @@ def decide(
             case AppendRejected():  # the claim holds; only the write of the conversation's state was too late
                 result = TurnResult(system_status(CONTEXT_CHANGED, record))
             case failure:
-                result = TurnResult(system_status(NOT_WRITTEN, record, str(failure)))
+                result = TurnResult(system_status(NOT_WRITTEN, record, text_of(failure)))
     changes = with_working(changes, record)
     if result.pause is not None and output.failure is None:
         if stop.state is Stop.NONE:

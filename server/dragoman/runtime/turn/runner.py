@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any, Final
 
 from dragoman.core.errors import Unavailable
+from dragoman.core.exceptions import describe, is_a
 from dragoman.core.task import states
 from dragoman.core.task.log import (
     CHANGED,
@@ -52,6 +53,7 @@ from dragoman.runtime.turn.finish import (
     Stop,
     StopReason,
     TransitionChecker,
+    agent_failure,
     decide,
     has_retries_left,
     system_status,
@@ -131,7 +133,13 @@ class TurnRunner(AgentFacade):
             log.warning(
                 "the agent of a canceled task still runs; the task ends after this process", extra=self.log_fields()
             )
-        except Exception as error:
+        except BaseException as error:
+            if self._ends_run(error):
+                raise
+            if is_a(error, GeneratorExit):
+                # A task that the agent awaits raised it: Python closes all who wait, so the agent's result is lost.
+                await self.abort(agent_failure(error, self.record))
+                return
             log_fault(log, "the end of a turn could not be written", error, **self.log_fields())
             await self.abort()
         finally:
@@ -144,13 +152,20 @@ class TurnRunner(AgentFacade):
             if not self.turn_ended.done():
                 self.turn_ended.set_result(False)
 
-    async def abort(self) -> None:
+    def _ends_run(self, error: BaseException) -> bool:
+        """Whether the process ends the run: cancels its task, or destroys it. Else the agent raised this error."""
+        task = self.task
+        if is_a(error, asyncio.CancelledError):
+            return task is None or task.cancelling() > 0
+        return is_a(error, GeneratorExit) and (task is None or asyncio.current_task(self._loop) is not task)
+
+    async def abort(self, end: StatusChange | None = None) -> None:
         """Ends the task as FAILED without a result, trying again until the store takes that or rejects it."""
-        self.phase = Phase.FINISHING
+        self.phase, end = Phase.FINISHING, end or system_status(TURN_ABORTED, self.record)
         failures = 0
         while self.record.running:
             try:
-                await self._write_end([system_status(TURN_ABORTED, self.record)], NO_CHANGE)
+                await self._write_end([end], NO_CHANGE)
             except AppendRejected:
                 return
             except Exception as error:
@@ -292,7 +307,7 @@ class TurnRunner(AgentFacade):
         except Exception as error:
             output = Output(failure=error)
             if not isinstance(error, LeaseLost | AppendRejected):
-                log.warning("the output of a turn is not stored: %s", error, extra=self.log_fields())
+                log.warning("the output of a turn is not stored: %s", describe(error), extra=self.log_fields())
         finish = self._decide(result, output)
         if finish.kind is FinishKind.REPLY:
             try:
@@ -371,7 +386,12 @@ class TurnRunner(AgentFacade):
         try:
             await self._log.insist(change, self._on_committed, self.log_fields)
         except Exception as error:
-            log.info("run stopped: %s", error, exc_info=not isinstance(error, AppendRejected), extra=self.log_fields())
+            log.info(
+                "run stopped: %s",
+                describe(error),
+                exc_info=not isinstance(error, AppendRejected),
+                extra=self.log_fields(),
+            )
 
     def show_working(self) -> None:
         """Writes WORKING for an agent that has put nothing yet."""

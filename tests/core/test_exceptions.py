@@ -1,0 +1,121 @@
+"""Exceptions whose classes and causes harm who looks at them."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+
+import pytest
+from tests.hostile import kinds
+
+from dragoman.core import exceptions
+from dragoman.core.errors import OutOfMemory, lacks_memory
+
+HOSTILE = pytest.mark.parametrize("make", kinds.EXCEPTIONS.values(), ids=kinds.EXCEPTIONS)
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+@HOSTILE
+def test_nothing_of_an_exception_raises_or_takes_long(make: Callable[[], BaseException]) -> None:
+    error = raised(make())
+    started = time.process_time()
+    found = list(exceptions.walk(error))
+    assert found[0] is error
+    assert len(found) == len({id(one) for one in found}) <= exceptions.MAX_CAUSES
+    assert 1 <= len(exceptions.leaves(error)) <= exceptions.MAX_CAUSES
+    assert len(exceptions.describe(error)) <= exceptions.MAX_TEXT_CHARS + exceptions.MAX_NAME_CHARS + 3
+    exceptions.describe(error).encode()
+    text = exceptions.format_traceback(error)
+    assert len(text) <= exceptions.MAX_TRACEBACK_CHARS + 1
+    text.encode()
+    lacks_memory(error)
+    assert time.process_time() - started < 1
+
+
+def fail_three_times() -> None:
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError as first:
+            raise ValueError("second") from first
+    except ValueError:
+        raise TypeError("third")  # noqa: B904  # the context is what is tested
+
+
+def fail_without_context() -> None:
+    try:
+        raise KeyError("hidden")
+    except KeyError:
+        raise ValueError("shown") from None
+
+
+def caught(function: Callable[[], None]) -> BaseException:
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_a_traceback_reads_as_python_prints_it() -> None:
+    error = caught(fail_three_times)
+    error.add_note("a note")
+    assert exceptions.format_traceback(error) == "".join(traceback.format_exception(error)).rstrip()
+
+
+def test_the_exceptions_of_a_group_follow_it() -> None:
+    error = BaseExceptionGroup("two", [raised(KeyError("k")), ExceptionGroup("one", [ValueError("v")])])
+    text = exceptions.format_traceback(raised(error))
+    for line in ("ExceptionGroup: two (2 sub-exceptions)", "  | KeyError: 'k'", "  |   | ValueError: v"):
+        assert f"\n{line}" in text
+    assert [exceptions.describe(one) for one in exceptions.leaves(error)] == ["KeyError: 'k'", "ValueError: v"]
+
+
+def test_hidden_frames_are_left_out_where_others_remain() -> None:
+    error = raised(ValueError("x"))
+    assert __file__ in exceptions.format_traceback(error, lambda file: file == __file__)
+    assert exceptions.format_traceback(error, lambda file: file == __file__, hides_all=True) == "ValueError: x"
+
+
+def test_a_suppressed_context_is_not_shown() -> None:
+    error = caught(fail_without_context)
+    assert "hidden" not in exceptions.format_traceback(error)
+    assert len(list(exceptions.walk(error))) == 2  # but a lack of memory is found
+
+
+def test_an_exception_that_is_raised_again_and_again_is_read_with_a_bound() -> None:
+    error = ValueError("same")
+    for _ in range(50_000):
+        raised(error)
+    assert len(list(exceptions.stack_of(error))) == exceptions.MAX_TRACEBACK_ENTRIES
+    assert exceptions.format_traceback(error).endswith("ValueError: same")
+
+
+def test_a_class_that_lies_is_taken_for_what_it_is() -> None:
+    assert isinstance(kinds.LyingClass(), MemoryError)
+    assert not exceptions.is_a(kinds.LyingClass(), MemoryError)
+    assert not lacks_memory(kinds.LyingClass())
+
+
+def test_a_lack_of_memory_is_found_among_causes_and_in_groups() -> None:
+    inner = ValueError("x")
+    inner.__context__ = MemoryError()
+    assert lacks_memory(ExceptionGroup("group", [KeyError(), inner]))
+    assert lacks_memory(RuntimeError("can't start new thread"))
+    assert lacks_memory(OutOfMemory())
+    assert not lacks_memory(kinds.ring())
+
+
+def test_an_unreadable_text_says_why() -> None:
+    assert exceptions.describe(kinds.NoText()) == "NoText: its text is unknown: __str__ failed with RuntimeError"
+    assert exceptions.describe(kinds.EvilText()) == "EvilText: text"
+    assert exceptions.describe(ValueError()) == "ValueError"
+    assert exceptions.text_of(ValueError("x" * 10), 4) == "xxxx…"
+    assert exceptions.text_of(ValueError("\ud800")) == "\\ud800"
