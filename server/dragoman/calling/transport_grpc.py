@@ -44,7 +44,7 @@ class GrpcTransport:
         self._channel = channel
         self._connect = connect
         self._connecting = asyncio.Lock()
-        self._files = RemoteFiles(interface.dialect, options)
+        self._files = RemoteFiles(interface.dialect, interface.tenant, options)
         self._operations = client_operations.GRPC_OPERATIONS[interface.dialect]
         self._metadata = tuple((name.lower(), value) for name, value in options.headers.items())
 
