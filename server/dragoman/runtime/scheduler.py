@@ -96,6 +96,8 @@ class Scheduler:
         self._last_principal = ""
         """The principal whose task was taken last."""
         self._draining = self._stopping = False
+        self._lease_term = services.lease.term if services.lease is not None else 0
+        """The term of the lease in which waiting tasks were last asked for."""
         self._registrations = AsyncExitStack()
         self._job_subscriptions = JobSubscriptions(bus, self._on_job)
         """Subscriptions for jobs, which are ended when the drain begins."""
@@ -145,6 +147,12 @@ class Scheduler:
         """Whether the server is shutting down."""
         return self._draining
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether this process may claim tasks: its lease is valid, or it needs none."""
+        lease = self.services.lease
+        return lease is None or lease.remaining > 0
+
     # Claims -----------------------------------------------------------------------------------------------------
 
     def reserve(self, agent: str, message: StoredMessage | None = None, *, fresh_context: bool = False) -> Reservation:
@@ -158,10 +166,9 @@ class Scheduler:
         queue = self.queues.of(agent)
         if queue.agent is not None:
             self.queues.check_available(queue.agent)
-        lease = self.services.lease
         may_claim = (
             queue.backlog is not Backlog.EXCEEDING  # a new task does not overtake waiting ones
-            and (lease is None or lease.remaining > 0)
+            and self.has_lease
             and not self.is_paused(agent)
             and queue.try_reserve()
         )
@@ -284,7 +291,7 @@ class Scheduler:
     async def _fetch(self, queue: AgentQueue) -> None:
         """Takes the waiting tasks of a queue, as far as it has room."""
         try:
-            while not self._draining and (room := queue.begin_query()):
+            while not self._draining and self.has_lease and (room := queue.begin_query()):
                 agents = [agent for agent in queue.agents if not self.is_paused(agent)]
                 records = await self.services.store.ready_tasks(agents, room, self._last_principal) if agents else []
                 queue.end_query(room, len(records))
@@ -296,8 +303,7 @@ class Scheduler:
             queue.end_fetch()
 
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
-        lease = self.services.lease
-        if self._draining or (lease is not None and lease.remaining <= 0):
+        if self._draining or not self.has_lease:
             return
         if self.is_paused(record.agent) or not queue.try_reserve():
             return
@@ -305,10 +311,16 @@ class Scheduler:
         with suppress(AppendRejected):  # another process claimed it, or it was canceled
             await self.services.event_log.append(change, Reservation(self, queue, self.session, None, False).commit)
 
-    def end_lapsed_turns(self) -> None:
-        """Stops the turns that began before a lapse of the lease."""
+    def check_lease(self) -> None:
+        """Stops the turns that began before a lapse of the lease. After its renewal, takes what has waited."""
         for runner in self.runs:
             runner.end_lapsed_lease()
+        lease = self.services.lease
+        if lease is not None and lease.term != self._lease_term and self.has_lease:
+            self._lease_term = lease.term
+            for queue in self.queues:
+                queue.assume_backlog()
+            self._fill_slots()
 
     # Signals ----------------------------------------------------------------------------------------------------
 
