@@ -283,10 +283,13 @@ class Scheduler:
             await asyncio.sleep(self.services.timings.backlog_poll_interval)
             with suppress(Unavailable):
                 await self.pauses.refresh()
-            for queue in self.queues:
-                queue.assume_backlog()
-            self._fill_slots()
+            self._look_for_waiting_tasks()
             await self.wakeups.poll()
+
+    def _look_for_waiting_tasks(self) -> None:
+        for queue in self.queues:
+            queue.assume_backlog()
+        self._fill_slots()
 
     async def _fetch(self, queue: AgentQueue) -> None:
         """Takes the waiting tasks of a queue, as far as it has room."""
@@ -318,9 +321,7 @@ class Scheduler:
         lease = self.services.lease
         if lease is not None and lease.term != self._lease_term and self.has_lease:
             self._lease_term = lease.term
-            for queue in self.queues:
-                queue.assume_backlog()
-            self._fill_slots()
+            self._look_for_waiting_tasks()
 
     # Signals ----------------------------------------------------------------------------------------------------
 
