@@ -168,7 +168,7 @@ class Scheduler:
             self.queues.check_available(queue.agent)
         may_claim = (
             queue.backlog is not Backlog.EXCEEDING  # a new task does not overtake waiting ones
-            and self.has_lease
+            and (self.services.lease is None or self.has_lease)  # most servers need none: no call
             and not self.is_paused(agent)
             and queue.try_reserve()
         )
