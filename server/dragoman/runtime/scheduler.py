@@ -364,8 +364,8 @@ class Scheduler:
     async def drain(self, grace: float, report: Callable[[int], None] | None = None) -> None:
         """Accepts no new tasks and waits up to `grace` seconds for turns and claims; then stops the rest.
 
-        These end as FAILED, or are released if their agent has retries left. `report` is called once a second with the
-        number of running turns.
+        These end as FAILED, or are released if their agent has not begun or has retries left. `report` is called once a
+        second with the number of running turns.
         """
         self._draining = True
         await self._job_subscriptions.close()
