@@ -131,10 +131,10 @@ class Load:
     async def _sends(self, number: int) -> None:
         """Sends blocking messages. Each has a key, so it may be repeated on another server."""
         while True:
-            key, began, state = os.urandom(8).hex(), time.monotonic(), 0
+            key, request, began, state = os.urandom(8).hex(), message(f"echo {number}"), time.monotonic(), 0
             while not state:
                 try:
-                    state = (await self._client(number).send(message(f"echo {number}"), key=key)).task.status.state
+                    state = (await self._client(number).send(request, key=key)).task.status.state
                 except ClientError as error:
                     await self._retry_later(error)
                     number += 1

@@ -6,6 +6,8 @@ from base64 import b64encode
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dragoman.calling.errors import ProtocolError, ResponseErrors
 from dragoman.calling.transport import RemoteFiles, TransportOptions
@@ -43,10 +45,12 @@ def test_a_request_keeps_its_tenant_unless_the_interface_overrides_it() -> None:
 # Files of 0.3 ---------------------------------------------------------------------------------------------------------
 
 BINARY = bytes(range(256))
+RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/lab"
+contents = st.binary(max_size=40) | st.binary(max_size=40).map(b64encode)
 
 
-def remote_files(form: Literal["auto", "bytes", "base64"] = "auto", dialect: str = "0.3") -> RemoteFiles:
-    return RemoteFiles(dialect, TransportOptions(errors=ERRORS, v03_files=form))
+def remote_files(form: Literal["bytes", "base64"], dialect: str = "0.3", tenant: str = "lab") -> RemoteFiles:
+    return RemoteFiles(dialect, tenant, TransportOptions(errors=ERRORS, v03_files=form))
 
 
 def send(content: bytes) -> pb.SendMessageRequest:
@@ -65,21 +69,12 @@ def received(files: RemoteFiles, *contents: bytes) -> list[bytes]:
     return [part.raw for part in task.artifacts[0].parts]
 
 
-def test_files_are_sent_as_bytes_until_a_response_has_base64_text() -> None:
-    files = remote_files()
-    assert sent(files, BINARY) == BINARY
-    assert received(files) == []
-    assert sent(files, BINARY) == BINARY
-    assert received(files, b64encode(BINARY), b"") == [BINARY, b""]
-    assert sent(files, BINARY) == b64encode(BINARY)
-
-
-def test_a_response_with_bytes_proves_them_for_good() -> None:
-    files = remote_files()
-    assert received(files, b64encode(BINARY)) == [BINARY]
-    assert received(files, BINARY) == [BINARY]
-    assert received(files, b"test") == [b"test"]
-    assert sent(files, BINARY) == BINARY
+@given(content=contents)
+def test_a_server_that_follows_the_proto_is_sent_and_read_exactly(content: bytes) -> None:
+    files = remote_files("bytes")
+    assert sent(files, content) == content
+    assert received(files, b64encode(BINARY), content) == [b64encode(BINARY), content]
+    assert sent(files, content) == content
 
 
 def test_a_set_form_of_files_is_kept() -> None:
@@ -90,12 +85,10 @@ def test_a_set_form_of_files_is_kept() -> None:
     assert received(files, b64encode(BINARY)) == [BINARY]
     with pytest.raises(ProtocolError, match=r"http://server: artifacts\[0\]\.parts\[0\]\.file.*must be base64 text"):
         received(files, b"hello")
-    files = remote_files("bytes")
-    assert received(files, b64encode(BINARY)) == [b64encode(BINARY)]
-    assert sent(files, BINARY) == BINARY
 
 
-def test_other_dialects_have_bytes() -> None:
-    files = remote_files("base64", "1.0")
+@pytest.mark.parametrize(("dialect", "tenant"), [("1.0", "lab"), ("0.3", RESOURCE)])
+def test_other_dialects_and_resource_paths_have_bytes(dialect: str, tenant: str) -> None:
+    files = remote_files("base64", dialect, tenant)
     assert received(files, b"test") == [b"test"]
     assert sent(files, BINARY) == BINARY

@@ -63,7 +63,7 @@ def test_the_stored_form_reads_back_unchanged() -> None:
         ({"url": "http://x", "turns": True}, "turns: must be 1 to"),
         ({"url": "http://x", "time_limit": -1}, "time_limit: must be a number of seconds"),
         ({"url": "http://x", "time_limit": float("nan")}, "time_limit: must be a number of seconds"),
-        ({"url": "http://x", "v03_files": "text"}, "v03_files: must be one of auto, bytes, base64"),
+        ({"url": "http://x", "v03_files": "text"}, "v03_files: must be one of bytes, base64"),
         (3, "3 is not an upstream"),
     ],
 )

@@ -1,20 +1,26 @@
-"""Binary files of 0.3 over gRPC and REST, as bytes and as base64 text, between clients of every kind."""
+"""Binary files of 0.3 over gRPC and REST: bytes by the proto, base64 text for callers and servers that say so."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.dialects.dialect_clients import AGENT, ServerConnections, open_connections, sse
 from tests.dialects.push_clients import receiver
 
+from dragoman import Turn, agent
 from dragoman.client import connect
+from dragoman.core.cards.agent_spec import BASE64_FILES_EXTENSION
 from dragoman.playground import playground
+from dragoman.ports import Agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
@@ -27,23 +33,22 @@ AMBIGUOUS = b"test"
 """A file that is base64 itself."""
 
 
-class Form(NamedTuple):
-    """What a kind of client puts into `file_with_bytes`, and how it reads it."""
-
-    write: Callable[[bytes], bytes]
-    read: Callable[[bytes], bytes]
-
-
-FORMS = {"bytes": Form(bytes, bytes), "base64": Form(b64encode, lambda data: b64decode(data, validate=True))}
+MEDIA_TYPE = r"[a-z]{1,9}/[a-z0-9.+-]{1,20}"
+EXTENSION = {"X-A2A-Extensions": BASE64_FILES_EXTENSION.uri}
 
 
 class V03FileClient:
-    """Sends and reads files of 0.3 over gRPC. All methods return what `file_with_bytes` holds."""
+    """Sends and reads files of 0.3 over gRPC. All methods return what `file_with_bytes` holds.
 
-    tenant = AGENT
+    `base64`: activates the extension for base64 text.
+    """
 
-    def __init__(self, connections: ServerConnections) -> None:
+    tenant = "playground"
+
+    def __init__(self, connections: ServerConnections, *, base64: bool = False) -> None:
         self.connections = connections
+        self.headers = EXTENSION if base64 else {}
+        self.metadata = tuple((name.lower(), value) for name, value in self.headers.items())
         self.task = ""
 
     async def send(self, *parts: v03_pb.Part, task: str = "", webhook: str = "") -> list[bytes]:
@@ -61,30 +66,34 @@ class V03FileClient:
         return request
 
     async def send_request(self, request: v03_pb.SendMessageRequest) -> v03_pb.Task:
-        task: v03_pb.Task = (await self.connections.v03.SendMessage(request)).task
+        task: v03_pb.Task = (await self.connections.v03.SendMessage(request, metadata=self.metadata)).task
         return task
 
     async def stream(self, *parts: v03_pb.Part) -> list[bytes]:
         """The files of all events of a stream."""
-        events = self.connections.v03.SendStreamingMessage(self.request(parts, "", ""))
+        events = self.connections.v03.SendStreamingMessage(self.request(parts, "", ""), metadata=self.metadata)
         return [file async for event in events for file in files_in(event)]
 
     async def get(self, task: str) -> list[bytes]:
         """The files in a task: those of its artifacts, and of its first message."""
-        return files_in(await self.connections.v03.GetTask(v03_pb.GetTaskRequest(tenant=AGENT, name=f"tasks/{task}")))
+        request = v03_pb.GetTaskRequest(tenant=self.tenant, name=f"tasks/{task}")
+        return files_in(await self.connections.v03.GetTask(request, metadata=self.metadata))
 
     async def subscribe(self, task: str) -> list[bytes]:
         """The files in the first event of a subscription."""
-        request = v03_pb.TaskSubscriptionRequest(tenant=AGENT, name=f"tasks/{task}")
-        async for event in self.connections.v03.TaskSubscription(request):
+        request = v03_pb.TaskSubscriptionRequest(tenant=self.tenant, name=f"tasks/{task}")
+        async for event in self.connections.v03.TaskSubscription(request, metadata=self.metadata):
             return files_in(event)
         raise AssertionError("there is no event")
+
+
+class ResourceFileClient(V03FileClient):
+    tenant = AGENT
 
 
 class V03RestFileClient(V03FileClient):
     """The same over REST."""
 
-    tenant = "playground"
     base = "/playground/v1"
 
     async def send_request(self, request: v03_pb.SendMessageRequest) -> v03_pb.Task:
@@ -92,24 +101,32 @@ class V03RestFileClient(V03FileClient):
         return sent.task
 
     async def post(self, path: str, request: v03_pb.SendMessageRequest) -> Any:
-        async with self.connections.http.post(self.base + path, json=to_json(request)) as answer:
+        async with self.connections.http.post(self.base + path, json=to_json(request), headers=self.headers) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json()
 
     async def stream(self, *parts: v03_pb.Part) -> list[bytes]:
         body = to_json(self.request(parts, "", ""))
-        async with self.connections.http.post(f"{self.base}/message:stream?alt=sse", json=body) as answer:
+        async with self.connections.http.post(
+            f"{self.base}/message:stream?alt=sse", json=body, headers=self.headers
+        ) as answer:
             return [file async for event in sse(answer) for file in files_in(parse(v03_pb.StreamResponse, event))]
 
     async def get(self, task: str) -> list[bytes]:
-        async with self.connections.http.get(f"{self.base}/tasks/{task}") as answer:
+        async with self.connections.http.get(f"{self.base}/tasks/{task}", headers=self.headers) as answer:
             return files_in(parse(v03_pb.Task, await answer.json()))
 
     async def subscribe(self, task: str) -> list[bytes]:
-        async with self.connections.http.get(f"{self.base}/tasks/{task}:subscribe?alt=sse") as answer:
+        async with self.connections.http.get(
+            f"{self.base}/tasks/{task}:subscribe?alt=sse", headers=self.headers
+        ) as answer:
             async for event in sse(answer):
                 return files_in(parse(v03_pb.StreamResponse, event))
         raise AssertionError("there is no event")
+
+
+class RootRestFileClient(V03RestFileClient):
+    base = "/v1"
 
 
 class GoogleFileClient(V03RestFileClient):
@@ -117,12 +134,23 @@ class GoogleFileClient(V03RestFileClient):
     base = f"/v1/{AGENT}/a2a/v1"
 
 
+class ShortGoogleFileClient(GoogleFileClient):
+    base = f"/v1/{AGENT}"
+
+
 CLIENTS: dict[str, type[V03FileClient]] = {
     "gRPC": V03FileClient,
+    "gRPC, resource name": ResourceFileClient,
     "REST": V03RestFileClient,
+    "REST, root": RootRestFileClient,
     "Google REST": GoogleFileClient,
+    "Google REST, short path": ShortGoogleFileClient,
 }
 EVERY_CLIENT = pytest.mark.parametrize("binding", CLIENTS)
+BASE64_CLIENTS = pytest.mark.parametrize("binding", [name for name, kind in CLIENTS.items() if kind.tenant != AGENT])
+EVERY_RESOURCE_CLIENT = pytest.mark.parametrize(
+    "binding", [name for name, kind in CLIENTS.items() if kind.tenant == AGENT]
+)
 
 
 def to_json(request: v03_pb.SendMessageRequest) -> dict[str, Any]:
@@ -157,8 +185,8 @@ def files_in(message: Any) -> list[bytes]:
     return found
 
 
-def file(content: bytes) -> v03_pb.Part:
-    return v03_pb.Part(file=v03_pb.FilePart(file_with_bytes=content, mime_type="application/octet-stream"))
+def file(content: bytes, media_type: str = "application/octet-stream") -> v03_pb.Part:
+    return v03_pb.Part(file=v03_pb.FilePart(file_with_bytes=content, mime_type=media_type))
 
 
 async def stored_files(client: V03FileClient) -> list[bytes]:
@@ -170,50 +198,78 @@ async def stored_files(client: V03FileClient) -> list[bytes]:
 
 
 @asynccontextmanager
-async def serving(folder: Path, v03_files: Literal["auto", "bytes", "base64"]) -> AsyncIterator[ServerConnections]:
+async def serving(
+    folder: Path, v03_files: Literal["bytes", "base64"] = "bytes", served: Agent = playground
+) -> AsyncIterator[ServerConnections]:
     any_port = Address("127.0.0.1", 0)
-    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{folder}/tasks.db", v03_files=v03_files)
-    async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as connections:
+    options = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{folder}/tasks.db", v03_files=v03_files)
+    async with open_app(options, [served]) as app, open_connections(str(app.http), str(app.grpc)) as connections:
         yield connections
 
 
+@agent(id="playground", input_modes=["*/*"])
+async def echo(turn: Turn) -> list[pb.Part]:
+    return list(turn.message.parts)
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0"
+files_of_any_kind = st.builds(
+    file,
+    st.binary(max_size=40) | st.binary(max_size=40).map(b64encode) | st.sampled_from([b"test", PNG, b64encode(PNG)]),
+    st.sampled_from(["", "text/plain", "image/png", "application/octet-stream"])
+    | st.from_regex(MEDIA_TYPE, fullmatch=True),
+)
+
+
 @EVERY_CLIENT
-@pytest.mark.parametrize("form", FORMS)
-async def test_a_file_reaches_the_agent_and_comes_back_in_the_form_of_its_client(
-    connections: ServerConnections, binding: str, form: str
+async def test_what_a_caller_sends_by_the_proto_is_what_the_agent_and_the_caller_get(
+    tmp_path: Path, binding: str
 ) -> None:
-    client, (write, read) = CLIENTS[binding](connections), FORMS[form]
-    files = await client.send(file(write(BINARY)), file(b""), file(write(b"plain text")))
-    assert [read(item) for item in files] == [BINARY, b"", b"plain text"]
-    assert await stored_files(client) == [BINARY, b"", b"plain text"] * 2
-    for again in (await client.get(client.task), await client.subscribe(client.task)):
-        assert [read(item) for item in again] == [BINARY, b"", b"plain text"] * 2
-    streamed = [read(item) for item in await client.stream(file(write(BINARY)))]
-    assert streamed.count(BINARY) == len(streamed) == 2
+    async with serving(tmp_path, served=echo) as connections:
+        await asyncio.to_thread(exchange_files, CLIENTS[binding](connections), asyncio.get_running_loop())
 
 
-@EVERY_CLIENT
-async def test_a_client_that_sent_no_file_gets_bytes(connections: ServerConnections, binding: str) -> None:
-    client = CLIENTS[binding](connections)
-    assert await client.send(v03_pb.Part(text="file")) == [b"hello from the playground\n"]
-    assert await client.get(client.task) == [b"hello from the playground\n"]
+def exchange_files(client: V03FileClient, loop: asyncio.AbstractEventLoop) -> None:
+    @settings(max_examples=100, deadline=None)
+    @given(parts=st.lists(files_of_any_kind, min_size=1, max_size=3))
+    def exchange(parts: list[v03_pb.Part]) -> None:
+        asyncio.run_coroutine_threadsafe(check(parts), loop).result()
+
+    async def check(parts: list[v03_pb.Part]) -> None:
+        contents = [part.file.file_with_bytes for part in parts]
+        assert await client.send(*parts) == contents
+        assert await stored_files(client) == contents * 2
+        assert await client.get(client.task) == contents * 2
+        assert await client.stream(*parts) == contents * 2
+
+    exchange()
 
 
-@EVERY_CLIENT
-async def test_a_follow_up_is_answered_in_its_own_form_or_that_of_its_task(
+@BASE64_CLIENTS
+async def test_a_client_of_base64_text_activates_the_extension_and_has_it_both_ways(
     connections: ServerConnections, binding: str
 ) -> None:
-    client = CLIENTS[binding](connections)
-    await client.send(v03_pb.Part(text="ask"), file(b64encode(BINARY)))
-    task = client.task
-    assert await client.get(task) == [b64encode(BINARY)]
-    await client.send(v03_pb.Part(text="go on"), task=task)
-    assert await client.get(task) == [b64encode(BINARY)]
-    assert await stored_files(client) == [BINARY]
+    client = CLIENTS[binding](connections, base64=True)
+    files = await client.send(file(b64encode(BINARY)), file(b""), file(b64encode(b"plain text")))
+    assert [b64decode(item, validate=True) for item in files] == [BINARY, b"", b"plain text"]
+    assert await stored_files(client) == [BINARY, b"", b"plain text"] * 2
+    for again in (await client.get(client.task), await client.subscribe(client.task)):
+        assert [b64decode(item, validate=True) for item in again] == [BINARY, b"", b"plain text"] * 2
+    assert await client.stream(file(b64encode(BINARY))) == [b64encode(BINARY)] * 2
+    assert await client.send(v03_pb.Part(text="file")) == [b64encode(b"hello from the playground\n")]
+
+
+@EVERY_RESOURCE_CLIENT
+async def test_resource_paths_have_bytes_whatever_is_set(tmp_path: Path, binding: str) -> None:
+    async with serving(tmp_path, "base64") as connections:
+        client = CLIENTS[binding](connections, base64=True)
+        assert await client.send(file(AMBIGUOUS), file(BINARY)) == [AMBIGUOUS, BINARY]
+        assert await stored_files(client) == [AMBIGUOUS, BINARY] * 2
+        assert await client.get(client.task) == [AMBIGUOUS, BINARY] * 2
 
 
 async def test_readers_of_other_dialects_get_the_file(connections: ServerConnections) -> None:
-    client = V03RestFileClient(connections)
+    client = V03RestFileClient(connections, base64=True)
     await client.send(file(b64encode(BINARY)))
     call = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": client.task}}
     async with connections.http.post("/playground", json=call) as answer:
@@ -221,23 +277,12 @@ async def test_readers_of_other_dialects_get_the_file(connections: ServerConnect
     assert b64decode(part["file"]["bytes"]) == BINARY
 
 
-async def test_a_file_that_is_base64_itself_is_text_unless_a_setting_says_bytes(
-    connections: ServerConnections, tmp_path: Path
-) -> None:
-    client = V03FileClient(connections)
-    await client.send(file(AMBIGUOUS))
-    assert await stored_files(client) == [b64decode(AMBIGUOUS)] * 2
-    (tmp_path / "bytes").mkdir()
-    async with serving(tmp_path / "bytes", "bytes") as other:
-        client = V03FileClient(other)
-        assert await client.send(file(AMBIGUOUS), file(b64encode(BINARY))) == [AMBIGUOUS, b64encode(BINARY)]
-        assert await stored_files(client) == [AMBIGUOUS, b64encode(BINARY)] * 2
-
-
-@EVERY_CLIENT
-async def test_a_setting_of_base64_applies_to_clients_that_sent_no_file(tmp_path: Path, binding: str) -> None:
+@BASE64_CLIENTS
+async def test_a_setting_of_base64_applies_to_all_clients(tmp_path: Path, binding: str) -> None:
     async with serving(tmp_path, "base64") as connections:
         client = CLIENTS[binding](connections)
+        assert await client.send(file(b64encode(BINARY))) == [b64encode(BINARY)]
+        assert await stored_files(client) == [BINARY] * 2
         assert await client.send(v03_pb.Part(text="file")) == [b64encode(b"hello from the playground\n")]
         assert await client.get(client.task) == [b64encode(b"hello from the playground\n")]
 
@@ -250,26 +295,24 @@ async def test_a_setting_of_base64_rejects_bytes(tmp_path: Path) -> None:
             assert "message.parts[0].file.fileWithBytes: must be base64 text" in await answer.text()
 
 
-@pytest.mark.parametrize("form", ["auto", "bytes", "base64"])
+@pytest.mark.parametrize("form", ["bytes", "base64"])
 @pytest.mark.parametrize("binding", ["grpc", "rest"])
 async def test_our_client_exchanges_files_with_a_server_of_either_form(
-    tmp_path: Path, binding: str, form: Literal["auto", "bytes", "base64"]
+    tmp_path: Path, binding: str, form: Literal["bytes", "base64"]
 ) -> None:
     async with serving(tmp_path, form) as connections:
         address = str(connections.http._base_url)
         async with connect(address, dialect="0.3", binding=binding, v03_files=form) as client:
-            assert [file.content for file in (await client.ask(files=[("a.bin", BINARY)])).files] == [BINARY]
-        async with connect(address, dialect="0.3", binding=binding) as client:
-            [shown] = (await client.ask("file")).files  # shows the form of the server
+            for content in (BINARY, AMBIGUOUS):
+                assert [file.content for file in (await client.ask(files=[("a.bin", content)])).files] == [content]
+            [shown] = (await client.ask("file")).files
             assert shown.content == b"hello from the playground\n"
-            assert [file.content for file in (await client.ask(files=[("a.bin", BINARY)])).files] == [BINARY]
 
 
-@pytest.mark.parametrize("form", FORMS)
-async def test_googles_webhooks_have_the_form_of_their_client(connections: ServerConnections, form: str) -> None:
-    client, write = GoogleFileClient(connections), FORMS[form].write
+async def test_googles_webhooks_have_the_file(connections: ServerConnections) -> None:
+    client = GoogleFileClient(connections)
     async with receiver() as hook:
-        await client.send(file(write(BINARY)), webhook=hook.url)
+        await client.send(file(AMBIGUOUS), webhook=hook.url)
         await hook.wait_for(lambda body: body["status"]["state"] == "TASK_STATE_COMPLETED")
         [last] = [body for _, body in hook.requests if body["status"]["state"] == "TASK_STATE_COMPLETED"]
-    assert json.dumps(b64encode(write(BINARY)).decode()) in json.dumps(last["artifacts"])
+    assert json.dumps(b64encode(AMBIGUOUS).decode()) in json.dumps(last["artifacts"])

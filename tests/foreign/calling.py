@@ -28,7 +28,7 @@ broken = Checks()
 """Checks over connections that break."""
 
 
-def called(project: str, url: str, title: str, *without: str, files: str = "auto") -> bool:
+def called(project: str, url: str, title: str, *without: str, files: str = "bytes") -> bool:
     """Runs this file in the project's environment against the agent at `url`. Returns whether all checks passed.
 
     `files`: the form in which the agent has files in 0.3 over gRPC and HTTP+JSON.
@@ -40,12 +40,11 @@ def called(project: str, url: str, title: str, *without: str, files: str = "auto
 
 
 class Agent:
-    """The agent, the features that it lacks, and the form of its files."""
+    """The agent, and the features that it lacks."""
 
-    def __init__(self, client, without, files):
+    def __init__(self, client, without):
         self.client = client
         self.without = without
-        self.files = files
 
 
 @check
@@ -102,19 +101,9 @@ async def a_file_and_a_value_come_whole(agent: Agent) -> None:
 async def a_binary_file_goes_there_and_back(agent: Agent) -> None:
     if "upload" in agent.without:
         return
-    from dragoman.client import connect
-
     content = bytes(range(256))
-    # Known from an answer with a file, or set.
-    await agent.client.ask("file")
-    assert await echoed(agent.client, content) == [content]
-    async with connect(agent.client.url, v03_files=agent.files) as client:
-        assert await echoed(client, content) == [content]
-
-
-async def echoed(client, content):
-    result = await client.ask(files=[("x.txt", content)])
-    return [file.content for file in result.files]
+    result = await agent.client.ask(files=[("x.txt", content)])
+    assert [file.content for file in result.files] == [content], result
 
 
 @check
@@ -225,14 +214,14 @@ async def main() -> bool:
     parser.add_argument("--url", required=True)
     parser.add_argument("--title", required=True)
     parser.add_argument("--without", default="")
-    parser.add_argument("--files", default="auto")
+    parser.add_argument("--files", default="bytes")
     given = parser.parse_args()
     without = given.without.split(",")
-    async with connect(given.url) as client:
-        good = await check.run(f"dragoman.client, {given.title}", Agent(client, without, given.files))
+    async with connect(given.url, v03_files=given.files) as client:
+        good = await check.run(f"dragoman.client, {given.title}", Agent(client, without))
     if "restart" not in without:
-        async with through_a_bad_connection(given.url) as (url, proxy), connect(url) as client:
-            good &= await broken.run(f"dragoman.client, {given.title}", Agent(client, without, given.files))
+        async with through_a_bad_connection(given.url) as (url, proxy), connect(url, v03_files=given.files) as client:
+            good &= await broken.run(f"dragoman.client, {given.title}", Agent(client, without))
             print("ok" if proxy.cut else "FAIL", f" dragoman.client, {given.title}: it was cut {proxy.cut} times")
             good &= bool(proxy.cut)
     return good

@@ -135,13 +135,52 @@ async def test_turns_stop_and_are_given_back_when_the_lease_lapses(tmp_path: Pat
         task = await here.start()
         await eventually(lambda: here.runtime.scheduler.running)
         clock.now += 9.0
-        here.runtime.scheduler.end_lapsed_turns()
+        here.runtime.scheduler.check_lease()
         lease.extend(clock.now, 10.0)
         ended = await here.ended(task.id)
         if retries:
             assert (state(ended), texts(ended)) == ("COMPLETED", ["attempt 2"])
         else:
             assert (state(ended), status_text(ended).partition(":")[0]) == ("FAILED", "INTERRUPTED")
+
+
+async def test_a_turn_whose_agent_has_not_begun_goes_back_to_the_queue_when_the_lease_lapses(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    async def counts(turn: Turn) -> str:
+        begun.append(turn.attempt)
+        return "done"
+
+    clock = ManualClock()
+    lease = Lease(10.0, clock=clock)
+    store = open_store(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease) as here:
+        starting = asyncio.ensure_future(here.start())
+        while not here.runtime.scheduler.running:  # noqa: ASYNC110  # every step counts here
+            await asyncio.sleep(0)
+        clock.now += 9.0
+        task = await starting
+        await eventually(lambda: not here.runtime.scheduler.running)
+        waiting = await here.get(task.id)
+        assert (state(waiting), begun) == ("SUBMITTED", [])
+        lease.extend(clock.now, 10.0)
+        ended = await here.ended(task.id)
+        assert (state(ended), texts(ended), begun) == ("COMPLETED", ["done"], [1])
+
+
+async def test_waiting_tasks_are_taken_as_soon_as_the_lease_is_renewed(tmp_path: Path) -> None:
+    clock = ManualClock()
+    lease = Lease(10.0, clock=clock)
+    store = open_store(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store, exclusive=False, run_lease=lease) as here:
+        clock.now += 9.0
+        waiting = await here.start("later")
+        await asyncio.sleep(0)
+        assert not here.runtime.scheduler.running
+        lease.extend(clock.now, 10.0)
+        here.runtime.scheduler.check_lease()
+        await eventually(lambda: here.runtime.scheduler.running == 1)
+        assert state(await here.get(waiting.id)) in ("SUBMITTED", "WORKING")
 
 
 async def test_nothing_is_claimed_and_every_verb_fails_after_a_lapse(tmp_path: Path) -> None:
@@ -163,7 +202,7 @@ async def test_nothing_is_claimed_and_every_verb_fails_after_a_lapse(tmp_path: P
         task = await here.start()
         clock.now += 9.0
         waiting = await here.start("later")
-        here.runtime.scheduler.end_lapsed_turns()
+        here.runtime.scheduler.check_lease()
         ended = await here.ended(task.id)
         assert (state(ended), texts(ended)) == ("FAILED", [])
         assert len(failures) == 1

@@ -33,7 +33,7 @@ def test_the_config_file_is_set_by_argument_or_variable(monkeypatch: pytest.Monk
 def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
-    values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0", "v03_files": "bytes"}
+    values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0", "v03_files": "base64"}
     values |= {"trace_url": "http://b.example/{task_id}"}
     values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
     values |= {

@@ -193,7 +193,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "waiting tasks are found by hints alone", "G3", "runtime.scheduler",
-        "                queue.assume_backlog()\n", "                pass\n",
+        "            queue.assume_backlog()\n", "            pass\n",
     ),
     Mutation(
         "sleeping turns of dead servers are not woken", "G3", "runtime.wakeups",

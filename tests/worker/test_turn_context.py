@@ -11,7 +11,7 @@ from google.protobuf.struct_pb2 import Struct
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
-from dragoman.ports import LeaseLost, StateUpdate, TurnResult
+from dragoman.ports import LeaseLost, StateUpdate, TurnResult, WorkerLost
 from dragoman.runtime.lease import Lease
 from dragoman.worker.turn_context import RemoteTurnContext
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -113,9 +113,19 @@ async def test_a_canceled_turn_is_returned_to_the_server_in_a_drain_only(reason:
 async def test_a_turn_whose_process_died_is_returned_after_its_events() -> None:
     turn = Turn()
     turn.context.put(WORKING)
-    await turn.context.give_back()
+    await turn.context.give_back(WorkerLost("it was killed"))
     assert turn.kinds == ["events", "turn_end"]
-    assert turn.frames[1].turn_end.HasField("released")
+    assert turn.frames[1].turn_end.released == wk.Released(reason="it was killed")
+
+
+async def test_a_turn_that_has_not_begun_says_so_when_it_is_returned() -> None:
+    turn = Turn()
+    turn.context.on_cancel("drain", b"")
+    await turn.context.finish(None)
+    assert turn.frames[0].turn_end.released == wk.Released(not_begun=True)
+    turn = Turn()
+    await turn.context.give_back(WorkerLost("no process", may_have_started=False))
+    assert turn.frames[0].turn_end.released == wk.Released(not_begun=True, reason="no process")
 
 
 async def test_nothing_is_sent_once_the_server_has_ended_the_turn() -> None:
@@ -124,7 +134,7 @@ async def test_nothing_is_sent_once_the_server_has_ended_the_turn() -> None:
     with pytest.raises(LeaseLost, match="another worker has it"):
         turn.context.put(WORKING)
     await turn.context.finish(COMPLETED)
-    await turn.context.give_back()
+    await turn.context.give_back(WorkerLost())
     assert turn.context.is_over
     assert turn.frames == []
 
@@ -176,6 +186,7 @@ async def test_a_cancel_brings_its_reason_and_metadata() -> None:
 
 async def test_a_lapsed_lease_stops_the_turn_and_gives_it_back() -> None:
     turn = Turn()
+    turn.context.agent_begun = True
     assert not turn.context.loses_lease()
     turn.lease.extend(turn.lease.now() - 20.0, 10.0)
     assert [turn.context.loses_lease() for _ in range(2)] == [True, False]
@@ -184,7 +195,8 @@ async def test_a_lapsed_lease_stops_the_turn_and_gives_it_back() -> None:
         turn.context.put(WORKING)
     await turn.context.finish(None)
     assert turn.kinds == ["turn_end"]
-    assert turn.frames[-1].turn_end.HasField("released")
+    reason = "The server did not renew its lease in time."
+    assert turn.frames[-1].turn_end.released == wk.Released(reason=reason)
 
 
 async def test_a_turn_that_was_canceled_before_the_lapse_reports_that_it_has_stopped() -> None:

@@ -253,14 +253,6 @@ _WEBHOOK_FORMATS: Final = {
 }
 
 
-def _google_base64_task(event: pb.StreamResponse) -> bytes:
-    file_bytes.write_base64(event)
-    return _GOOGLE_TASK_JSON.encode(v03.write_task(event.task))
-
-
-_GOOGLE_BASE64_FORMAT: Final = replace(_WEBHOOK_FORMATS[Dialect.GOOGLE], encode_body=_google_base64_task)
-
-
 @cache
 def _draft_format() -> _WebhookFormat:
     event_type = draft_v1_1.message_class(pb.StreamResponse)
@@ -271,11 +263,8 @@ def _draft_format() -> _WebhookFormat:
 
 
 def _webhook_format(recorded: str) -> _WebhookFormat:
-    """The format of a recorded dialect. Only Google's has `file_with_bytes`: 0.3's is that of JSON-RPC."""
-    if is_draft(recorded):
-        return _draft_format()
-    dialect, base64_files = parse_recorded(recorded)
-    return _GOOGLE_BASE64_FORMAT if base64_files and dialect is Dialect.GOOGLE else _WEBHOOK_FORMATS[dialect]
+    """The format of a recorded dialect."""
+    return _draft_format() if is_draft(recorded) else _WEBHOOK_FORMATS[parse_recorded(recorded)]
 
 
 class DialectWebhookEncoder:

@@ -9,7 +9,7 @@ and `google.api.http` rules; a row adds the operation, the conversion to and fro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from dragoman.bindings import a2a_operations as a2a
 from dragoman.bindings import event_encoders
 from dragoman.bindings.a2a_operations import MESSAGE_METHODS, OLD_PUSH_METHODS, PUSH_METHODS, TASK_METHODS
 from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
-from dragoman.bindings.request_log import request_task_id
 from dragoman.core.agent_sources import FileForm
 from dragoman.wire.dialects import (
     Dialect,
@@ -31,7 +30,6 @@ from dragoman.wire.dialects import (
     json_proto,
     json_v01,
     json_v03,
-    parse_recorded,
     v03,
 )
 from dragoman.wire.http.transcode import WHOLE_REQUEST
@@ -104,19 +102,16 @@ class RpcRow:
         """The agent's resource name, if names of the dialect's request are full: those of the response are then too."""
         return v03.agent_name(request) if self.qualify is not None else ""
 
-    async def read_files(self, request: Any, form: FileForm, dialect_of: Callable[[str], Awaitable[str]]) -> bool:
+    def read_files(self, request: Any, form: FileForm, tenant: str, extensions: Collection[str]) -> bool:
         """Decodes the files of a 1.0 request, in place. Returns whether the response has them as base64 text.
 
-        It has the form of the files in the request; without any, that of the message which created the task.
-        `dialect_of`: reads the recorded dialect of a task. Raises InvalidParams for files that are not in `form`.
+        Arguments as in `file_bytes.are_base64`. Raises InvalidParams for files that are not in the form.
         """
-        if self.dialect is not Dialect.V03 or self.op.operation is None:
+        if self.dialect is not Dialect.V03 or not file_bytes.are_base64(form, tenant, extensions):
             return False
-        sent = file_bytes.read_files(request, form) if isinstance(request, pb.SendMessageRequest) else None
-        if form != "auto" or sent is not None:
-            return form == "base64" or bool(sent)
-        recorded = await dialect_of(task_id) if (task_id := request_task_id(request)) else ""
-        return bool(recorded) and parse_recorded(recorded)[1]
+        if isinstance(request, pb.SendMessageRequest):
+            file_bytes.read_base64(request)
+        return True
 
 
 _V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]

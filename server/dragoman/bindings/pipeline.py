@@ -171,6 +171,7 @@ class Pipeline(Generic[Options]):
             await exchange.read()
             # 5 version
             exchange.version = a2a_headers.check_version(exchange.versions())
+            exchange.extensions = a2a_headers.requested_extensions(headers)
             # 6 decode
             request = await exchange.decode()
             # 7 authorize
@@ -184,7 +185,6 @@ class Pipeline(Generic[Options]):
             if op.operation is None:
                 answer = await exchange.describe()
             else:
-                exchange.extensions = a2a_headers.requested_extensions(headers)
                 response = op.operation(operations)(exchange.call(), request)
                 if op.streaming:
                     with self.streams.open(identity) as registration:

@@ -124,7 +124,7 @@ class TransportOptions:
     limits: TransportLimits = TransportLimits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of each call, metadata over gRPC. They may contain credentials."""
-    v03_files: FileForm = "auto"
+    v03_files: FileForm = "bytes"
     """The form of files in 0.3 over gRPC and REST."""
     rest_prefix: str = ""
     """The tenant that prefixes the paths of REST."""
@@ -158,19 +158,15 @@ class TransportOptions:
 
 
 class RemoteFiles:
-    """Files of one interface, in the form of its server: bytes, or in 0.3 over gRPC and REST possibly base64 text.
+    """Files of one interface, in the form of its server: bytes, or in 0.3 over gRPC and REST base64 text if so set."""
 
-    With `auto` requests have bytes until a response shows base64 text. Other content proves bytes, for good.
-    """
-
-    def __init__(self, dialect: str, options: TransportOptions) -> None:
-        self._form: FileForm = options.v03_files if dialect == "0.3" else "bytes"
-        self._sends_base64 = self._form == "base64"
+    def __init__(self, dialect: str, tenant: str, options: TransportOptions) -> None:
+        self._are_base64 = dialect == "0.3" and file_bytes.are_base64(options.v03_files, tenant)
         self._address = options.errors.address
 
     def write(self, request: Any) -> Any:
         """Returns the request to send: the request itself, or a copy with base64 text."""
-        if not self._sends_base64 or not isinstance(request, pb.SendMessageRequest):
+        if not self._are_base64 or not isinstance(request, pb.SendMessageRequest):
             return request
         copy = pb.SendMessageRequest()
         copy.CopyFrom(request)
@@ -179,14 +175,11 @@ class RemoteFiles:
 
     def read(self, response: Message) -> Message:
         """Decodes the files of a response, in place. Raises ProtocolError for files that are not in the set form."""
-        try:
-            found = file_bytes.read_files(response, self._form)
-        except InvalidParams as error:
-            raise ProtocolError(f"{self._address}: {error.message}") from error
-        if self._form == "auto" and found is not None:
-            self._sends_base64 = found
-            if not found:
-                self._form = "bytes"
+        if self._are_base64:
+            try:
+                file_bytes.read_base64(response)
+            except InvalidParams as error:
+                raise ProtocolError(f"{self._address}: {error.message}") from error
         return response
 
 

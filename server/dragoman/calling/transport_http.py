@@ -212,7 +212,7 @@ class RestTransport(HttpTransport):
 
     def __init__(self, interface: Interface, http: HttpClient, options: TransportOptions) -> None:
         super().__init__(interface, http, options)
-        self._files = RemoteFiles(interface.dialect, options)
+        self._files = RemoteFiles(interface.dialect, interface.tenant, options)
 
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""

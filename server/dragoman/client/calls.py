@@ -67,7 +67,7 @@ class Client:
         ca: Path | None = None,
         cert: Path | None = None,
         parent: str = "",
-        v03_files: FileForm = "auto",
+        v03_files: FileForm = "bytes",
     ) -> None:
         """Stores the settings; `async with` connects.
 

@@ -50,7 +50,7 @@ def connect(
     inactivity_timeout: float | None = None,
     ca: Path | None = None,
     cert: Path | None = None,
-    v03_files: FileForm = "auto",
+    v03_files: FileForm = "bytes",
     trace: WireTrace = no_wire_trace,
 ) -> Connection:
     """Connects to a server at a URL (of the server, of one agent, or of its card), for `async with`.
@@ -66,8 +66,8 @@ def connect(
     retry_timeout: seconds for which an unavailable or busy server is retried. inactivity_timeout: seconds without an
     event of the task, after which InactivityTimeout is raised; None for no limit. There is no total limit. ca, cert:
     files (PEM) of the authorities to trust, and of the client certificate with its key. v03_files: how an agent of 0.3
-    over gRPC or REST carries files: as `bytes`, as `base64` text, or (`auto`) as its responses show. trace: receives
-    the wire traffic. Raises ValueError for an invalid URL or option.
+    over gRPC or REST carries files: as `bytes`, or as `base64` text. trace: receives the wire traffic. Raises
+    ValueError for an invalid URL or option.
     """
     if problem := url_problem(url):
         raise ValueError(problem)

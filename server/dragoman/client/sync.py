@@ -109,7 +109,7 @@ def connect(
     inactivity_timeout: float | None = None,
     ca: Path | None = None,
     cert: Path | None = None,
-    v03_files: FileForm = "auto",
+    v03_files: FileForm = "bytes",
     trace: WireTrace = no_wire_trace,
 ) -> SyncConnection:
     """Connects to a server at a URL, for `with`. Arguments as of `dragoman.client.connect`."""

@@ -49,7 +49,7 @@ class CallOptions:
     trace: WireTrace = no_wire_trace
     ca: Path | None = None
     cert: Path | None = None
-    v03_files: FileForm = "auto"
+    v03_files: FileForm = "bytes"
     """The form of files in 0.3 over gRPC and REST."""
     idle_timeout: float | None = None
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response

@@ -16,8 +16,8 @@ DEFAULT_UPSTREAM_TURNS: Final = 100
 
 MAX_UPSTREAM_TURNS: Final = 10_000
 
-FileForm = Literal["auto", "bytes", "base64"]
-"""How 0.3 carries files over gRPC and REST: as bytes, as base64 text, or recognized by their content."""
+FileForm = Literal["bytes", "base64"]
+"""How 0.3 carries files over gRPC and REST: as bytes, as the proto says, or as base64 text."""
 
 FILE_FORMS: Final[tuple[str, ...]] = get_args(FileForm)
 
@@ -44,7 +44,7 @@ class UpstreamSpec:
     """Maximum concurrent turns."""
     time_limit: float = 0.0
     """Maximum seconds of a turn; 0 for no limit."""
-    v03_files: FileForm = "auto"
+    v03_files: FileForm = "bytes"
     """The form of its files, if it speaks 0.3 over gRPC or REST."""
 
     @property
@@ -86,7 +86,7 @@ def upstream_from_table(table: Mapping[str, Any]) -> UpstreamSpec:
         raise ValueError(f"turns: must be 1 to {MAX_UPSTREAM_TURNS}")
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < 1e9:
         raise ValueError("time_limit: must be a number of seconds, 0 for no limit")
-    files = settings.get("v03_files", "auto")
+    files = settings.get("v03_files", "bytes")
     if files not in FILE_FORMS:
         raise ValueError(f"v03_files: must be one of {', '.join(FILE_FORMS)}")
     return UpstreamSpec(
@@ -147,7 +147,7 @@ def read_sources(
 def upstream_to_json(upstream: UpstreamSpec) -> str:
     """The stored form, including credentials: JSON that `upstream_from_table` reads."""
     table = {"url": upstream.url, "id": upstream.id, "headers": dict(upstream.headers)}
-    files = {} if upstream.v03_files == "auto" else {"v03_files": upstream.v03_files}
+    files = {} if upstream.v03_files == "bytes" else {"v03_files": upstream.v03_files}
     return json.dumps({**table, "turns": upstream.turns, "time_limit": upstream.time_limit, **files})
 
 

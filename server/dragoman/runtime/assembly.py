@@ -299,7 +299,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         start_task(Background.STORE_PROBE, partial(health.probe_forever, store, timings.store_probe_interval)),
     ]
     if run_lease is not None:
-        polls.append(start_task(Background.LEASE, partial(watch_lease, run_lease, scheduler.end_lapsed_turns)))
+        polls.append(start_task(Background.LEASE, partial(watch_lease, run_lease, scheduler.check_lease)))
     if run_lease is not None or reaper.left_cancels:
         polls.append(start_task(Background.CANCEL_REQUESTS, cancel_operation.poll_forever))
     try:

@@ -106,6 +106,8 @@ class GuardedSteps(Awaitable[T]):
     def __init__(self, coroutine: Coroutine[Any, Any, T], must_stop: Callable[[], bool]) -> None:
         self._coroutine = coroutine
         self._must_stop = must_stop
+        self.begun = False
+        """Whether any of the coroutine has run."""
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine = self._coroutine
@@ -114,6 +116,7 @@ class GuardedSteps(Awaitable[T]):
         while True:
             if self._must_stop() and error is None:
                 error = asyncio.CancelledError()
+            self.begun = self.begun or error is None
             try:
                 waits_for = coroutine.send(value) if error is None else coroutine.throw(error)
             except StopIteration as end:

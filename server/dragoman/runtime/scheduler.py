@@ -96,6 +96,8 @@ class Scheduler:
         self._last_principal = ""
         """The principal whose task was taken last."""
         self._draining = self._stopping = False
+        self._lease_term = services.lease.term if services.lease is not None else 0
+        """The term of the lease in which waiting tasks were last asked for."""
         self._registrations = AsyncExitStack()
         self._job_subscriptions = JobSubscriptions(bus, self._on_job)
         """Subscriptions for jobs, which are ended when the drain begins."""
@@ -145,6 +147,12 @@ class Scheduler:
         """Whether the server is shutting down."""
         return self._draining
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether this process may claim tasks: its lease is valid, or it needs none."""
+        lease = self.services.lease
+        return lease is None or lease.remaining > 0
+
     # Claims -----------------------------------------------------------------------------------------------------
 
     def reserve(self, agent: str, message: StoredMessage | None = None, *, fresh_context: bool = False) -> Reservation:
@@ -158,10 +166,9 @@ class Scheduler:
         queue = self.queues.of(agent)
         if queue.agent is not None:
             self.queues.check_available(queue.agent)
-        lease = self.services.lease
         may_claim = (
             queue.backlog is not Backlog.EXCEEDING  # a new task does not overtake waiting ones
-            and (lease is None or lease.remaining > 0)
+            and (self.services.lease is None or self.has_lease)  # most servers need none: no call
             and not self.is_paused(agent)
             and queue.try_reserve()
         )
@@ -277,15 +284,18 @@ class Scheduler:
             await asyncio.sleep(self.services.timings.backlog_poll_interval)
             with suppress(Unavailable):
                 await self.pauses.refresh()
-            for queue in self.queues:
-                queue.assume_backlog()
-            self._fill_slots()
+            self._look_for_waiting_tasks()
             await self.wakeups.poll()
+
+    def _look_for_waiting_tasks(self) -> None:
+        for queue in self.queues:
+            queue.assume_backlog()
+        self._fill_slots()
 
     async def _fetch(self, queue: AgentQueue) -> None:
         """Takes the waiting tasks of a queue, as far as it has room."""
         try:
-            while not self._draining and (room := queue.begin_query()):
+            while not self._draining and self.has_lease and (room := queue.begin_query()):
                 agents = [agent for agent in queue.agents if not self.is_paused(agent)]
                 records = await self.services.store.ready_tasks(agents, room, self._last_principal) if agents else []
                 queue.end_query(room, len(records))
@@ -297,8 +307,7 @@ class Scheduler:
             queue.end_fetch()
 
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
-        lease = self.services.lease
-        if self._draining or (lease is not None and lease.remaining <= 0):
+        if self._draining or not self.has_lease:
             return
         if self.is_paused(record.agent) or not queue.try_reserve():
             return
@@ -306,10 +315,14 @@ class Scheduler:
         with suppress(AppendRejected):  # another process claimed it, or it was canceled
             await self.services.event_log.append(change, Reservation(self, queue, self.session, None, False).commit)
 
-    def end_lapsed_turns(self) -> None:
-        """Stops the turns that began before a lapse of the lease."""
+    def check_lease(self) -> None:
+        """Stops the turns that began before a lapse of the lease. After its renewal, takes what has waited."""
         for runner in self.runs:
             runner.end_lapsed_lease()
+        lease = self.services.lease
+        if lease is not None and lease.term != self._lease_term and self.has_lease:
+            self._lease_term = lease.term
+            self._look_for_waiting_tasks()
 
     # Signals ----------------------------------------------------------------------------------------------------
 
@@ -352,8 +365,8 @@ class Scheduler:
     async def drain(self, grace: float, report: Callable[[int], None] | None = None) -> None:
         """Accepts no new tasks and waits up to `grace` seconds for turns and claims; then stops the rest.
 
-        These end as FAILED, or are released if their agent has retries left. `report` is called once a second with the
-        number of running turns.
+        These end as FAILED, or are released if their agent has not begun or has retries left. `report` is called once a
+        second with the number of running turns.
         """
         self._draining = True
         await self._job_subscriptions.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Never
 
 from dragoman.agents.functions.startup import StartupFailed, StartupHook, started, startup_hooks_of
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
+from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.agent_sources import UpstreamSpec
@@ -103,7 +104,12 @@ async def run_startup_hooks(
 
 
 async def open_agents(
-    stack: AsyncExitStack, infra: Infra, settings: Settings, agents: Sequence[Agent], lease: Lease | None
+    stack: AsyncExitStack,
+    infra: Infra,
+    settings: Settings,
+    agents: Sequence[Agent],
+    lease: Lease | None,
+    worker_timings: HeartbeatTimings | None = None,
 ) -> ServerAgents:
     """Opens all agents of a server. agents: those of APP. lease: None if no other process uses the store.
 
@@ -127,7 +133,7 @@ async def open_agents(
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
     is_empty = settings.workers_only and not registry.agents
-    hub = await _open_worker_hub(infra, settings, registry)
+    hub = await _open_worker_hub(infra, settings, registry, worker_timings)
     for agent in hub.agents:
         registry.add(agent)
     root = settings.root or (hub.oldest_agent if is_empty else "")
@@ -141,7 +147,9 @@ def executor_options(settings: Settings) -> ExecutorOptions:
     return ExecutorOptions(settings.executors, settings.executor_python, turns, settings.executor_retries)
 
 
-async def _open_worker_hub(infra: Infra, settings: Settings, registry: AgentRegistry) -> LocalWorkerHub:
+async def _open_worker_hub(
+    infra: Infra, settings: Settings, registry: AgentRegistry, timings: HeartbeatTimings | None
+) -> LocalWorkerHub:
     """Opens the worker hub with the agents known from earlier, except those that the app now declares."""
     known = [entry for entry in await infra.store.worker_registry.list() if not registry.is_registered(entry.agent)]
     return LocalWorkerHub(
@@ -149,6 +157,7 @@ async def _open_worker_hub(infra: Infra, settings: Settings, registry: AgentRegi
         registry,
         known,
         clock=now_ms,
+        timings=timings,
         frame_bytes=settings.message_bytes,
         on_change=partial(infra.bus.publish_change, RegistryChange.WORKERS),
     )

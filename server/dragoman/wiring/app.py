@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from dragoman.agents.functions.startup import StartupHook
 from dragoman.agents.upstream.registry import LocalUpstreamRegistry
+from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings import pages
 from dragoman.bindings.event_encoders import DialectWebhookEncoder
@@ -25,6 +26,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.ports import Agent, Authenticator, OutboundHttp
 from dragoman.runtime import AuditOptions, Coalesce, Limits, Ports, PushOptions, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease
+from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman.runtime.timings import Timings
 from dragoman.security.signing import StoredSigningKeys, WebhookSigner
 from dragoman.security.tls.certificate_files import CertificateFiles
@@ -119,6 +121,10 @@ class AppTimings:
     """For calls in flight when the listeners close; streams end at once."""
     credential_check_interval: float = CREDENTIAL_CHECK_INTERVAL
     """Between two checks of the credentials behind open streams."""
+    lease: float = LEASE_SECONDS
+    """Of this process, unless no other uses the store."""
+    workers: HeartbeatTimings | None = None
+    """Heartbeats and leases of connected workers; None for the defaults."""
 
 
 @asynccontextmanager
@@ -152,8 +158,8 @@ async def open_app(
         tracer = tracing.recorder if tracing else None
 
         config = runtime_config(settings, timings.runtime)
-        lease = None if infra.exclusive else Lease(config.lease)
-        server_agents = await open_agents(stack, infra, settings, agents, lease)
+        lease = None if infra.exclusive else Lease(timings.lease)
+        server_agents = await open_agents(stack, infra, settings, agents, lease, timings.workers)
         access_policy = access_policy_of(settings, server_agents.registry.agents.keys())
 
         url, listening = ServerUrl(settings.public_url), asyncio.Event()
@@ -171,6 +177,7 @@ async def open_app(
             root=server_agents.root,
             allow_no_agents=server_agents.is_empty,
             exclusive=infra.exclusive,
+            lease=timings.lease,
             run_lease=lease,
             access_policy=access_policy,
         )

@@ -13,7 +13,7 @@ from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.steps import StepJournal
-from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult
+from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import decode_step, failed_turn_end
 from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.turn.events import EventBatch
@@ -58,6 +58,8 @@ class RemoteTurnContext:
         self.cancel_metadata = b""
         self.begun = False
         """The asyncio task of the turn has taken its first step."""
+        self.agent_begun = False
+        """Whether the agent may have done anything in this turn."""
         self.finishing = False
         """The agent has ended, and its result is on the way: a cancel comes too late."""
         self.is_over = False
@@ -171,7 +173,8 @@ class RemoteTurnContext:
                 self.fail(error)
             return
         if self.cancel_reason in ("drain", "fenced"):
-            self._give_back()
+            lapsed = "The server did not renew its lease in time."
+            self._give_back(lapsed if self.lease_lapsed else "")
         else:
             self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, canceled=wk.Canceled()))
 
@@ -183,11 +186,12 @@ class RemoteTurnContext:
             self._send_frame(turn_end=failed_turn_end(self.turn_id, text))
             log.error("agent %s: the turn failed: %s", self.agent, text, extra={"task": self.task_id})
 
-    async def give_back(self) -> None:
-        """Returns the turn to the server, because the child process of its executor died.
+    async def give_back(self, lost: WorkerLost) -> None:
+        """Returns the turn to the server, because the child process of its executor died, or has not taken it.
 
         Sends pending events first if possible.
         """
+        self.agent_begun = lost.may_have_started
         self.finishing = True
         try:
             changes, state_update = await self._batch.take_pending()
@@ -197,10 +201,11 @@ class RemoteTurnContext:
             return
         except Exception as error:
             log.warning("last events of a lost turn cannot be sent: %s", describe(error), extra={"task": self.task_id})
-        self._give_back()
+        self._give_back(str(lost))
 
-    def _give_back(self) -> None:
-        self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, released=wk.Released()))
+    def _give_back(self, reason: str) -> None:
+        released = wk.Released(not_begun=not self.agent_begun, reason=reason)
+        self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, released=released))
 
     def _send_batch(
         self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate

@@ -237,7 +237,7 @@ class Worker:
         except WorkerLost as lost:
             log.warning("turn returned to the server: %s", str(lost) or "the process that ran it has died",
                 extra={"task": turn_context.task_id, "agent": turn_context.agent})  # fmt: skip
-            await turn_context.give_back()
+            await turn_context.give_back(lost)
         except BaseException as error:
             task = asyncio.current_task()
             if not is_a(error, Exception) and (task is None or task.cancelling()):  # this process ends
@@ -257,13 +257,16 @@ class Worker:
         """The result of the turn; None if it stopped after a cancel."""
         if turn_context.canceled:
             return None
+        steps = GuardedSteps(agent.take_turn(turn_context), turn_context.loses_lease)
         try:
-            return await GuardedSteps(agent.take_turn(turn_context), turn_context.loses_lease)
+            return await steps
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
             return None
+        finally:
+            turn_context.agent_begun = steps.begun
 
     async def _call_agent_traced(self, agent: Agent, turn_context: RemoteTurnContext) -> TurnResult | None:
         """`_call_agent` within the server's trace, with a span if that trace is recorded.

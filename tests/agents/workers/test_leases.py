@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.agents.turn_context import RecordingTurnContext
 from tests.agents.workers.fake_worker import registration
+from tests.eventually import eventually
 
 from dragoman.agents.workers.agent import WorkerAgent
 from dragoman.agents.workers.connection import HeartbeatTimings, WorkerConnection, read_registration
@@ -24,11 +26,23 @@ class Worker:
         spec = read_registration(entry)
         self.agent = WorkerAgent(spec, "", lambda: 0, 0)
         self.connection = WorkerConnection(
-            "w", "peer", "", {spec.id: spec}, [entry], on_capacity_change=lambda: None, new_id=lambda: "id",
+            "w", "peer", "", {spec.id: spec}, [entry], on_capacity_change=self.note_capacity, new_id=lambda: "id",
             frame_bytes=1_000_000, lease_left=lease_left,
         )  # fmt: skip
         self.connection.timings = timings or HeartbeatTimings()
         self.agent.add_worker(self.connection)
+        self.capacities: list[tuple[int, int]] = []
+        """The capacity at each notice that it has grown, and the frames that were on their way to the worker."""
+
+    def note_capacity(self) -> None:
+        self.agent.notify_capacity()
+        self.capacities.append((self.agent.capacity, self.connection.outgoing.qsize()))
+
+    def release(self, **reason: Any) -> None:
+        """Returns its first turn."""
+        end = wk.TurnEnd(turn_id="1", released=wk.Released(**reason))
+        self.connection.receive(wk.ConnectRequest(turn_end=end))
+        self.connection.receive(wk.ConnectRequest(credit=wk.Credit(agent_id="desk", turns=1)))
 
     def beat(self, number: int) -> wk.Heartbeat:
         """Sends a heartbeat and returns the answer."""
@@ -57,6 +71,81 @@ async def test_a_heartbeat_without_a_number_is_not_answered() -> None:
     worker.connection.receive(wk.ConnectRequest(heartbeat=wk.Heartbeat()))
     assert worker.connection.outgoing.empty()
     assert worker.connection.remaining_lease > 11.0, "it stops when it has heard nothing for the lease"
+
+
+async def test_a_worker_without_a_lease_gets_no_turns_until_it_has_renewed_it() -> None:
+    left = [5.0]
+    worker = Worker(lambda: left[0])
+    assert worker.agent.capacity == 1, "it has not asked for a lease yet"
+    worker.beat(1)
+    assert (worker.agent.capacity, worker.capacities) == (1, [])
+    left[0] = 0.02
+    worker = Worker(lambda: left[0])
+    worker.beat(1)
+    await eventually(lambda: worker.agent.capacity == 0)
+    left[0] = 0.0
+    worker.beat(2)
+    assert (worker.agent.capacity, worker.capacities) == (0, [])
+    left[0] = 5.0
+    worker.beat(3)
+    assert worker.capacities == [(1, 1)], "the lease is on its way before any turn"
+
+
+async def test_a_started_turn_waits_until_a_worker_has_a_lease() -> None:
+    left = [0.0]
+    worker = Worker(lambda: left[0])
+    worker.beat(1)
+    run = asyncio.create_task(worker.agent.take_turn(RecordingTurnContext("go")))
+    await asyncio.sleep(0)
+    assert worker.connection.outgoing.empty()
+    left[0] = 5.0
+    worker.beat(2)
+    frame = await worker.connection.outgoing.get()
+    assert frame is not None
+    assert frame.WhichOneof("frame") == "turn_start"
+    run.cancel()
+    worker.connection.close()
+
+
+async def test_a_worker_that_returns_a_turn_it_had_not_begun_gets_none_until_it_has_renewed_its_lease() -> None:
+    worker = Worker()
+    worker.beat(1)
+    run = asyncio.create_task(worker.agent.take_turn(RecordingTurnContext("go")))
+    await worker.connection.outgoing.get()
+    worker.release(not_begun=True, reason="The server did not renew its lease in time.")
+    with pytest.raises(WorkerLost, match="did not renew its lease") as raised:
+        await run
+    assert not raised.value.may_have_started
+    assert worker.agent.capacity == 0
+    worker.beat(2)
+    assert worker.agent.capacity == 1
+
+
+@pytest.mark.parametrize(("reason", "text"), [({}, "The worker was stopped."), ({"reason": "x" * 300}, "x" * 200)])
+async def test_a_turn_that_had_begun_is_lost_with_the_reason_of_its_worker(reason: Any, text: str) -> None:
+    worker = Worker()
+    worker.beat(1)
+    run = asyncio.create_task(worker.agent.take_turn(RecordingTurnContext("go")))
+    await worker.connection.outgoing.get()
+    worker.release(**reason)
+    with pytest.raises(WorkerLost) as raised:
+        await run
+    assert (str(raised.value), raised.value.may_have_started) == (text, True)
+    assert worker.agent.capacity == 1
+
+
+@pytest.mark.parametrize("reason", ["drain", "fenced"])
+async def test_a_turn_that_no_worker_has_taken_is_returned_when_its_server_stops(reason: str) -> None:
+    worker = Worker(lambda: 0.0)
+    worker.beat(1)
+    context = RecordingTurnContext("go")
+    run = asyncio.create_task(worker.agent.take_turn(context))
+    await asyncio.sleep(0)
+    context.canceled, context.cancel_reason = True, reason
+    run.cancel()
+    with pytest.raises(WorkerLost) as raised:
+        await run
+    assert not raised.value.may_have_started
 
 
 async def canceled_turn(worker: Worker) -> tuple[RecordingTurnContext, asyncio.Task[object]]:

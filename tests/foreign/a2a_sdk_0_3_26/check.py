@@ -44,6 +44,9 @@ check = Checks("a2a-sdk")
 proto_only = Checks("a2a-sdk")
 jsonrpc_only = Checks("a2a-sdk")
 
+BASE64_FILES = "urn:dragoman:base64-files:v1"
+"""Says that files are base64 text over gRPC and HTTP+JSON: this SDK sends and wants nothing else."""
+
 REFUSED = (grpc.aio.AioRpcError, A2AClientHTTPError, A2AClientJSONRPCError)
 """Errors that this SDK raises for a server's error. Over gRPC and HTTP+JSON it evaluates only the status."""
 
@@ -57,8 +60,13 @@ class Caller:
         blocking: Client,
         polling: Client,
         pushed: Callable[[PushNotificationConfig], Client],
+        jsonrpc: Client,
     ) -> None:
-        """`pushed` creates a client that sends a webhook with each message, the only way in this SDK."""
+        """`pushed` creates a client that sends a webhook with each message, the only way in this SDK.
+
+        `jsonrpc`: reads tasks in the one form that files have over JSON-RPC.
+        """
+        self.jsonrpc = jsonrpc
         self.pushed = pushed
         self.streaming = streaming
         self.blocking = blocking
@@ -196,6 +204,8 @@ async def binary_files_go_there_and_back(caller: Caller) -> None:
     for shown in (task, await caller.get(task.id)):
         assert read(shown.artifacts[0].parts) == contents
         assert read(shown.history[0].parts) == contents
+    stored = await caller.jsonrpc.get_task(TaskQueryParams(id=task.id))
+    assert read(stored.history[0].parts) == contents, "the agent got something else"
     events = [update async for _, update in caller.streaming.send_message(sent)]
     [change] = [event for event in events if isinstance(event, TaskArtifactUpdateEvent)]
     assert read(change.artifact.parts) == contents
@@ -371,12 +381,14 @@ def callers(web: httpx.AsyncClient, card: AgentCard) -> Iterator[tuple[Transport
             supported_transports=[transport],
             use_client_preference=True,
             push_notification_configs=list(pushed),
+            extensions=[BASE64_FILES],
         )
         return ClientFactory(config).create(card)
 
     for transport in (TransportProtocol.grpc, TransportProtocol.http_json, TransportProtocol.jsonrpc):
         clients = [client(transport, *how) for how in ((True, False), (False, False), (False, True))]
-        yield transport, Caller(*clients, partial(client, transport, False, False))
+        jsonrpc = client(TransportProtocol.jsonrpc, False, False)
+        yield transport, Caller(*clients, partial(client, transport, False, False), jsonrpc)
 
 
 async def main() -> bool:

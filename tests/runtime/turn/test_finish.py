@@ -45,6 +45,7 @@ def finish_of(
     ended: bool = False,
     lost: WorkerLost | None = None,
     retries: int = 0,
+    begun: bool = True,
     **task: Any,
 ) -> Finish:
     stop = StopToken()
@@ -53,7 +54,7 @@ def finish_of(
     if ended:
         stop.escalate()
     output = Output(changes, StateUpdate(b"task", b"context"), failure)
-    return decide(result, output, stop, lambda: CANCELED, lost, record(**task), retries)
+    return decide(result, output, stop, lambda: CANCELED, lost, record(**task), retries, begun=begun)
 
 
 def states_of(finish: Finish) -> list[int | str]:
@@ -77,7 +78,12 @@ def states_of(finish: Finish) -> list[int | str]:
         (FAILED, {"reason": "client", "retries": 1}, FinishKind.END, [states.FAILED]),
         (FAILED, {"lost": WorkerLost()}, FinishKind.END, [states.FAILED]),
         (FAILED, {"lost": WorkerLost(), "retries": 1}, FinishKind.RETRY, [states.WORKING]),
-        (FAILED, {"lost": WorkerLost(may_have_started=False)}, FinishKind.RETRY, [states.WORKING]),
+        (FAILED, {"lost": WorkerLost(may_have_started=False), "begun": False}, FinishKind.REQUEUE, []),
+        (FAILED, {"reason": "fenced", "begun": False}, FinishKind.REQUEUE, []),
+        (FAILED, {"reason": "fenced", "begun": False, "failure": LeaseLost()}, FinishKind.REQUEUE, []),
+        (FAILED, {"reason": "drain", "begun": False, "attempt": 3}, FinishKind.REQUEUE, []),
+        (FAILED, {"reason": "deadline", "begun": False}, FinishKind.END, [states.FAILED]),
+        (TurnResult(CANCELED), {"reason": "client", "begun": False}, FinishKind.END, [states.CANCELED]),
         (TurnResult(CANCELED), {"lost": WorkerLost(), "retries": 1}, FinishKind.END, [states.CANCELED]),
         (REPLY, {"visible": False}, FinishKind.REPLY, []),
         (REPLY, {}, FinishKind.END, [states.COMPLETED]),

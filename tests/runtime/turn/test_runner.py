@@ -289,16 +289,21 @@ async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> No
         assert ended.status.message.metadata["reason"] == "DRAINED"
 
 
-@pytest.mark.parametrize(("how", "end"), [("cancel", "CANCELED"), ("drain", "FAILED")])
-async def test_a_run_stopped_before_its_first_step_ends(tmp_path: Path, how: str, end: str) -> None:
+@pytest.mark.parametrize(("how", "end"), [("cancel", "CANCELED"), ("drain", "COMPLETED")])
+async def test_a_run_stopped_before_its_first_step_ends_or_waits_again(tmp_path: Path, how: str, end: str) -> None:
     """An asyncio task canceled before its first step does nothing, and would keep its claim for ever."""
+    runners: list[TurnRunner] = []
 
     def stop_first(runner: TurnRunner) -> Coroutine[Any, Any, None]:
-        asyncio.get_running_loop().call_soon(getattr(runner, how))  # before the asyncio task is created
+        runners.append(runner)
+        if len(runners) == 1:
+            asyncio.get_running_loop().call_soon(getattr(runner, how))  # before the asyncio task is created
         return runner.run()
 
     async with open_harness(tmp_path, echo, run_turns=stop_first) as here:
-        assert state(await here.send()) == end
+        task = await here.ended((await here.start()).id)
+        assert state(task) == end
+        assert [runner.record.attempt for runner in runners] == [1] * len(runners)
         await here.idle()
 
 

@@ -81,7 +81,7 @@ def open_transport(
     *,
     is_encrypted: bool,
     ca: Path | None = None,
-    v03_files: FileForm = "auto",
+    v03_files: FileForm = "bytes",
 ) -> UpstreamTransport:
     """Opens the transport to an interface.
 

@@ -109,12 +109,12 @@ class WorkerAgent:
         self._capacity_changed.set()
 
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
-        """Runs one turn at a worker. Raises WorkerLost if the worker disconnects during the turn.
+        """Runs one turn at a worker. Raises WorkerLost if the worker disconnects during the turn, or returns it.
 
         A canceled turn ends when the worker has confirmed that it stopped, or can no longer run it by its own clock.
         Raises AgentStillRuns when the server shuts down before.
         """
-        worker = await self._next_free_worker()
+        worker = await self._next_free_worker(turn_context)
         turn = worker.start_turn(self.spec.id, turn_context)
         try:
             await asyncio.wait([turn.result])  # does not cancel the future
@@ -127,7 +127,7 @@ class WorkerAgent:
         except (AgentStopped, TimeoutError) as error:
             raise asyncio.CancelledError from error
         except WorkerLost as error:
-            if turn_context.canceled:
+            if turn_context.canceled and error.may_have_started:
                 await self._wait_for_lease_of(worker, turn_context)
                 raise asyncio.CancelledError from error
             raise
@@ -163,8 +163,11 @@ class WorkerAgent:
                 if context.stopping:
                     raise AgentStillRuns from None
 
-    async def _next_free_worker(self) -> WorkerConnection:
-        """The next worker in rotation with free capacity. Raises WorkerLost without one for WORKER_WAIT_TIMEOUT."""
+    async def _next_free_worker(self, turn_context: TurnContext) -> WorkerConnection:
+        """The next worker in rotation that has a lease and room.
+
+        Raises WorkerLost without one for WORKER_WAIT_TIMEOUT, or when this server stops or loses its own lease.
+        """
         try:
             async with asyncio.timeout(WORKER_WAIT_TIMEOUT):
                 while True:
@@ -177,3 +180,7 @@ class WorkerAgent:
                     await self._capacity_changed.wait()
         except TimeoutError:
             raise WorkerLost("It disconnected before the turn began.", may_have_started=False) from None
+        except asyncio.CancelledError:
+            if turn_context.cancel_reason in ("drain", "fenced"):
+                raise WorkerLost("No worker had taken the turn yet.", may_have_started=False) from None
+            raise

@@ -85,6 +85,8 @@ class WorkerConnection:
         self._lease_left = lease_left
         self._lease_ends: float | None = None
         """When the worker's last lease is over, on the loop's clock. None for a worker that asks for none."""
+        self._refused_turn = False
+        """The worker has returned a turn that it had not begun, and has renewed its lease not since then."""
         self.has_exited = False
         """Whether its process is known to have ended."""
 
@@ -110,9 +112,16 @@ class WorkerConnection:
             return self._last_sent_at + self.timings.lease + self.timings.margin - self._loop.time()
         return self._lease_ends + self.timings.margin - self._loop.time()
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether the worker may run turns, as far as known here. Without a lease it returns them at once."""
+        if self._lease_ends is None:
+            return True
+        return not self._refused_turn and self._loop.time() < self._lease_ends
+
     def free_capacity(self, agent: str) -> int:
         """Further turns of an agent that the worker takes now."""
-        return 0 if self.draining or self._closed else self._credits[agent]
+        return self._credits[agent] if self.has_lease and not (self.draining or self._closed) else 0
 
     def running_turns(self, agent: str) -> int:
         """Turns of an agent that the worker runs now."""
@@ -131,11 +140,15 @@ class WorkerConnection:
         self._last_turn_number = next(self._turn_numbers)
         turn = RemoteTurn(str(self._last_turn_number), agent, turn_context, self.send, self._new_id)
         self._turns[turn.id] = turn
-        turn.result.add_done_callback(lambda _: self._turns.pop(turn.id, None))
+        turn.result.add_done_callback(lambda _: self._on_turn_over(turn))
         registration = self._registrations[agent]
         history_length = registration.history_length if registration.HasField("history_length") else None
         turn.start(history_length, self._agents[agent].time_limit)
         return turn
+
+    def _on_turn_over(self, turn: RemoteTurn) -> None:
+        self._turns.pop(turn.id, None)
+        self._refused_turn = self._refused_turn or turn.was_refused
 
     # Frames -------------------------------------------------------------------------------------------------------
 
@@ -174,11 +187,14 @@ class WorkerConnection:
         """Answers a heartbeat with a lease, which is never longer than this server's own."""
         if not number:
             return
-        seconds = max(min(self.timings.lease - self.timings.margin, self._lease_left()), 0.0)
+        seconds, had_lease = max(min(self.timings.lease - self.timings.margin, self._lease_left()), 0.0), self.has_lease
         self._lease_ends = max(self._lease_ends or 0.0, self._loop.time() + seconds)
+        self._refused_turn = self._refused_turn and not seconds
         answer = wk.Heartbeat(number=number)
         answer.lease.FromNanoseconds(round(seconds * 1e9))
         self.send(wk.ConnectResponse(heartbeat=answer))
+        if self.has_lease and not had_lease:  # after the answer: the worker has the lease before it gets a turn
+            self._on_capacity_change()
 
     def _dispatch_to_turn(self, id: str, kind: str, frame: wk.ConnectRequest) -> None:
         turn = self._turns.get(id)

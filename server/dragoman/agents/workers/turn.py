@@ -41,6 +41,10 @@ MAX_PAUSE_ERROR_CHARS: Final = 2_000
 """Characters of the error of a step or of an attempt; the rest is cut off."""
 
 
+MAX_RELEASE_REASON_CHARS: Final = 200
+"""Characters of the reason for which a worker returns a turn; the rest is cut off."""
+
+
 class AgentStopped(Exception):
     """The agent stopped after a cancel request."""
 
@@ -64,6 +68,8 @@ class RemoteTurn:
         self._incoming: AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]] | None = None
         self._message_task: asyncio.Task[None] | None = None
         self._stopping_sent = False
+        self.was_refused = False
+        """The worker has returned it without having begun it."""
 
     # Frames from the worker ---------------------------------------------------------------------------------------
 
@@ -145,10 +151,17 @@ class RemoteTurn:
             case "canceled":
                 raise InvalidAgentResponse("turn_end.canceled is set, but the turn was not canceled")
             case "released":
-                stopped = AgentStopped() if self.turn_context.canceled else WorkerLost("The worker was stopped.")
-                self._fail(stopped)
+                self._on_released(frame.released)
             case _:
                 self._finish(decode_turn_end(frame, self.turn_context, self._new_id))
+
+    def _on_released(self, released: wk.Released) -> None:
+        self.was_refused = released.not_begun
+        if self.turn_context.canceled and not released.not_begun:
+            self._fail(AgentStopped())
+            return
+        reason = released.reason[:MAX_RELEASE_REASON_CHARS] or "The worker was stopped."
+        self._fail(WorkerLost(reason, may_have_started=not released.not_begun))
 
     # Frames to the worker -----------------------------------------------------------------------------------------
 

@@ -192,8 +192,8 @@ class GrpcExchange(RequestExchange[bytes]):
         if row.decode is None:
             return request
         v1_request = row.decode(request)
-        task_dialect = partial(self._pipeline.task_dialect, self, v1_request.tenant)
-        self._base64_files = await row.read_files(v1_request, self._pipeline.options.v03_files, task_dialect)
+        tenant = self.tenant or v1_request.tenant
+        self._base64_files = row.read_files(v1_request, self._pipeline.options.v03_files, tenant, self.extensions)
         return v1_request
 
     def call(self) -> Call:
@@ -207,7 +207,7 @@ class GrpcExchange(RequestExchange[bytes]):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            dialect=recorded_dialect(row.dialect, base64_files=self._base64_files, draft=row.is_draft),
+            dialect=recorded_dialect(row.dialect, draft=row.is_draft),
             extensions=self.extensions,
             cursor=headers.get("dragoman-after", ""),
             idempotency_key=headers.get("idempotency-key", ""),

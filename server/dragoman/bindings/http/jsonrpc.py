@@ -212,7 +212,7 @@ class JsonRpcExchange(HttpExchange):
         if not isinstance(task_id, str) or not isinstance(tenant, str):
             return None
         dialect = await self.pipeline.task_dialect(self, tenant, task_id)
-        return parse_recorded(dialect)[0] if dialect else None
+        return parse_recorded(dialect) if dialect else None
 
 
 def _error_dialect(rpc: jsonrpc.JsonRpcRequest) -> Dialect:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 import orjson
@@ -167,8 +167,8 @@ class RestExchange(HttpExchange):
         v1_request = row.decode(dialect_request)
         if route.is_google and row.op.max_page_size and v1_request.page_size > row.op.max_page_size:
             v1_request.page_size = row.op.max_page_size
-        task_dialect = partial(self.pipeline.task_dialect, self, v1_request.tenant)
-        self._base64_files = await row.read_files(v1_request, self.pipeline.options.v03_files, task_dialect)
+        tenant = self.tenant or v1_request.tenant
+        self._base64_files = row.read_files(v1_request, self.pipeline.options.v03_files, tenant, self.extensions)
         return v1_request
 
     async def _has_rust_shape(self, request: Any) -> bool:
@@ -193,7 +193,7 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            dialect=recorded_dialect(dialect, base64_files=self._base64_files, draft=row.is_draft),
+            dialect=recorded_dialect(dialect, draft=row.is_draft),
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
             idempotency_key=idempotency_key(self.headers),

@@ -195,7 +195,11 @@ IDEMPOTENCY_EXTENSION: Final = Extension(
     uri="urn:dragoman:idempotency:v1",
     description="A send with the key of an earlier one is answered as that one was, and runs nothing.",
 )
-SERVER_EXTENSIONS: Final = (RESUME_EXTENSION, IDEMPOTENCY_EXTENSION)
+BASE64_FILES_EXTENSION: Final = Extension(
+    uri="urn:dragoman:base64-files:v1",
+    description="Files of 0.3 over gRPC and REST are base64 text in the bytes field, as several SDKs of 0.3 have them.",
+)
+SERVER_EXTENSIONS: Final = (RESUME_EXTENSION, IDEMPOTENCY_EXTENSION, BASE64_FILES_EXTENSION)
 
 _METADATA_FIELDS: Final = {1: 6, 3: 4, 4: 6}
 """The number of the field `metadata`, by member of StreamResponse."""

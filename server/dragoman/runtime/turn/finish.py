@@ -225,6 +225,7 @@ class FinishKind(Enum):
 
     END = "the changes; their last one is the status, and releases the claim"
     RETRY = "the changes, and a release for the next attempt"
+    REQUEUE = "the changes, and a release for the same attempt: the agent has done nothing yet"
     SUSPEND = "the changes, and a release until the agent wakes"
     REPLY = "a Message in place of the task"
     NOTHING = "nothing"
@@ -237,6 +238,7 @@ class Finish(NamedTuple):
     |---|---|
     | its claim is lost, or a fence has ended its task | nothing: the store rejects its writes, or has its end |
     | its output could not be stored | its end as FAILED, and without that output |
+    | it was interrupted before its agent had begun | a release, for the same attempt |
     | it was interrupted, or failed, and may be repeated | a release, for the next attempt |
     | its agent sleeps | a release, until it wakes |
     | its result is a Message, and the task is not visible | that Message, in place of the task |
@@ -272,13 +274,17 @@ def decide(
     lost: WorkerLost | None,
     record: TaskRecord,
     retries: int,
+    *,
+    begun: bool,
 ) -> Finish:
     """Decides how a turn of the task of `record` finishes.
 
     `stop_status`: gives the final status of a turn that was stopped. `lost`: the death of the process that ran it.
-    `retries`: how often it may be repeated.
+    `retries`: how often it may be repeated. `begun`: whether the agent may have done anything.
     """
     changes: Sequence[Change] = output.changes
+    if not begun and _waits_again(result, output, stop):
+        return Finish(FinishKind.REQUEUE, changes, output.state_update)
     if output.failure is not None:
         match output.failure:
             case LeaseLost() if stop.state is Stop.ENDED:
@@ -326,9 +332,15 @@ def _pause(pause: Pause, changes: Sequence[Change], state_update: StateUpdate, r
     return Finish(FinishKind.SUSPEND, changes, state_update, wake_at=pause.until)
 
 
+def _waits_again(result: TurnResult, output: Output, stop: StopToken) -> bool:
+    """Whether a turn that has not begun goes back to the queue: neither its caller nor a limit has ended it."""
+    stored = output.failure is None or (isinstance(output.failure, LeaseLost) and stop.state is not Stop.ENDED)
+    return stored and result.status.state == states.FAILED and stop.reason in ("", "drain", "fenced")
+
+
 def _may_retry(stop: StopToken, lost: WorkerLost | None, record: TaskRecord, retries: int) -> bool:
     if lost is not None:
-        return not lost.may_have_started or has_retries_left(record, retries)
+        return has_retries_left(record, retries)
     return stop.reason in ("drain", "fenced") and has_retries_left(record, retries)
 
 

@@ -65,7 +65,8 @@ turn_log = logging.getLogger("dragoman.turns")
 """One line per turn, for people who develop agents."""
 
 _LOGGED_FINISHES: Final = {
-    FinishKind.RETRY: "RETRYING", FinishKind.SUSPEND: "SLEEPING", FinishKind.NOTHING: "LOST"
+    FinishKind.RETRY: "RETRYING", FinishKind.REQUEUE: "REQUEUED", FinishKind.SUSPEND: "SLEEPING",
+    FinishKind.NOTHING: "LOST",
 }  # fmt: skip
 """How a turn ended that did not end its task."""
 
@@ -101,6 +102,8 @@ class TurnRunner(AgentFacade):
     """The run, from its start to its end."""
     _fence_task: asyncio.Task[None] | None = None
     _worker_lost: WorkerLost | None = None
+    _begun = False
+    """Whether the agent may have done anything in this turn."""
 
     # For the scheduler ------------------------------------------------------------------------------------------
 
@@ -270,11 +273,18 @@ class TurnRunner(AgentFacade):
                 await self._log.retry_read(self.load_input, self.record.ref, self._guard, self.log_fields)
             self._fresh_context = False
             turn = self._agent.take_turn(self)
-            return await (turn if self._hold is None else GuardedSteps(turn, self._loses_lease))
+            if self._hold is None:
+                self._begun = True
+                return await turn
+            steps = GuardedSteps(turn, self._loses_lease)
+            try:
+                return await steps
+            finally:
+                self._begun = steps.begun
         except WorkerLost as lost:
-            self._worker_lost = lost
-            by_client = self.stop.reason == "client"
-            return TurnResult(self._stop_status() if by_client else system_status(WORKER_LOST, self.record, str(lost)))
+            self._worker_lost, self._begun = lost, lost.may_have_started
+            stopped = self.stop.reason == "client" or (self.stop.reason == "deadline" and not self._begun)
+            return TurnResult(self._stop_status() if stopped else system_status(WORKER_LOST, self.record, str(lost)))
         except asyncio.CancelledError:
             if not self.canceled:
                 raise
@@ -284,7 +294,7 @@ class TurnRunner(AgentFacade):
 
     def _begin_next_turn(self) -> None:
         """Resets per-turn state."""
-        self.phase = Phase.RUNNING
+        self.phase, self._begun = Phase.RUNNING, False
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
         self.stop.begin_turn()
@@ -352,18 +362,19 @@ class TurnRunner(AgentFacade):
 
     async def _finish_without_end(self, finish: Finish) -> None:
         """Releases the turn for another attempt, or waits for the end that a fence writes."""
-        if finish.kind in (FinishKind.RETRY, FinishKind.SUSPEND):
-            retry, suspend = finish.kind is FinishKind.RETRY, finish.kind is FinishKind.SUSPEND
+        if finish.kind in (FinishKind.RETRY, FinishKind.REQUEUE, FinishKind.SUSPEND):
+            retry = finish.kind is FinishKind.RETRY
             append = self._build_append(finish.changes, finish.state_update)
-            append = replace(append, last_delivered=0, retry=retry, suspend=suspend, wake_at=finish.wake_at)
+            append = replace(append, last_delivered=0, retry=retry, suspend=not retry, wake_at=finish.wake_at)
             await self._insist(replace(append, turn_us=self.deadlines.elapsed_us))
         elif self._fence_task is not None:
             await self._fence_task
 
     def _decide(self, result: TurnResult, output: Output) -> Finish:
         return decide(
-            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.retries
-        )
+            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.retries,
+            begun=self._begun,
+        )  # fmt: skip
 
     # Writes -----------------------------------------------------------------------------------------------------
 

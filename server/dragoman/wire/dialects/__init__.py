@@ -23,22 +23,17 @@ class Dialect(Enum):
     """a2a-rust 0.3: 1.0 with parts distinguished by `type`."""
 
 
-_BASE64_FILES: Final = "+base64"
 _DRAFT: Final = "+draft-1.1"
 
 
-def recorded_dialect(dialect: Dialect, *, base64_files: bool = False, draft: bool = False) -> str:
-    """The dialect as stored with a task: with a mark if its client puts base64 text into `file_with_bytes`.
-
-    `draft`: its client speaks the draft of 1.1 (draft_v1_1.py).
-    """
-    mark = _BASE64_FILES if base64_files else _DRAFT if draft else ""
-    return dialect.value + mark
+def recorded_dialect(dialect: Dialect, *, draft: bool = False) -> str:
+    """The dialect as stored with a task. `draft`: its client speaks the draft of 1.1 (draft_v1_1.py)."""
+    return dialect.value + (_DRAFT if draft else "")
 
 
-def parse_recorded(recorded: str) -> tuple[Dialect, bool]:
-    """The parts of a `recorded_dialect`, but for the draft. Raises ValueError for an unknown one."""
-    return Dialect(recorded.removesuffix(_BASE64_FILES).removesuffix(_DRAFT)), recorded.endswith(_BASE64_FILES)
+def parse_recorded(recorded: str) -> Dialect:
+    """The dialect of a `recorded_dialect`, without the draft. Raises ValueError for an unknown one."""
+    return Dialect(recorded.removesuffix(_DRAFT))
 
 
 def is_draft(recorded: str) -> bool:

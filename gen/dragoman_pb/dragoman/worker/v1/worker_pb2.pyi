@@ -292,8 +292,12 @@ class Canceled(_message.Message):
     def __init__(self) -> None: ...
 
 class Released(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("not_begun", "reason")
+    NOT_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    not_begun: bool
+    reason: str
+    def __init__(self, not_begun: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ("until", "error")
