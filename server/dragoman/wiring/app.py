@@ -34,6 +34,7 @@ from dragoman.wiring.agent_loader import load_app
 from dragoman.wiring.agents import CardFile, access_policy_of, open_agents, run_startup_hooks
 from dragoman.wiring.infra import check_role, open_infra, store_start_error
 from dragoman.wiring.listeners import ApiParts, ServerUrl, health_options, listen, reachable_url, serve_api
+from dragoman.wiring.loop_guard import dump_path, read_dump
 from dragoman.wiring.telemetry import MetricsEndpoint, start_tracing
 
 STREAM_FLUSH_SECONDS: Final = 0.2
@@ -89,6 +90,10 @@ class App:
     def running(self) -> int:
         """The number of running turns."""
         return self.runtime.scheduler.running
+
+    def running_turns(self) -> list[str]:
+        """The running turns, for the log."""
+        return [f"agent {runner.record.agent} (task {runner.record.id})" for runner in self.runtime.scheduler.runs]
 
     @property
     def repeatable(self) -> int:
@@ -166,15 +171,19 @@ async def open_app(
 
         push = push_options if settings.sends_push else None
         ports = Ports(infra.store, infra.bus, server_agents.registry, push, tracer)
+        dump = dump_path(settings)
         config = replace(
             config,
             root=server_agents.root,
             allow_no_agents=server_agents.is_empty,
             exclusive=infra.exclusive,
             run_lease=lease,
+            blocked=read_dump(dump) if dump is not None else None,
             access_policy=access_policy,
         )
         runtime = await _enter_runtime(stack, settings, ports, config)
+        if dump is not None:
+            dump.unlink(missing_ok=True)  # the tasks that it explains have ended
 
         draining, request_metrics = asyncio.Event(), RequestMetrics(tracer)
         metrics = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)
@@ -236,6 +245,7 @@ def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
         slots=settings.slots,
         strict=settings.strict_transitions,
         shows_error_texts=settings.shows_error_texts,
+        loop_timeout=settings.loop_timeout,
         worker_wait=settings.worker_wait,
         limits=Limits(
             message_bytes=settings.message_bytes,

@@ -41,6 +41,8 @@ from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.infra import StartError
+from dragoman.wiring.loop_guard import dump_path, guarded_loop
+from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 
 def register(cli: typer.Typer) -> None:
@@ -161,7 +163,7 @@ async def _serve(
     standby: Standby | None = None,
     changed_at: float = 0.0,
 ) -> None:
-    signals = Signals()
+    signals = Signals(settings.drain)
     end_on_failure()
     async with AsyncExitStack() as stack:
         if parent is not None:
@@ -169,9 +171,14 @@ async def _serve(
             stack.callback(parent.close)
         opening = open_app(settings, own.agents, startup_hooks=own.startup_hooks, shared=parent is not None)
         app = await enter_until_signal(stack, opening, signals)
+        signals.turns = app.running_turns
+        if standby is None:  # an author who debugs an agent may stop its loop
+            stack.enter_context(guarded_loop(settings.loop_exit, own.agents, dump_path(settings)))
         _reload_on_hangup(app)
         if (allocator := open_allocator()) is not None:
             stack.callback(start_task(Background.MEMORY, partial(return_unused_memory, allocator)).cancel)
+        notifier = ServiceNotifier.from_environment(os.environ)
+        stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
         if standby is not None:
             await standby.open()
             stack.callback(standby.close)
@@ -183,6 +190,7 @@ async def _serve(
         else:
             following = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
             stack.callback(following.cancel)
+        notifier.notify(READY)
         # Everything loaded so far stays. Scanning it in each full collection would block the loop for 100 ms.
         gc.collect()
         gc.freeze()
@@ -192,6 +200,7 @@ async def _serve(
             return
         if standby is None:
             await signals.next()
+        notifier.notify(STOPPING)
         await drain_until_signal(
             lambda limit: app.drain(limit, _drain_reporter()),
             settings.drain,
