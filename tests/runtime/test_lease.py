@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state, status_text, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
+import dragoman
 from dragoman import Turn, retry
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Exists
@@ -333,3 +335,33 @@ async def test_the_session_is_not_renewed_while_the_loop_is_blocked(
     finally:
         await heartbeat.close()
         await store.close()
+
+
+RENEWS: Final = {
+    "runtime/sessions.py": "if self._loop_answers():",  # the session of a process
+    "worker/stream.py": "not self._loop_check.answers():",  # the lease of a worker
+}
+"""Where the lease of a process is renewed, and the condition there."""
+
+
+def renews_a_lease(tree: ast.AST) -> bool:
+    """Whether a module renews a session, or sends a heartbeat for which a server grants a lease."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if name == "renew_session" or (
+                name == "ConnectRequest" and any(one.arg == "heartbeat" for one in node.keywords)
+            ):
+                return True
+    return False
+
+
+def test_every_renewal_of_a_lease_asks_the_loop() -> None:
+    package = Path(dragoman.__file__).parent
+    sources = {
+        path.relative_to(package).as_posix(): path.read_text("utf-8")
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] not in ("stores", "testing")  # they implement and test it
+    }
+    assert {name for name, source in sources.items() if renews_a_lease(ast.parse(source))} == set(RENEWS)
+    assert [name for name, condition in RENEWS.items() if condition not in sources[name]] == []

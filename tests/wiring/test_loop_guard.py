@@ -45,12 +45,14 @@ def written(path: Path, dump: str = DUMP, **fields: Any) -> Path:
 def test_the_dump_names_the_agent_and_its_innermost_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         assert read_dump(written(tmp_path / "t")) == BlockedLoop("slow", "agents.py, line 12")
+    assert not (tmp_path / "t").exists()
     assert "did not run its event loop for 60 s and ended itself" in caplog.text
     assert "it was blocked by agent slow: agents.py, line 12\nTimeout (0:01:00)!" in caplog.text
 
 
 def test_a_process_that_was_killed_has_no_dump(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read_dump(tmp_path / "none") is None
+    assert read_dump(None) is None
     assert read_dump(written(tmp_path / "t", "")) is None
     assert not caplog.records
 

@@ -34,7 +34,7 @@ from dragoman.wiring.agent_loader import load_app
 from dragoman.wiring.agents import CardFile, access_policy_of, open_agents, run_startup_hooks
 from dragoman.wiring.infra import check_role, open_infra, store_start_error
 from dragoman.wiring.listeners import ApiParts, ServerUrl, health_options, listen, reachable_url, serve_api
-from dragoman.wiring.loop_guard import dump_path, read_dump
+from dragoman.wiring.loop_guard import dump_path, guarded_loop, read_dump
 from dragoman.wiring.telemetry import MetricsEndpoint, start_tracing
 
 STREAM_FLUSH_SECONDS: Final = 0.2
@@ -135,12 +135,14 @@ async def open_app(
     startup_hooks: Sequence[StartupHook[..., Any]] = (),
     outbound: OutboundHttp | None = None,
     shared: bool = False,
+    guards_loop: bool = False,
     timings: AppTimings | None = None,
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, while the block runs.
 
     authenticator, outbound: used instead of those in the settings. startup_hooks: run besides those of the agents'
-    modules. shared: other server processes listen on the same ports.
+    modules. shared: other server processes listen on the same ports. guards_loop: end this process if its loop is
+    blocked for too long.
 
     Raises StartError, SettingsError (also for settings of unknown agents), and LoadError for APP.
     """
@@ -171,19 +173,19 @@ async def open_app(
 
         push = push_options if settings.sends_push else None
         ports = Ports(infra.store, infra.bus, server_agents.registry, push, tracer)
-        dump = dump_path(settings)
+        blocked = read_dump(dump_path(settings))
+        if guards_loop:  # before the first turn begins
+            stack.enter_context(guarded_loop(settings.loop_exit, agents, dump_path(settings)))
         config = replace(
             config,
             root=server_agents.root,
             allow_no_agents=server_agents.is_empty,
             exclusive=infra.exclusive,
             run_lease=lease,
-            blocked=read_dump(dump) if dump is not None else None,
+            blocked=blocked,
             access_policy=access_policy,
         )
         runtime = await _enter_runtime(stack, settings, ports, config)
-        if dump is not None:
-            dump.unlink(missing_ok=True)  # the tasks that it explains have ended
 
         draining, request_metrics = asyncio.Event(), RequestMetrics(tracer)
         metrics = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)

@@ -144,10 +144,16 @@ def functions_of(agents: Iterable[Agent]) -> Mapping[str, tuple[str, str]]:
     return {name: (code.co_filename, code.co_name) for name, code in codes.items() if code is not None}
 
 
-def read_dump(path: Path) -> BlockedLoop | None:
-    """Where the previous process of a store blocked its loop, logged with the tracebacks; None if it did not."""
+def read_dump(path: Path | None) -> BlockedLoop | None:
+    """Where the previous process of a store blocked its loop, logged with the tracebacks; None if it did not.
+
+    Removes the file: the tasks that it explains end now.
+    """
+    if path is None:
+        return None
     try:
         header, _, dump = path.read_text("utf-8", "replace").partition("\n")
+        path.unlink()
         if not dump.strip():
             return None
         fields = json.loads(header)

@@ -38,7 +38,7 @@ class ServiceNotifier:
         if not self._address:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
                 sending.setblocking(False)
                 sending.sendto(state, self._address)
         except OSError as error:

@@ -41,7 +41,6 @@ from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.infra import StartError
-from dragoman.wiring.loop_guard import dump_path, guarded_loop
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 
@@ -169,11 +168,15 @@ async def _serve(
         if parent is not None:
             await parent.open()
             stack.callback(parent.close)
-        opening = open_app(settings, own.agents, startup_hooks=own.startup_hooks, shared=parent is not None)
+        opening = open_app(
+            settings,
+            own.agents,
+            startup_hooks=own.startup_hooks,
+            shared=parent is not None,
+            guards_loop=standby is None,  # an author who debugs an agent may stop its loop
+        )
         app = await enter_until_signal(stack, opening, signals)
         signals.turns = app.running_turns
-        if standby is None:  # an author who debugs an agent may stop its loop
-            stack.enter_context(guarded_loop(settings.loop_exit, own.agents, dump_path(settings)))
         _reload_on_hangup(app)
         if (allocator := open_allocator()) is not None:
             stack.callback(start_task(Background.MEMORY, partial(return_unused_memory, allocator)).cancel)
