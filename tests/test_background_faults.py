@@ -44,8 +44,8 @@ from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.observe.audit import Auditor
-from dragoman.runtime.observe.metrics import Watchdog
 from dragoman.runtime.observe.store_health import StoreHealth
+from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.push.delivery import DeliveryRecorder
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.runtime.sessions import ClaimRecovery, Heartbeat

@@ -26,6 +26,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "executor_child/frameworks/openai_agents_agent.py": "tests/frameworks runs it in its framework's own environment",
     "executor_child/frameworks/pydantic_ai_agent.py": "tests/frameworks runs it in its framework's own environment",
     "executor_child/frameworks/strands_agent.py": "tests/frameworks runs it in its framework's own environment",
+    "runtime/observe/metrics.py": "tests/telemetry/test_metrics.py reads all of it over HTTP",
     "ports/agent.py": "a protocol; its two small classes are tested by the turns of every kind of agent",
     "stores/postgres/tables.py": "behind ports: testing/contracts/store_tables.py and store_pushes.py prove all of it",
     "stores/sqlite/pushes.py": "behind ports.PushStore: testing/contracts/store_pushes.py proves every function",

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,17 +95,18 @@ def start(
     grpc: str = "127.0.0.1:0",
     http: str = "127.0.0.1:0",
     open_files: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Starts `dragoman serve ARGUMENTS` in `cwd` on free ports; waits until it serves if `ready`.
 
-    open_files: the soft and hard limit of its descriptors; None: those of this process.
+    open_files: the soft and hard limit of its descriptors; None: those of this process. environment: more variables.
     """
     limit = ("sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh") if open_files else ()
     words = [*limit, sys.executable, "-m", "dragoman", "serve", *arguments, "--http", http, "--grpc", grpc]
     process = subprocess.Popen(
         [*words, "--log-format", "text" if text else "json"],
         cwd=cwd,
-        env=clean_environment(),
+        env=clean_environment() | dict(environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -133,9 +134,12 @@ def serving(
     text: bool = False,
     grpc: str = "127.0.0.1:0",
     open_files: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """A server while the block runs; it is killed at the end if it still runs."""
-    server = start(*arguments, cwd=cwd, ready=ready, text=text, grpc=grpc, open_files=open_files)
+    server = start(
+        *arguments, cwd=cwd, ready=ready, text=text, grpc=grpc, open_files=open_files, environment=environment
+    )
     try:
         yield server
     finally:

@@ -121,18 +121,16 @@ def test_a_task_that_raises_an_exit_does_not_end_the_process(
         raise error
 
     async def serve() -> list[object]:
-        Signals()
+        signals = Signals()
         outcomes: list[object] = []
         for _ in range(2):
             outcomes += await asyncio.gather(asyncio.create_task(raise_it()), return_exceptions=True)
+        signals.close()
         return outcomes
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert run_until_complete(serve()) == [error, error]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert run_until_complete(serve()) == [error, error]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     assert caplog.text.count(f"a task of an agent raised {type(error).__name__}; the process continues") == 2
 
 

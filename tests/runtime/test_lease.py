@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state, status_text, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
+import dragoman
 from dragoman import Turn, retry
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Exists
 from dragoman.ports import LeaseLost
-from dragoman.runtime.lease import GuardedSteps, Lease, elapsed_clock, watch_lease
+from dragoman.runtime.lease import GuardedSteps, Lease, LoopCheck, elapsed_clock, watch_lease
 from dragoman.runtime.log import UnsettledClaims
-from dragoman.runtime.sessions import ClaimRecovery, Heartbeat
+from dragoman.runtime.sessions import RETRY_INTERVAL, ClaimRecovery, Heartbeat
 from dragoman.stores.sqlite import open_store
 
 
@@ -303,3 +306,101 @@ async def test_only_renewals_that_succeed_extend_the_lease(tmp_path: Path) -> No
         assert lease.remaining == 8.0
     finally:
         await store.close()
+
+
+# A process that does not run its loop holds no lease ---------------------------------------------------------------
+
+
+async def test_a_loop_that_does_not_run_for_too_long_does_not_answer() -> None:
+    clock = ManualClock()
+    check = LoopCheck(asyncio.get_running_loop(), 20.0, clock)
+    seen = [check.answers()]
+    for seconds in (19.9, 0.1, 100.0):  # the loop does not run meanwhile
+        clock.now += seconds
+        seen.append(check.answers())
+    assert seen == [True, True, False, False]
+    await asyncio.sleep(0)
+    assert check.answers()
+    clock.now += 60.0  # the process was frozen after the answer: nobody has asked
+    await asyncio.sleep(0)
+    assert check.answers()
+    clock.now += 20.0
+    assert not check.answers()
+
+
+def test_a_loop_is_asked_once_a_second_at_most() -> None:
+    questions, clock = [], ManualClock()
+
+    class Loop:
+        def call_soon_threadsafe(self, callback: Any) -> None:
+            questions.append(clock.now)
+            callback()
+
+    check = LoopCheck(cast(Any, Loop()), 20.0, clock)
+    for _ in range(30):
+        assert check.answers()
+        clock.now += 0.1
+    assert len(questions) == 3
+
+
+def test_a_loop_that_is_closed_is_no_error() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    assert LoopCheck(loop).answers()
+
+
+async def test_the_session_is_not_renewed_while_the_loop_is_blocked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    answers, heard = True, threading.Semaphore(0)
+
+    def loop_answers() -> bool:
+        heard.release()
+        return answers
+
+    session = await store.open_session(600)
+    heartbeat = Heartbeat(store, session, lease=600, interval=0.01, loop_answers=loop_answers)
+    heartbeat.start()
+    try:
+        await asyncio.to_thread(heard.acquire)
+        answers = False
+        for _ in range(4):
+            await asyncio.to_thread(heard.acquire)
+        assert caplog.text.count("the session is not renewed, so other processes take over its tasks") == 1
+        assert heartbeat.delay == RETRY_INTERVAL
+        answers = True
+        await eventually(lambda: heartbeat.delay < RETRY_INTERVAL)
+    finally:
+        await heartbeat.close()
+        await store.close()
+
+
+RENEWS: Final = {
+    "runtime/sessions.py": "if self._loop_answers():",  # the session of a process
+    "worker/stream.py": "not self._loop_check.answers():",  # the lease of a worker
+}
+"""Where the lease of a process is renewed, and the condition there."""
+
+
+def renews_a_lease(tree: ast.AST) -> bool:
+    """Whether a module renews a session, or sends a heartbeat for which a server grants a lease."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if name == "renew_session" or (
+                name == "ConnectRequest" and any(one.arg == "heartbeat" for one in node.keywords)
+            ):
+                return True
+    return False
+
+
+def test_every_renewal_of_a_lease_asks_the_loop() -> None:
+    package = Path(dragoman.__file__).parent
+    sources = {
+        path.relative_to(package).as_posix(): path.read_text("utf-8")
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] not in ("stores", "testing")  # they implement and test it
+    }
+    assert {name for name, source in sources.items() if renews_a_lease(ast.parse(source))} == set(RENEWS)
+    assert [name for name, condition in RENEWS.items() if condition not in sources[name]] == []

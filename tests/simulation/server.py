@@ -21,7 +21,7 @@ from dragoman.ids import IDS
 from dragoman.runtime import Ports, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.access import Limits
 from dragoman.runtime.assembly import PushOptions
-from dragoman.runtime.observe.metrics import Watchdog
+from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.sessions import Heartbeat
 from dragoman.runtime.timings import Clocks
 

@@ -16,7 +16,7 @@ from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
 from dragoman.ports.security import ServerCertificates, SignIn
 from dragoman.wire.errors import ErrorTable
 
-SHUTDOWN_GRACE_SECONDS: Final = 5.0
+SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """Seconds that calls in flight have to finish when a server stops; streams end at once."""
 
 CREDENTIAL_CHECK_INTERVAL: Final = 5.0

@@ -92,6 +92,8 @@ async def _run_proxy(proxy: FaultProxy, listen: str) -> ExitCode:
         return print_error(
             f"--listen: cannot listen on {listen}: {error.strerror}; choose another address, or port 0", ExitCode.FAILED
         )
+    finally:
+        signals.close()
     _log_summary(proxy)
     return ExitCode.OK
 

@@ -7,14 +7,18 @@ import ctypes
 import faulthandler
 import logging
 import os
+import queue
 import signal
-from collections.abc import Callable, Coroutine
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Final, TypeVar
 
-from dragoman.cli import format_count
+from dragoman.cli import ExitCode, format_count
 from dragoman.core.exceptions import is_a, name_of
 from dragoman.supervision import FAILURES, describe_fault, end_process, is_expected, log_fault
+from dragoman.wiring.loop_guard import describe_running
 
 T = TypeVar("T")
 
@@ -51,28 +55,66 @@ def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
                 log.error("a task of an agent raised %s; the process continues", name_of(error))
 
 
+STOP_GRACE: Final = 5.0
+"""Seconds after the drain, or after the second signal, in which a process ends, whatever still runs."""
+
+LAST_WORDS_TIMEOUT: Final = 1.0
+"""Seconds to write the last line of the log: a blocked thread may hold the lock of a handler."""
+
+
 class Signals:
-    """SIGINT and SIGTERM as a queue: the first drains, the second stops now, the third exits immediately."""
+    """SIGINT and SIGTERM as a queue: the first drains, the second stops now, the third exits immediately.
 
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[int] = asyncio.Queue()
+    In a process that runs agents a thread ends it at last: one may block the loop, ignore its cancellation or leave a
+    thread that never ends.
+    """
+
+    def __init__(self, drain: float | None = None) -> None:
+        """`drain`: seconds that running turns get; None for a process without agents.
+
+        Call it on the loop, in the main thread."""
+        self.turns: Callable[[], Sequence[str]] = list
+        """Describes the running turns."""
+        self._signals: asyncio.Queue[int] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._limits = ((drain or 0.0) + STOP_GRACE, STOP_GRACE)
+        self._deadlines: queue.SimpleQueue[float] = queue.SimpleQueue()  # its `put` may be interrupted by itself
         self._count = 0
-        loop = asyncio.get_running_loop()
-        for number in _STOP_SIGNALS:
-            try:
-                loop.add_signal_handler(number, self._on_signal, number)
-            except NotImplementedError:  # Windows
-                signal.signal(number, lambda came, _: (loop.call_soon_threadsafe(self._on_signal, came), None)[1])
+        # Not the loop's handlers: it may be blocked.
+        self._before = {number: signal.signal(number, self._on_signal) for number in _STOP_SIGNALS}
+        if drain is not None:
+            threading.Thread(target=self._end_late, name="dragoman-stop", daemon=True).start()
 
-    def _on_signal(self, number: int) -> None:
+    def _on_signal(self, number: int, _frame: object) -> None:
         self._count += 1
-        if self._count > 2:
+        if self._count > len(self._limits):
             os._exit(128 + number)  # committed data is on disk; running turns are ended at the next start
-        self._queue.put_nowait(number)
+        self._deadlines.put(time.monotonic() + self._limits[self._count - 1])
+        with suppress(RuntimeError):  # the loop is closed: the process is ending
+            self._loop.call_soon_threadsafe(self._signals.put_nowait, number)
 
     async def next(self) -> int:
         """Waits for the next signal and returns its number."""
-        return await self._queue.get()
+        return await self._signals.get()
+
+    def close(self) -> None:
+        """Restores the earlier handlers. A process that runs agents keeps these until its end."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _end_late(self) -> None:
+        deadline = self._deadlines.get()
+        with suppress(queue.Empty):
+            while True:
+                deadline = min(deadline, self._deadlines.get(timeout=max(deadline - time.monotonic(), 0.0)))
+        speaking = threading.Thread(target=self._log_running, name="dragoman-last-words", daemon=True)
+        speaking.start()
+        speaking.join(LAST_WORDS_TIMEOUT)
+        os._exit(ExitCode.FAILED)
+
+    def _log_running(self) -> None:
+        running = describe_running(self._loop, self.turns)
+        log.error("the stop took too long, so the process ends now; its tasks end at the next start: %s", running)
 
 
 def end_on_failure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,14 @@ from dragoman.client.transport import CallOptions
 from dragoman.core import agent_sources
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.types import check_collector_url, parse_headers
+from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
 from dragoman.wiring.agents import run_startup_hooks
 from dragoman.wiring.infra import StartError
+from dragoman.wiring.loop_guard import guarded_loop
+from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
-from dragoman.worker import Watchdog, Worker
+from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
 
 
 def register(cli: typer.Typer) -> None:
@@ -122,6 +126,24 @@ def worker(
         float,
         typer.Option("--drain", metavar="S", min=0, help="Seconds for running turns to finish when the worker stops."),
     ] = 300.0,
+    loop_timeout: Annotated[
+        float,
+        typer.Option(
+            "--loop-timeout",
+            metavar="S",
+            min=0.1,
+            help="Seconds of a blocked event loop after which the server gives the turns to others.",
+        ),
+    ] = LOOP_TIMEOUT,
+    loop_exit: Annotated[
+        float,
+        typer.Option(
+            "--loop-exit",
+            metavar="S",
+            min=0,
+            help="Seconds after which a blocked worker ends itself, with a traceback; 0: never.",
+        ),
+    ] = LOOP_EXIT,
     name: Annotated[
         str, typer.Option("--name", metavar="TEXT", help="A name for logs and lists. [host and process id]")
     ] = "",
@@ -204,7 +226,8 @@ def worker(
     except ValueError as error:
         raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
     options = WorkerOptions(
-        app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format, log_level,
+        app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, loop_timeout, loop_exit, name,
+        log_format, log_level,
         otlp, otlp_headers,
     )  # fmt: skip
     raise typer.Exit(run_worker(options))
@@ -225,6 +248,8 @@ class WorkerOptions:
     tls_cert: Path | None
     turns: int
     drain: float
+    loop_timeout: float
+    loop_exit: float
     name: str
     log_format: str
     log_level: str
@@ -256,11 +281,14 @@ def run_worker(options: WorkerOptions) -> ExitCode:
 
 
 async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
-    signals = Signals()
+    signals = Signals(options.drain)
     end_on_failure()
     async with AsyncExitStack() as stack:
         await enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
-        await _serve(options, app, signals, await _open_tracer(stack, options))
+        stack.enter_context(guarded_loop(options.loop_exit))
+        notifier = ServiceNotifier.from_environment(os.environ)
+        stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
+        await _serve(options, app, signals, notifier, await _open_tracer(stack, options))
     log.info("stopped")
 
 
@@ -271,7 +299,9 @@ async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer 
     return (await stack.enter_async_context(tracing)).recorder
 
 
-async def _serve(options: WorkerOptions, app: LoadedApp, signals: Signals, tracer: Tracer | None) -> None:
+async def _serve(
+    options: WorkerOptions, app: LoadedApp, signals: Signals, notifier: ServiceNotifier, tracer: Tracer | None
+) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
@@ -282,9 +312,13 @@ async def _serve(options: WorkerOptions, app: LoadedApp, signals: Signals, trace
             worker = Worker(
                 all_agents, await _grpc_address(options), key=lambda: _read_key(options.key_file), ca=options.tls_ca,
                 cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
+                loop_timeout=options.loop_timeout,
             )  # fmt: skip
+            signals.turns = worker.running_turns
             working = asyncio.create_task(worker.run(), name="worker")
+            notifier.notify(READY)  # it connects, and connects again, by itself
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            notifier.notify(STOPPING)
             if not working.done():
                 await drain_until_signal(
                     worker.drain,

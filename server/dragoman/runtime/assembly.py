@@ -19,15 +19,16 @@ from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, Webhook
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.access import Access, Admission, Limits
 from dragoman.runtime.feeds import TaskFeeds
-from dragoman.runtime.lease import Lease, watch_lease
+from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck, watch_lease
 from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
-from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics, Watchdog
+from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics
 from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.observe.tracing import TracedTurns
+from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.operations import Operations
 from dragoman.runtime.operations.append_builder import AppendBuilder, new_context_id, new_task_key
 from dragoman.runtime.operations.cancel import CancelOperation
@@ -39,7 +40,7 @@ from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
 from dragoman.runtime.registry import AbsentAgents, AgentRegistry, UnservedTasks
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
-from dragoman.runtime.sessions import LEASE_SECONDS, ClaimRecovery, Heartbeat, Reaper
+from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery, Heartbeat, Reaper
 from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
 from dragoman.runtime.turn.context import ReferenceResolver, TurnServices
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
@@ -127,6 +128,10 @@ class RuntimeConfig:
     """Seconds after which others may treat this session as dead unless it is renewed."""
     run_lease: Lease | None = None
     """By which this process stops its turns before that, unless `exclusive`; None: a new one."""
+    loop_timeout: float = LOOP_TIMEOUT
+    """Seconds without an answer of the event loop after which the session is not renewed."""
+    blocked: BlockedLoop | None = None
+    """Where the last process of an `exclusive` store blocked its event loop, if that ended it."""
     worker_wait: float = WORKER_WAIT_SECONDS
     """Seconds that tasks wait for absent remote agents."""
     limits: Limits = field(default_factory=Limits)
@@ -180,6 +185,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         clock=clocks.monotonic,
         run_lease=run_lease,
         has_jumped=has_jumped,
+        loop_answers=LoopCheck(asyncio.get_running_loop(), config.loop_timeout).answers,
     )
     store_clock = StoreClock(store, clock_watch, session, config.lease, heartbeat.renew_in_thread)
     feeds = TaskFeeds(store, bus, timings.version_poll_interval)
@@ -211,6 +217,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         heartbeat.renew_in_thread,
         remote=partial(_remote_agent, agents),
         clock=clocks.monotonic,
+        blocked=config.blocked,
     )
     await reaper.reap()
     services = TurnServices(

@@ -9,14 +9,25 @@ lease (`GuardedSteps`). After a lapse a new term begins, and turns and claims of
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 LEASE_MARGIN: Final = 2.0
 """Seconds before the end of a lease at which agents are stopped: they need time to stop, and clocks differ."""
+
+LOOP_TIMEOUT: Final = 20.0
+"""Seconds without an answer of the event loop after which its process renews no lease."""
+
+LOOP_EXIT: Final = 60.0
+"""Seconds without an answer of the event loop after which a process that serves ends itself."""
+
+LOOP_QUESTION_INTERVAL: Final = 1.0
+"""Seconds between two questions to the event loop: a worker's stream checks it before each frame."""
 
 LEASE_CHECK_INTERVAL: Final = 0.1
 """Seconds between two looks at a lease that has lapsed."""
@@ -87,6 +98,37 @@ class LeaseHold:
     def lost(self) -> bool:
         """Whether the lease has lapsed since the hold was taken. Stays true."""
         return self._lease.is_lost(self._term)
+
+
+class LoopCheck:
+    """Whether the event loop answers: a process that does not run its loop renews no lease.
+
+    Every thread that renews a lease asks before each renewal. The time before a question does not count, so a process
+    that was frozen goes on renewing.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timeout: float = LOOP_TIMEOUT, clock: Clock = time.monotonic
+    ) -> None:
+        self.timeout = timeout
+        self._loop = loop
+        self._clock = clock
+        self._question_at = -math.inf
+        self._answered = True
+
+    def answers(self) -> bool:
+        """False if the loop has left a question unanswered for `timeout` seconds. Asks once a second at most."""
+        now = self._clock()
+        if not self._answered:
+            return now - self._question_at < self.timeout
+        if now - self._question_at >= LOOP_QUESTION_INTERVAL:
+            self._question_at, self._answered = now, False
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._on_answer)
+        return True
+
+    def _on_answer(self) -> None:
+        self._answered = True
 
 
 async def watch_lease(lease: Lease, stop_turns: Callable[[], None]) -> None:

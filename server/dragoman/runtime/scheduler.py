@@ -388,12 +388,13 @@ class Scheduler:
 
     async def stop(self) -> int:
         """Stops running turns as `drain` does and unsubscribes. Returns the number of agents that did not stop."""
+        timeout = 0.0 if self._stopping else self.services.timings.stop_timeout  # the agents had their time
         self._draining = self._stopping = True
         self.wakeups.stop()
         for runner in self.runs:
             runner.drain()
         try:
-            async with asyncio.timeout(self.services.timings.stop_timeout):
+            async with asyncio.timeout(timeout):
                 await self.runs.wait_idle()
         except TimeoutError:
             log.warning("%d agents did not stop; their tasks end at the next start", len(self.runs))

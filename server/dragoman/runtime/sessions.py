@@ -1,11 +1,11 @@
 """Sessions: hold claims, and end or repeat the turns of dead processes.
 
-A process that runs agents holds one session row that expires, and renews it from a thread of its own, because a loop
-blocked by an agent must not look like a dead process. Every claim carries the session's number and a fencing token. A
-reaper in every process finds tasks with expired sessions and ends or repeats their turns. Later writes of a process
-that was only paused are rejected: the task has ended, or has no session, or another one with a higher token. (Dead
-workers are noticed in agents/workers.) No process can renew during an outage of the store, and afterwards every session
-has expired: a process that could not renew in time trusts no expiry for one whole lease, in which live processes renew.
+A process that runs agents holds one session row that expires, and renews it from a thread of its own: an agent may
+block the loop for some seconds, but not for longer (`LoopCheck`). Every claim carries the session's number and a
+fencing token. A reaper in every process ends or repeats the turns of expired sessions, and later writes of a process
+that was only paused are rejected. (Dead workers are noticed in agents/workers.) No process can renew during an outage
+of the store, and afterwards every session has expired: a process that could not renew in time trusts no expiry for one
+lease.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -52,6 +53,9 @@ RETRY_INTERVAL: Final = 0.5
 FAILURE_LOG_INTERVAL: Final = 60.0
 """Seconds between two lines of the log about renewals that fail again and again."""
 
+BLOCKED_LOOP: Final = "the event loop is blocked"
+"""The failure of renewals that are not made, because the process does not run its loop."""
+
 ORPHAN_BATCH_SIZE: Final = 256
 
 
@@ -68,9 +72,11 @@ class Heartbeat:
         clock: Callable[[], float] = time.monotonic,
         run_lease: Lease | None = None,
         has_jumped: Callable[[float, float], bool] = lambda progress, elapsed: False,
+        loop_answers: Callable[[], bool] = lambda: True,
     ) -> None:
         """`run_lease` is extended by each renewal. `has_jumped` compares the progress of the store's clock since the
-        last renewal with the elapsed seconds."""
+        last renewal with the elapsed seconds. The thread renews only while `loop_answers`."""
+        self._loop_answers = loop_answers
         self._clock = clock
         self._has_jumped = has_jumped
         self._store = store
@@ -172,7 +178,35 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stop.wait(self.delay):
-            self.renew()
+            if self._loop_answers():
+                self.renew()
+            else:
+                self._note_blocked_loop()
+
+    def _note_blocked_loop(self) -> None:
+        if self._failure != BLOCKED_LOOP:
+            log.error("the session is not renewed, so other processes take over its tasks: %s", BLOCKED_LOOP)
+        self._failure, self._renewed_since = BLOCKED_LOOP, None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedLoop:
+    """Where the last process of a store blocked its event loop, until it ended itself."""
+
+    agent: str
+    """Empty if it is unknown."""
+    location: str
+    """The name of a file of the agent's author, and the line."""
+
+    def reason(self, agent: str) -> str:
+        """What the tasks of an agent that were interrupted say about it: only its own code is named."""
+        if agent == self.agent:
+            return f'Its agent blocked the event loop of the server: "{agent}", {self.location}.'
+        return (
+            "Another agent blocked the event loop of the server."
+            if self.agent
+            else (f"The event loop of the server was blocked: {self.location}.")
+        )
 
 
 class Reaper:
@@ -189,8 +223,11 @@ class Reaper:
         *,
         remote: Callable[[str], RemoteAgent | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        blocked: BlockedLoop | None = None,
     ) -> None:
-        """`trusts_expiry`: whether expired sessions belong to dead processes. `remote`: the remote agent of an id."""
+        """`trusts_expiry`: whether expired sessions belong to dead processes. `remote`: the remote agent of an id.
+        `blocked`: why the last process ended, if that is known and no other uses the store."""
+        self._blocked = blocked
         self._remote = remote
         self._clock = clock
         self._seen: dict[TaskRef, float] = {}
@@ -273,11 +310,14 @@ class Reaper:
         elif not record.visible:
             await self._log.append(Append(task=record.ref, guard=guard, discard=True))
         else:
-            end = [system_status(SERVER_STOPPED, record)]
+            end = [system_status(SERVER_STOPPED, record, self._reason(record))]
             await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
 
+    def _reason(self, record: TaskRecord) -> str:
+        return self._blocked.reason(record.agent) if self._blocked is not None else ""
+
     async def _repeat(self, record: TaskRecord, guard: ClaimHeld) -> None:
-        events = [retry_status(record.attempt + 1)] if record.visible else []
+        events = [retry_status(record.attempt + 1, self._reason(record))] if record.visible else []
         await self._log.append(Append(task=record.ref, guard=guard, events=events, retry=True))
         self._bus.publish_job(Job(record.agent, record.ref))
 

@@ -30,7 +30,7 @@ class Timings:
     """Between polls for cancel requests that the bus lost, where other servers may share the store."""
     stop_notice: float = 30.0
     """Before the end of the drain, at which turns are notified (`turn.stopping`)."""
-    stop_timeout: float = 5.0
+    stop_timeout: float = 2.0
     """Time for agents to stop after the drain."""
     working_delay: float = 0.05
     """Until a silent turn shows WORKING; a shorter one goes straight to its final state."""
@@ -66,7 +66,7 @@ class Timings:
     """Time for which a delivery waits for the next event before it releases its claim."""
     push_record_timeout: float = 1.0
     """Time to write results of webhook requests when the server stops."""
-    push_stop_timeout: float = 5.0
+    push_stop_timeout: float = 2.0
     """Time for webhook requests in flight to end when the server stops."""
 
 

@@ -23,6 +23,7 @@ from dragoman.core.limits.quotas import DEFAULT_LIMITS, NO_BUDGETS, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
+from dragoman.runtime.lease import LOOP_EXIT, LOOP_TIMEOUT
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
 from dragoman.settings.authentication import (
     check_listen_address,
@@ -204,6 +205,10 @@ class Settings(BaseModel):
     """Where people see a task's trace: a URL with `{trace_id}` or `{task_id}`. The console and `explain` link to it."""
     message_bytes: ByteSize = Field(default=ByteSize(MAX_MESSAGE_BYTES), ge=1024)
     """Maximum decoded size of a message, in bytes."""
+    loop_timeout: Seconds = LOOP_TIMEOUT
+    """Seconds without an answer of the event loop after which other processes take over the tasks of this one."""
+    loop_exit: float = Field(default=LOOP_EXIT, ge=0, allow_inf_nan=False)
+    """Seconds after which a process whose event loop does not answer ends itself, with a traceback; 0: never."""
     slots: int = Field(default=DEFAULT_SLOTS, ge=1)
     """Concurrent turns; more wait."""
     worker_wait: float = Field(default=WORKER_WAIT_SECONDS, ge=0, allow_inf_nan=False)

@@ -36,6 +36,7 @@ from dragoman.wiring.agent_loader import load_app
 from dragoman.wiring.agents import CardFile, access_policy_of, open_agents, run_startup_hooks
 from dragoman.wiring.infra import check_role, open_infra, store_start_error
 from dragoman.wiring.listeners import ApiParts, ServerUrl, health_options, listen, reachable_url, serve_api
+from dragoman.wiring.loop_guard import dump_path, guarded_loop, read_dump
 from dragoman.wiring.telemetry import MetricsEndpoint, start_tracing
 
 STREAM_FLUSH_SECONDS: Final = 0.2
@@ -92,6 +93,10 @@ class App:
         """The number of running turns."""
         return self.runtime.scheduler.running
 
+    def running_turns(self) -> list[str]:
+        """The running turns, for the log."""
+        return [f"agent {runner.record.agent} (task {runner.record.id})" for runner in self.runtime.scheduler.runs]
+
     @property
     def repeatable(self) -> int:
         """The number of running turns that start again if this process stops, instead of ending as FAILED."""
@@ -136,12 +141,14 @@ async def open_app(
     startup_hooks: Sequence[StartupHook[..., Any]] = (),
     outbound: OutboundHttp | None = None,
     shared: bool = False,
+    guards_loop: bool = False,
     timings: AppTimings | None = None,
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, while the block runs.
 
     authenticator, outbound: used instead of those in the settings. startup_hooks: run besides those of the agents'
-    modules. shared: other server processes listen on the same ports.
+    modules. shared: other server processes listen on the same ports. guards_loop: end this process if its loop is
+    blocked for too long.
 
     Raises StartError, SettingsError (also for settings of unknown agents), and LoadError for APP.
     """
@@ -172,6 +179,9 @@ async def open_app(
 
         push = push_options if settings.sends_push else None
         ports = Ports(infra.store, infra.bus, server_agents.registry, push, tracer)
+        blocked = read_dump(dump_path(settings))
+        if guards_loop:  # before the first turn begins
+            stack.enter_context(guarded_loop(settings.loop_exit, agents, dump_path(settings)))
         config = replace(
             config,
             root=server_agents.root,
@@ -179,6 +189,7 @@ async def open_app(
             exclusive=infra.exclusive,
             lease=timings.lease,
             run_lease=lease,
+            blocked=blocked,
             access_policy=access_policy,
         )
         runtime = await _enter_runtime(stack, settings, ports, config)
@@ -243,6 +254,7 @@ def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
         slots=settings.slots,
         strict=settings.strict_transitions,
         shows_error_texts=settings.shows_error_texts,
+        loop_timeout=settings.loop_timeout,
         worker_wait=settings.worker_wait,
         limits=Limits(
             message_bytes=settings.message_bytes,

@@ -1,7 +1,7 @@
 """The gRPC stream to the server, with its own threads.
 
-Threads read and write frames and send heartbeats, so that an agent that blocks the event loop does not make the worker
-look dead.
+Threads read and write frames and send heartbeats, so that an agent that blocks the event loop for some seconds does
+not make the worker look dead. If it blocks for longer, the stream ends, and the server ends or repeats its turns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import grpc
 
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError
-from dragoman.runtime.lease import Lease
+from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 CONNECT_METHOD: Final = f"/{wk.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Connect"
@@ -53,11 +53,13 @@ class ServerStream:
         cert: Path | None = None,
         on_frame: Callable[[wk.ConnectResponse], None],
         on_end: Callable[[ClientError | None], None],
+        loop_timeout: float = LOOP_TIMEOUT,
     ) -> None:
         """Connects at once. Raises ClientError if a certificate file is unusable."""
         self._on_frame = on_frame
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
+        self._loop_check = LoopCheck(self._loop, loop_timeout)
         self._queue: queue.SimpleQueue[wk.ConnectRequest | None] = queue.SimpleQueue()
         self.lease = Lease(math.inf, margin=0.0)
         """Until when turns of this stream may run; unlimited until the server grants the first lease."""
@@ -67,7 +69,8 @@ class ServerStream:
         self._heartbeat = 1.0
         self._lease = WELCOME_TIMEOUT
         self._last_received_at = time.monotonic()
-        self._timed_out = False
+        self._failure = ""
+        """Why this side has ended the stream; empty if it has not."""
         self._closed = False
         self._channel = tls.blocking_grpc_channel(address, _CHANNEL_OPTIONS, ca=ca, cert=cert)
         connect = self._channel.stream_stream(
@@ -107,7 +110,10 @@ class ServerStream:
             if frame is None:
                 return
             if time.monotonic() - self._last_received_at > self._lease:
-                self._timed_out = True
+                self._failure = f"the server has sent nothing for {self._lease:g} s"
+            elif not self._loop_check.answers():
+                self._failure = f"an agent has blocked the event loop for {self._loop_check.timeout:g} s"
+            if self._failure:
                 self._call.cancel()
                 return
             yield frame
@@ -132,8 +138,8 @@ class ServerStream:
                 self._call_soon(self._on_frame, frame)
         except grpc.RpcError as error:
             failure = ClientError.from_rpc_error(cast("grpc.aio.AioRpcError", error))
-            if self._timed_out:
-                failure = ClientError("UNAVAILABLE", f"the server has sent nothing for {self._lease:g} s")
+            if self._failure:
+                failure = ClientError("UNAVAILABLE", self._failure)
         except ValueError:  # the channel has been closed
             pass
         self._call_soon(self._finish, failure)

@@ -22,7 +22,7 @@ from dragoman.core.task import states
 from dragoman.ports import Agent, AgentStillRuns, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import failed_turn_end
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.lease import GuardedSteps, watch_lease
+from dragoman.runtime.lease import LOOP_TIMEOUT, GuardedSteps, watch_lease
 from dragoman.worker.frames import encode_registration
 from dragoman.worker.stream import ServerStream
 from dragoman.worker.turn_context import RemoteTurnContext
@@ -39,7 +39,7 @@ RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)
 STOPPING_NOTICE_SECONDS: Final = 30.0
 """Seconds before the end of a drain at which turns see `turn.stopping`."""
 
-DRAIN_STOP_TIMEOUT: Final = 5.0
+DRAIN_STOP_TIMEOUT: Final = 2.0
 """Seconds for agents to stop at the end of a drain, and again for the server to end the stream."""
 
 _PERMANENT_ERRORS: Final = frozenset(
@@ -76,10 +76,11 @@ class Worker:
         name: str = "",
         turns: int = DEFAULT_WORKER_TURNS,
         tracer: Tracer | None = None,
+        loop_timeout: float = LOOP_TIMEOUT,
     ) -> None:
         """`server`: HOST:PORT or grpcs://HOST:PORT. `key`: returns the credential for each connection, or "". `name`:
         shown to operators, by default host and process id. `turns`: concurrent turns per agent. `tracer`: records
-        turns as spans."""
+        turns as spans. `loop_timeout`: seconds without an answer of the event loop after which the stream ends."""
         self._agents = {agent.spec.id: agent for agent in agents}
         self._server = server
         self._key = key
@@ -88,6 +89,7 @@ class Worker:
         self._name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._turns = turns
         self._tracer = tracer
+        self._loop_timeout = loop_timeout
         self._stream: ServerStream | None = None
         self._frame_bytes = 0
         self._running: dict[str, _WorkerTurn] = {}
@@ -105,6 +107,11 @@ class Worker:
     def running(self) -> int:
         """The number of running turns."""
         return len(self._running)
+
+    def running_turns(self) -> list[str]:
+        """The running turns, for the log."""
+        turns = tuple(self._running.values())
+        return [f"agent {turn.agent} (task {turn.turn_context.task_id})" for turn in turns]
 
     async def run(self) -> None:
         """Runs until `drain` is done. Raises ClientError if the server rejects the worker permanently."""
@@ -139,6 +146,7 @@ class Worker:
             cert=self._cert,
             on_frame=self._on_frame,
             on_end=self._stream_ended.set_result,
+            loop_timeout=self._loop_timeout,
         )
         agents = [
             encode_registration(agent.spec, 0 if self._draining else max(self._turns - self._unfinished_turns[name], 0))

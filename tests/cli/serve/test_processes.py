@@ -39,11 +39,22 @@ print("orphan", file=log)
 class SupervisedPrograms:
     """A supervisor with such programs, and their output."""
 
-    def __init__(self, folder: Path, number: int = 2, before: str = "", code: int = 0, *, reload: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        number: int = 2,
+        before: str = "",
+        code: int = 0,
+        *,
+        reload: bool = False,
+        kill_after: float = 60.0,
+    ) -> None:
         self.log = folder / "log"
         self.log.touch()
         program = CHILD.format(before=before, code=code)
-        self.supervisor = ProcessSupervisor([[sys.executable, "-c", program, str(self.log)]] * number, reload=reload)
+        self.supervisor = ProcessSupervisor(
+            [[sys.executable, "-c", program, str(self.log)]] * number, reload=reload, kill_after=kill_after
+        )
 
     def output(self, word: str) -> list[str]:
         """Returns the lines that begin with this word, without it."""
@@ -83,6 +94,14 @@ async def test_a_server_that_dies_is_restarted(tmp_path: Path, caplog: pytest.Lo
     await eventually(programs.supervisor._children[0].ready.is_set)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
+
+
+async def test_servers_that_do_not_end_are_killed(tmp_path: Path) -> None:
+    programs = SupervisedPrograms(tmp_path, before="signal.pthread_sigmask(signal.SIG_BLOCK, {15})", kill_after=0.2)
+    running = asyncio.create_task(programs.supervisor.run())
+    await programs.until("announced")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running == 128 + signal.SIGKILL
 
 
 async def test_if_the_first_server_fails_no_other_is_started(tmp_path: Path) -> None:

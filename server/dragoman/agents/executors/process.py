@@ -36,7 +36,7 @@ LOG_LINE_PREFIX: Final = "dragoman: log: "
 PRIVATE_ENV_PREFIX: Final = "DRAGOMAN_"
 """Environment variables with this prefix are not passed on: they hold store URLs and passwords."""
 
-EXECUTOR_EXIT_TIMEOUT: Final = 5.0
+EXECUTOR_EXIT_TIMEOUT: Final = 3.0
 """Seconds that the process gets to exit by itself."""
 
 

@@ -41,6 +41,7 @@ from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.infra import StartError
+from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 
 def register(cli: typer.Typer) -> None:
@@ -161,17 +162,26 @@ async def _serve(
     standby: Standby | None = None,
     changed_at: float = 0.0,
 ) -> None:
-    signals = Signals()
+    signals = Signals(settings.drain)
     end_on_failure()
     async with AsyncExitStack() as stack:
         if parent is not None:
             await parent.open()
             stack.callback(parent.close)
-        opening = open_app(settings, own.agents, startup_hooks=own.startup_hooks, shared=parent is not None)
+        opening = open_app(
+            settings,
+            own.agents,
+            startup_hooks=own.startup_hooks,
+            shared=parent is not None,
+            guards_loop=standby is None,  # an author who debugs an agent may stop its loop
+        )
         app = await enter_until_signal(stack, opening, signals)
+        signals.turns = app.running_turns
         _reload_on_hangup(app)
         if (allocator := open_allocator()) is not None:
             stack.callback(start_task(Background.MEMORY, partial(return_unused_memory, allocator)).cancel)
+        notifier = ServiceNotifier.from_environment(os.environ)
+        stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
         if standby is not None:
             await standby.open()
             stack.callback(standby.close)
@@ -183,6 +193,7 @@ async def _serve(
         else:
             following = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
             stack.callback(following.cancel)
+        notifier.notify(READY)
         # Everything loaded so far stays. Scanning it in each full collection would block the loop for 100 ms.
         gc.collect()
         gc.freeze()
@@ -192,6 +203,7 @@ async def _serve(
             return
         if standby is None:
             await signals.next()
+        notifier.notify(STOPPING)
         await drain_until_signal(
             lambda limit: app.drain(limit, _drain_reporter()),
             settings.drain,

@@ -153,6 +153,8 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("blocking_wait", "S", "Maximum seconds that a blocking send waits. [300]"),
         ServeOption("mcp_wait", "S", "Seconds after which an MCP call returns its unfinished task. [50]"),
         ServeOption("drain", "S", "Seconds for running turns to finish when the server stops. [300]"),
+        ServeOption("loop_timeout", "S", "Seconds of a blocked event loop after which others take over. [20]"),
+        ServeOption("loop_exit", "S", "Seconds after which a blocked process ends itself; 0: never. [60]"),
         ServeOption("keepalive", "S", "Seconds between keep-alive messages on streams. [15]"),
         ServeOption(
             "sqlite_synchronous",

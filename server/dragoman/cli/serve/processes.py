@@ -18,16 +18,21 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from dragoman.cli import logs
-from dragoman.cli.process_setup import Signals
+from dragoman.cli.process_setup import STOP_GRACE, Signals
 from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Address, Settings, SettingsError
+from dragoman.supervision import Background, start_task
 from dragoman.wiring.infra import check_role, listen_error
+from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
 """Seconds before a server that ended is restarted; doubled with each early exit."""
 
 RESTART_RESET_AFTER: Final = 60.0
 """Seconds of uptime after which the delay starts again at its first value."""
+
+KILL_DELAY: Final = 1.0
+"""Seconds after which a server is killed that should have ended by itself."""
 
 log = logging.getLogger("dragoman.processes")
 
@@ -62,7 +67,9 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
                 words += [option, str(stack.enter_context(reserved_address(option, address)))]
         command = [sys.executable, "-m", "dragoman", *arguments, *words]
         commands = [[*command, *_metrics_arguments(settings, number)] for number in range(settings.processes)]
-        return asyncio.run(ProcessSupervisor(commands, reload=bool(settings.tls_cert or settings.card_file)).run())
+        kill_after = settings.drain + STOP_GRACE + KILL_DELAY
+        reload = bool(settings.tls_cert or settings.card_file)
+        return asyncio.run(ProcessSupervisor(commands, reload=reload, kill_after=kill_after).run())
 
 
 def _metrics_arguments(settings: Settings, number: int) -> Sequence[str]:
@@ -124,8 +131,11 @@ class ServerProcess:
 class ProcessSupervisor:
     """Starts, restarts and stops the server processes."""
 
-    def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool) -> None:
-        """commands: one command line per server. reload: forward SIGHUP to the servers; otherwise SIGHUP stops them."""
+    def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool, kill_after: float) -> None:
+        """commands: one command line per server. reload: forward SIGHUP to the servers; otherwise SIGHUP stops them.
+        kill_after: seconds for them to end after the first signal; C code may keep their Python from running."""
+        self._kill_after = kill_after
+        self._notifier = ServiceNotifier.from_environment(os.environ)
         self._children = [ServerProcess(number, command) for number, command in enumerate(commands, 1)]
         self._reload = reload
         self._stopping = asyncio.Event()
@@ -133,15 +143,20 @@ class ProcessSupervisor:
 
     async def run(self) -> int:
         """Runs the servers until a signal. Returns the highest exit code."""
-        signal_handler = asyncio.create_task(self._handle_signals(Signals()), name="signals")
+        signals = Signals()
+        signal_handler = asyncio.create_task(self._handle_signals(signals), name="signals")
+        keeping_alive = start_task(Background.WATCHDOG, self._notifier.keep_alive, "of systemd")
         first, *others = self._children
         supervisions = [asyncio.create_task(self._supervise(first), name="server 1")]
         if await self._all_ready([first], supervisions):
             supervisions += [asyncio.create_task(self._supervise(one), name=f"server {one.number}") for one in others]
             if await self._all_ready(others, supervisions):
                 first.announce([one.pid for one in self._children])
+                self._notifier.notify(READY)
         await asyncio.gather(*supervisions)
         signal_handler.cancel()
+        keeping_alive.cancel()
+        signals.close()
         return max(self._exit_codes, default=0)
 
     async def _all_ready(self, children: Sequence[ServerProcess], supervisions: Sequence[asyncio.Task[None]]) -> bool:
@@ -179,11 +194,19 @@ class ProcessSupervisor:
 
     async def _handle_signals(self, signals: Signals) -> None:
         """Forwards Ctrl-C and SIGTERM: the first drains, the second stops at once; a third ends the supervisor only."""
+        kill_after = self._kill_after
         if hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
         while True:
             await signals.next()
+            self._notifier.notify(STOPPING)
             self._stop(signal.SIGTERM)
+            asyncio.get_running_loop().call_later(kill_after, self._kill)
+            kill_after = min(kill_after, STOP_GRACE + KILL_DELAY)
+
+    def _kill(self) -> None:
+        for child in self._children:
+            child.send_signal(signal.SIGKILL)
 
     def _on_sighup(self) -> None:
         if self._reload:

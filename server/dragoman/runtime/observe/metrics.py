@@ -1,4 +1,4 @@
-"""Metrics of the runtime, and the watchdog of the event loop.
+"""Metrics of the runtime.
 
 Nothing is counted here: a scrape reads plain numbers. Statistics of the store are cached for a few seconds.
 """
@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Final
 
-from dragoman.core.counters import Histogram, MetricFamily, MetricSample, StoreStats, counter, gauge, histogram
+from dragoman.core.counters import MetricFamily, MetricSample, StoreStats, counter, gauge, histogram
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.core.task import states
@@ -24,10 +19,10 @@ from dragoman.ports import Bus, Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.retention import Retention
+from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.push.scheduler import PushScheduler
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.supervision import FAILURES, Background, log_fault, start_thread
+from dragoman.supervision import FAILURES, log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -240,83 +235,3 @@ def _with_zero(name: str, counts: dict[str, int]) -> list[tuple[str, int]]:
 
 def _state_label(state: int) -> str:
     return states.name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
-
-
-BLOCKED_LOOP_SECONDS: Final = 1.0
-"""Seconds without progress after which the loop counts as blocked."""
-
-WATCHDOG_INTERVAL: Final = 0.25
-
-_PACKAGE_PATH: Final = str(Path(__file__).resolve().parents[2])
-
-
-class Watchdog:
-    """Watches the loop it is created on, until it is stopped."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        blocked: float = BLOCKED_LOOP_SECONDS,
-        interval: float = WATCHDOG_INTERVAL,
-    ) -> None:
-        self._loop = loop
-        self._blocked = blocked
-        self._interval = interval
-        self._loop_thread = threading.get_ident()
-        self.delays = Histogram()
-        """Seconds until the loop ran a new callback, sampled several times a second."""
-        self._last_alive = time.monotonic()
-        self._stop = threading.Event()
-        self._thread = start_thread(Background.WATCHDOG, self._run)
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        reported = False
-        before = time.monotonic()
-        while not self._stop.wait(self._interval):
-            try:
-                self._loop.call_soon_threadsafe(self._alive, time.monotonic())
-            except RuntimeError:  # the loop is closed
-                return
-            now = time.monotonic()
-            paused = now - before > self._blocked  # this thread was paused too: the process was stopped
-            before = now
-            late = now - self._last_alive
-            if late < self._blocked or paused:
-                reported = False
-            elif not reported:
-                reported = True
-                agent, file, line = self._blocking_line()
-                text = "the event loop has been blocked for %.1f s by agent %s: %s, line %d"
-                log.warning(text, late, agent, file, line, extra={"agent": agent})
-
-    def _alive(self, scheduled_at: float) -> None:
-        self._last_alive = time.monotonic()
-        self.delays.add(self._last_alive - scheduled_at)
-
-    def _blocking_line(self) -> tuple[str, str, int]:
-        """The agent whose code blocks the loop, and the innermost file and line of its author."""
-        frame = sys._current_frames().get(self._loop_thread)
-        location, agent = ("?", 0), "(none)"
-        innermost: FrameType | None = frame
-        while frame is not None:
-            file = frame.f_code.co_filename
-            runner = frame.f_locals.get("self")
-            if isinstance(runner, TurnRunner):
-                agent = runner.record.agent
-                break
-            if (
-                not file.startswith(_PACKAGE_PATH)
-                and "site-packages" not in file
-                and not file.startswith(sys.base_prefix)
-            ):
-                location = (file, frame.f_lineno) if location == ("?", 0) else location
-            frame = frame.f_back
-        if location == ("?", 0) and innermost is not None:
-            location = (innermost.f_code.co_filename, innermost.f_lineno)
-        return agent, *location
