@@ -90,7 +90,7 @@ FindProblem = Callable[[object], str]
 """Returns why a value does not match a schema: the path, and the rule; empty if it does."""
 
 
-class UnusableSchema(Exception):
+class InvalidSchema(Exception):
     """A schema that is not evaluated. The text is the rule in words, as in "must be a JSON object"."""
 
 
@@ -105,7 +105,7 @@ def schema_problem(schema: object) -> str:
         return f"must have at most {MAX_SCHEMA_SIZE:,} characters"
     try:
         _Graph(schema)
-    except UnusableSchema as error:
+    except InvalidSchema as error:
         return str(error)
     return ""
 
@@ -123,7 +123,7 @@ class SchemaCheck:
             return problem
         try:
             _ = self._validator
-        except UnusableSchema as error:
+        except InvalidSchema as error:
             return str(error)
         return ""
 
@@ -178,7 +178,7 @@ def compile_schema(schema: Mapping[str, Any] | None) -> SchemaCheck:
 
 
 def _compile(schema: Mapping[str, Any], *, with_patterns: bool) -> Any:
-    """The validator of the library. Raises UnusableSchema."""
+    """The validator of the library. Raises InvalidSchema."""
     import jsonschema_rs  # 10 ms, needed by agents with schemas alone
 
     kinds = {
@@ -195,9 +195,9 @@ def _compile(schema: Mapping[str, Any], *, with_patterns: bool) -> Any:
     try:
         return kind(checked, offline=True, validate_formats=False, pattern_options=_pattern_options())
     except jsonschema_rs.ValidationError as error:
-        raise UnusableSchema(f"breaks a rule of JSON Schema: {_problem_text(error)}") from None
+        raise InvalidSchema(f"breaks a rule of JSON Schema: {_problem_text(error)}") from None
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        raise UnusableSchema(f"cannot be read: {error}") from None
+        raise InvalidSchema(f"cannot be read: {error}") from None
 
 
 def _pattern_options() -> Any:
@@ -275,7 +275,7 @@ class _Node:
 
 
 class _Graph:
-    """The subschemas of one schema that can be reached, with what a check of them costs. Raises UnusableSchema.
+    """The subschemas of one schema that can be reached, with what a check of them costs. Raises InvalidSchema.
 
     Theory: the library applies a subschema once for each way that leads to it. `_levels[k][n]` is the number of rules
     that node `n` applies to one value `k` levels below its own, which follows from level `k - 1`. A check costs at most
@@ -299,9 +299,9 @@ class _Graph:
         self._order = self._in_place_order()
         applied = self._first_level()[0]
         if max(applied) > MAX_APPLIED:
-            raise UnusableSchema(f"must apply at most {MAX_APPLIED:,} rules to one value, counted along its references")
+            raise InvalidSchema(f"must apply at most {MAX_APPLIED:,} rules to one value, counted along its references")
         if sum(one for one, node in zip(applied, self._nodes, strict=True) if node.factor > 1) > MAX_EXPANDED:
-            raise UnusableSchema(f"must apply at most {MAX_EXPANDED} rules beside unevaluatedProperties or -Items")
+            raise InvalidSchema(f"must apply at most {MAX_EXPANDED} rules beside unevaluatedProperties or -Items")
 
     def cost(self, value: object) -> tuple[int, int, int]:
         """At most how many steps a check takes, the nanoseconds of its patterns, and the copies for an error.
@@ -367,7 +367,7 @@ class _Graph:
         number = self._index.get(id(schema))
         if number is None:
             if len(self._nodes) > MAX_SUBSCHEMAS:
-                raise UnusableSchema(f"must have at most {MAX_SUBSCHEMAS:,} subschemas")
+                raise InvalidSchema(f"must have at most {MAX_SUBSCHEMAS:,} subschemas")
             number = self._index[id(schema)] = len(self._nodes)
             self._nodes.append(_Node())
             self._waiting.append(schema)
@@ -376,13 +376,13 @@ class _Graph:
     def _read(self, schema: Mapping[str, Any]) -> None:
         node = self._nodes[self._index[id(schema)]]
         if schema is not self._schema and self._has_id(schema):
-            raise UnusableSchema("must not have a subschema with $id")
+            raise InvalidSchema("must not have a subschema with $id")
         for key, value in schema.items():
             node.weight += 1
             if key == "$ref":
                 node.in_place.append(self._visit(self._target(value)))
             elif key in _DYNAMIC:
-                raise UnusableSchema(f"must not use {key}")
+                raise InvalidSchema(f"must not use {key}")
             elif key in _IN_PLACE:
                 node.in_place.extend(map(self._visit, value if isinstance(value, list) else [value]))
             elif key in _IN_PLACE_MAPS and isinstance(value, Mapping):
@@ -422,15 +422,15 @@ class _Graph:
         return isinstance(schema.get("$id"), str) or (self._draft == 4 and isinstance(schema.get("id"), str))
 
     def _target(self, reference: object) -> object:
-        """The subschema that a reference names. Raises UnusableSchema for another document."""
+        """The subschema that a reference names. Raises InvalidSchema for another document."""
         if not isinstance(reference, str):
-            raise UnusableSchema("must have a string as $ref")
+            raise InvalidSchema("must have a string as $ref")
         if not reference.startswith("#"):
-            raise UnusableSchema(f'must not refer to another document, as "{reference[:80]}" does: none is fetched')
+            raise InvalidSchema(f'must not refer to another document, as "{reference[:80]}" does: none is fetched')
         fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
             if (named := self._named().get(fragment)) is None:
-                raise UnusableSchema(f'must have what it refers to: "{reference[:80]}"')
+                raise InvalidSchema(f'must have what it refers to: "{reference[:80]}"')
             return named
         target: Any = self._schema
         for step in fragment.split("/")[1:]:
@@ -440,11 +440,11 @@ class _Graph:
             elif isinstance(target, list) and step.isdecimal() and len(step) < 6 and int(step) < len(target):
                 target = target[int(step)]
             else:
-                raise UnusableSchema(f'must have what it refers to: "{reference[:80]}"')
+                raise InvalidSchema(f'must have what it refers to: "{reference[:80]}"')
             if isinstance(target, Mapping) and self._has_id(target):
-                raise UnusableSchema("must not have a subschema with $id")
+                raise InvalidSchema("must not have a subschema with $id")
         if not isinstance(target, Mapping | bool):
-            raise UnusableSchema(f'must refer to schemas, which "{reference[:80]}" is not')
+            raise InvalidSchema(f'must refer to schemas, which "{reference[:80]}" is not')
         return target
 
     def _named(self) -> Mapping[str, Mapping[str, Any]]:
@@ -463,7 +463,7 @@ class _Graph:
         return self._anchors
 
     def _in_place_order(self) -> list[int]:
-        """The nodes, each after those that it applies in place. Raises UnusableSchema for a circle of them."""
+        """The nodes, each after those that it applies in place. Raises InvalidSchema for a circle of them."""
         order: list[int] = []
         state = [0] * len(self._nodes)  # 1: on the way, 2: done
         for start in range(len(self._nodes)):
@@ -473,7 +473,7 @@ class _Graph:
                 node, inner = stack[-1]
                 for child in inner:
                     if state[child] == 1:
-                        raise UnusableSchema("must not refer to itself for the same value")
+                        raise InvalidSchema("must not refer to itself for the same value")
                     if not state[child]:
                         state[child] = 1
                         stack.append((child, iter(self._nodes[child].in_place)))

@@ -248,14 +248,14 @@ async def test_operators_see_the_state_of_mcp_servers_and_cannot_remove_them(tmp
             await operator.remove_upstream(up.RemoveUpstreamRequest(agent="tools"))
 
 
-async def test_two_servers_are_two_agents_and_need_two_ids(tmp_path: Path, opened: Open) -> None:
+async def test_two_servers_are_two_agents_and_need_two_names(tmp_path: Path, opened: Open) -> None:
     async with tools_over("http modern", tmp_path) as tools:
         unnamed, other = tools.spec.url, stdio_spec("old", tmp_path / "other", "other")
         async with opened(unnamed, other) as app:
             assert list(app.agents) == ["test-tools", "other"]
             assert app.root == "test-tools"
-        with pytest.raises(StartError, match=r'--mcp: http://.*: the id "test-tools" belongs to another agent here'):
-            await open_app(Settings(mcp=[unnamed, unnamed], store="memory:")).__aenter__()
+        async with opened(unnamed, unnamed) as app:
+            assert list(app.agents) == ["test-tools"]
 
 
 async def test_the_missing_sdk_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,9 @@ from dragoman.agents.mcp.transport import (
     SESSION_LOST_CODE,
     UNAVAILABLE_CODE,
     GuardedHttp,
+    GuardedReads,
+    OpenRequests,
     StderrLog,
-    WatchedStream,
     stdio_streams,
 )
 from dragoman.core.mcp_sources import McpSpec
@@ -134,7 +135,7 @@ async def test_a_broken_event_stream_fails_a_call_and_ends_a_subscription() -> N
 async def test_the_end_of_a_stream_is_noticed() -> None:
     ended: list[bool] = []
     send, receive = anyio.create_memory_object_stream[Any](2)
-    async with WatchedStream(receive, lambda: ended.append(True)) as watched:
+    async with GuardedReads(receive, OpenRequests(None, []), lambda: ended.append(True)) as watched:
         error = ValueError()
         await send.send(error)
         assert await watched.receive() is error
@@ -152,7 +153,7 @@ async def test_a_child_process_has_its_environment_and_its_stderr_is_logged(
     script = "import os, sys; print(sorted(os.environ), file=sys.stderr); print('bye', file=sys.stderr)"
     server = McpSpec(command=(sys.executable, "-c", script), env={"API_KEY": "k"})
     stderr, ended = StderrLog("tools"), asyncio.Event()
-    async with stdio_streams(server, stderr, ended.set) as (read, _):
+    async with stdio_streams(server, stderr, 1000, OpenRequests(None, []), ended.set) as (read, _):
         with pytest.raises(anyio.EndOfStream):
             await read.receive()
     assert ended.is_set()
@@ -164,7 +165,9 @@ async def test_a_child_process_has_its_environment_and_its_stderr_is_logged(
 async def test_a_program_that_does_not_exist_is_an_os_error() -> None:
     open_files = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(FileNotFoundError):
-        async with stdio_streams(McpSpec(command=("no-such-program",)), StderrLog("x"), lambda: None):
+        async with stdio_streams(
+            McpSpec(command=("no-such-program",)), StderrLog("x"), 1000, OpenRequests(None, []), lambda: None
+        ):
             raise AssertionError("it was started")
     if sys.platform == "linux":
         assert len(os.listdir("/proc/self/fd")) <= open_files + 1  # the loop may close one later

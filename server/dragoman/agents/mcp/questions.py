@@ -6,11 +6,11 @@ AUTH_REQUIRED with that URL.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
+import orjson
 
 from dragoman.agents.mcp.tool_choice import only_text_property
 from dragoman.agents.values import NewId, data_part, message_of, value_to_json
@@ -83,7 +83,7 @@ def _content(text: str, data: list[Any], schema: Mapping[str, Any]) -> dict[str,
     name = only_text_property(schema)
     if not data and text.startswith("{"):
         try:
-            value = json.loads(text)
+            value = orjson.loads(text)
         except ValueError:
             value = None
         if isinstance(value, dict):
