@@ -18,6 +18,7 @@ from dragoman.wire.mcp.called_server import (
     MAX_LEFT_OUT,
     OUTPUT_SCHEMA_META,
     ToolList,
+    is_progress,
     read_tool,
     read_tool_list,
     unreadable_answer,
@@ -84,6 +85,31 @@ def test_a_schema_that_is_almost_one_of_an_object_is_taken_as_one(schema: Any, r
     assert found["inputSchema"] == read
 
 
+@pytest.mark.parametrize("schema", [{"title": "x" * 100_000}, {"title": "\ud800"}, {"properties": {"\ud800": {}}}])
+def test_a_schema_that_no_card_can_show_is_read_as_that_of_any_object(schema: Any) -> None:
+    found = read_tool({"name": "t", "inputSchema": {"type": "object", **schema}, "outputSchema": schema})
+    assert found == {"name": "t", "inputSchema": OBJECT}
+
+
+@pytest.mark.parametrize(
+    ("params", "is_one"),
+    [
+        ({"progressToken": 1, "progress": 0.5, "total": 2, "message": "half"}, True),
+        ({"progressToken": "a", "progress": 1}, True),
+        ({"progressToken": 1}, False),
+        ({"progressToken": {}, "progress": 1}, False),
+        ({"progressToken": 1, "progress": "1"}, False),
+        ({"progressToken": 1, "progress": True}, False),
+        ({"progressToken": 1, "progress": float("inf")}, False),
+        ({"progressToken": 1, "progress": float("nan")}, False),
+        ({"progressToken": 1, "progress": 1, "total": []}, False),
+        ({"progressToken": 1, "progress": 1, "message": "\ud800"}, False),
+    ],
+)
+def test_progress_has_numbers_and_a_text(params: dict[str, Any], is_one: bool) -> None:
+    assert is_progress(params) is is_one
+
+
 def test_members_of_other_types_are_left_out_and_long_texts_are_cut() -> None:
     strange = {"title": 5, "description": "x" * 20_000_000, "annotations": {"readOnlyHint": "yes"}, "icons": "no"}
     found = read_tool({**strange, "name": "t", "inputSchema": OBJECT, "outputSchema": "no", "_meta": 5})
@@ -124,6 +150,8 @@ ANSWER: Final = json.dumps({"jsonrpc": "2.0", "id": 3, "result": {"content": [{"
         ('{"jsonrpc": "2.0", "id": 3, "error": "boom"}', [3, 4], 3),
         ("INFO: a line of a log", [3], None),
         ('{"level": "info", "id": 3}', [3], None),
+        ('{"jsonrpc": "2.0", "method": "notifications/progress", "params": []}', [3], None),
+        ('{"jsonrpc": "2.0", "id": 3, "method": "elicitation/create", "par', [3], None),
         ("[1, 2]", [3], None),
         ("{", [3], None),
         ("", [3], None),

@@ -34,7 +34,13 @@ from dragoman.ports import (
     OutboundResponseStream,
     OutboundStreams,
 )
-from dragoman.wire.mcp.called_server import ToolList, read_tool_list, unreadable_answer
+from dragoman.wire.mcp.called_server import (
+    KNOWN_NOTIFICATIONS,
+    ToolList,
+    is_progress,
+    read_tool_list,
+    unreadable_answer,
+)
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -236,9 +242,14 @@ class OpenRequests:
                 self._questions.add(message.id)
                 for timer in self._timers.values():
                     timer.cancel()
-            case types.JSONRPCNotification(method="notifications/progress", params={"progressToken": int(token)}):
-                if token in self._methods:
-                    self._restart(token)
+            case types.JSONRPCNotification(method="notifications/progress"):
+                params = message.params or {}
+                if not is_progress(params):
+                    return None
+                if params["progressToken"] in self._methods:
+                    self._restart(params["progressToken"])
+            case types.JSONRPCNotification() if message.method not in KNOWN_NOTIFICATIONS:
+                return None
         return message
 
     def unreadable(self, problem: UnreadableMessage) -> Any:

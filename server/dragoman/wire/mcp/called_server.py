@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from dragoman.core.cards.skill_schemas import ANNOTATIONS
+from dragoman.core.schemas import MAX_SCHEMA_SIZE, size_of
 
 MAX_TOOL_NAME_CHARS: Final = 256
 MAX_DESCRIPTION_CHARS: Final = 4_000
@@ -21,9 +23,21 @@ MAX_LEFT_OUT: Final = 20
 OUTPUT_SCHEMA_META: Final = "dragoman/outputSchema"
 """Where a tool that was read keeps its output schema: the MCP library evaluates those that it finds in their place."""
 
+KNOWN_NOTIFICATIONS: Final = frozenset(
+    {
+        "notifications/cancelled",
+        "notifications/elicitation/complete",
+        "notifications/progress",
+        "notifications/subscriptions/acknowledged",
+        "notifications/tools/list_changed",
+    }
+)
+"""The notifications that mean something here. Others are dropped unread: a server may send thousands."""
+
 _ID: Final = re.compile(r'"id"\s*:\s*("?)(\d{1,18})\1\s*[,}\n]?')
 _RPC_MEMBER: Final = re.compile(r'"(?:jsonrpc|result|error)"\s*:')
 _MAX_ID_SEARCH: Final = 65_536
+_MAX_HEAD: Final = 200
 _KEPT_MEMBERS: Final[Mapping[str, type]] = {
     "nextCursor": str,
     "ttlMs": int,
@@ -90,8 +104,9 @@ def read_tool(tool: object) -> dict[str, Any] | str:
     hints = tool.get("annotations")
     if isinstance(hints, dict):
         read["annotations"] = {key: hints[key] for key, kind in ANNOTATIONS.items() if isinstance(hints.get(key), kind)}
-    if isinstance(tool.get("outputSchema"), dict):
-        read["_meta"] = {OUTPUT_SCHEMA_META: tool["outputSchema"]}
+    output = tool.get("outputSchema")
+    if isinstance(output, dict) and _is_shown(output):
+        read["_meta"] = {OUTPUT_SCHEMA_META: output}
     return read
 
 
@@ -110,10 +125,22 @@ def _read_input_schema(schema: object) -> dict[str, Any] | str:
     required = schema.get("required")
     if required is not None and not (isinstance(required, list) and all(isinstance(one, str) for one in required)):
         return "has a `required` that is no list of names"
+    if not _is_shown(schema):
+        return {"type": "object"}
     read = {**schema, "type": "object"}
-    return {
-        key: value for key, value in read.items() if value is not None and (key != "$schema" or isinstance(value, str))
-    }
+    if not isinstance(read.get("$schema", ""), str):
+        del read["$schema"]
+    return {key: value for key, value in read.items() if value is not None}
+
+
+def _is_shown(schema: dict[str, Any]) -> bool:
+    """Whether a schema can be shown on cards: within their limits, and Unicode."""
+    if not 0 <= size_of(schema) <= MAX_SCHEMA_SIZE:
+        return False
+    try:
+        return bool(json.dumps(schema, ensure_ascii=False).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _tool_label(tool: object, number: int) -> str:
@@ -123,6 +150,21 @@ def _tool_label(tool: object, number: int) -> str:
 
 def _is_unicode(text: str) -> bool:
     return text.isascii() or text.isprintable() or not any("\ud800" <= one <= "\udfff" for one in text)
+
+
+def is_progress(params: Mapping[str, Any]) -> bool:
+    """Whether the parameters of a progress notification have the types that they should."""
+    total, message = params.get("total"), params.get("message")
+    return (
+        isinstance(params.get("progressToken"), int | str)
+        and _is_number(params.get("progress"))
+        and (total is None or _is_number(total))
+        and (message is None or (isinstance(message, str) and _is_unicode(message)))
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def unreadable_answer(text: str, open_ids: Collection[int]) -> int | None:
@@ -135,12 +177,13 @@ def unreadable_answer(text: str, open_ids: Collection[int]) -> int | None:
     try:
         value: object = orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = None
+        if '"method"' in text[:_MAX_HEAD]:
+            return None  # of a request or notification of the server
         is_answer = text.lstrip().startswith("{") and _RPC_MEMBER.search(text) is not None
     else:
-        is_answer = isinstance(value, dict) and not value.keys().isdisjoint(("jsonrpc", "result", "error"))
-        if not is_answer:
+        if not isinstance(value, dict) or "method" in value or value.keys().isdisjoint(("jsonrpc", "result", "error")):
             return None
+        is_answer = True
     for found in _ID.finditer(text):
         if int(found[2]) in open_ids:
             return int(found[2])
