@@ -18,6 +18,7 @@ import grpc
 from tests.abuse import h2
 from tests.abuse.connections import BROKEN, connect, discard, repeat
 from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
+from tests.abuse.schema_attacks import schema_patterns, schema_references, schema_unique_items
 
 from dragoman.core.task import frames
 
@@ -381,6 +382,7 @@ ATTACKS: Final[dict[str, Attack]] = {
         ),
         *(ws_tiny_frames, ws_pings, ws_giant_frame, ws_fragments, ws_zip_bomb, ws_bad_text),
         *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
+        *(schema_unique_items, schema_patterns, schema_references),
     )
 }
 

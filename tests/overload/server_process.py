@@ -11,6 +11,7 @@ import json
 import sys
 from typing import Any
 
+from tests.abuse.schema_attacks import checked
 from tests.callers import ByHeader
 
 from dragoman import Turn, agent
@@ -52,7 +53,7 @@ def report(app: App) -> dict[str, int]:
 
 
 async def main(settings: dict[str, Any]) -> None:
-    async with open_app(Settings(**settings), [hold, quick], ByHeader()) as app:
+    async with open_app(Settings(**settings), [hold, quick, checked], ByHeader()) as app:
         print(json.dumps({"http": str(app.http), "grpc": str(app.grpc)}), flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
             print(json.dumps(report(app)), flush=True)
