@@ -236,6 +236,15 @@ def test_a_long_text_beside_a_pattern_does_not_disable_it() -> None:
     )
 
 
+def test_many_values_beside_each_other_are_not_taken_for_deep_ones() -> None:
+    schema = {
+        "$defs": {"n": {"properties": {"n": {"allOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/n"}]}}}},
+        "properties": {"n": {"$ref": "#/$defs/n"}, "tags": {"items": {"type": "string"}}},
+    }
+    assert find_problem(schema, {"tags": [*rows(300)]}) == "tags.0: must be of type string"
+    assert find_problem(schema, {"n": nested("n", 60), "tags": [5]}) == "", "it might cost 2 to the power of 60"
+
+
 def test_ten_thousand_ordinary_rows_are_checked() -> None:
     row = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}
     values = [{"id": number, "name": "n"} for number in range(10_000)]

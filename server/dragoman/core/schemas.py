@@ -337,9 +337,11 @@ class _Graph:
             data = orjson.dumps(value)
             depth = data.count(b"[") + data.count(b"{")
             count, length = 1 + depth + data.count(b","), len(data)
+        if depth >= len(self._peaks) and not self._is_settled:
+            depth = _depth(value)  # the number of its objects and arrays is more, if there are many beside each other
+            if depth >= len(self._peaks):
+                return _SATURATED, _SATURATED, _SATURATED
         level = min(depth, len(self._peaks) - 1)
-        if depth > level and not self._is_settled:
-            return _SATURATED, _SATURATED, _SATURATED
         steps, nanoseconds = self._peaks[level]
         rules, each = sum(steps[number] for number in named), sum(nanoseconds[number] for number in named)
         if others:
@@ -534,6 +536,16 @@ class _Graph:
             + sum(numbers[child] for child in node.others)
             for node in self._nodes
         ]
+
+
+def _depth(value: object) -> int:
+    """The levels of objects and arrays in a value, up to more than are counted."""
+    depth, level = 0, [value]
+    while level and depth <= _MAX_LEVELS + 1:
+        inner = (item for one in level for item in (one.values() if isinstance(one, dict) else one))  # type: ignore[attr-defined]
+        level = [item for item in inner if isinstance(item, dict | list)]
+        depth += 1
+    return depth
 
 
 def _comparison_steps(value: Any) -> int:

@@ -190,24 +190,16 @@ async def _open_upstreams(
     return upstreams
 
 
-def load_mcp_library(settings: Settings) -> None:
-    """Imports the SDK if there are MCP servers: before APP, whose folder may have an mcp.py. Raises StartError."""
-    if settings.mcp:
-        try:  # it takes a second to import, and is not a dependency of every server
-            import dragoman.agents.mcp.registry  # noqa: F401 - imported for later
-        except ImportError as error:
-            raise StartError("--mcp: MCP servers need one more package: pip install 'dragoman[mcp]'") from error
-
-
 async def _open_mcp_servers(
     stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
 ) -> McpRegistry | None:
     """Connects to the MCP servers; None without any. agents: the others. Raises SettingsError, StartError."""
     if not settings.mcp:
         return None
-    load_mcp_library(settings)
-    from dragoman.agents.mcp.registry import InvalidMcpServer, McpRegistry, with_mcp_token
-
+    try:  # the SDK takes a second to import, and is not a dependency of every server
+        from dragoman.agents.mcp.registry import InvalidMcpServer, McpRegistry, with_mcp_token
+    except ImportError as error:
+        raise StartError("--mcp: MCP servers need one more package: pip install 'dragoman[mcp]'") from error
     outbound = open_outbound(settings, per_host=0)
     stack.push_async_callback(outbound.close)
     servers = McpRegistry(outbound, registry, max_response_bytes=settings.upstream_bytes)
