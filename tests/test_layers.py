@@ -89,6 +89,10 @@ PURE: Final = {
 }
 """Forbidden external imports: `core` and `wire` do no I/O, `runtime` uses ports only."""
 
+SCHEMA_LIBRARIES: Final = {"jsonschema", "jsonschema_rs", "referencing"}
+SCHEMA_MODULE: Final = "core/schemas.py"
+"""The one module that evaluates JSON Schemas: it has the bounds, and fetches nothing."""
+
 VAGUE: Final = {"utils", "util", "helpers", "common", "manager", "base", "misc", "models"}
 MAX_LINES: Final = 800
 MAX_FOLDER_FILES: Final = 15
@@ -145,6 +149,8 @@ def violations(package: Path) -> list[str]:
         if top != package.name:
             if top in PURE.get(one.folder, ()):
                 found.append(one.violates(f"{one.folder} must not import it"))
+            if top in SCHEMA_LIBRARIES and one.file != SCHEMA_MODULE:
+                found.append(one.violates(f"only {SCHEMA_MODULE} evaluates JSON Schemas"))
             continue
         other = folder_of(one.target)
         if other not in folders:  # `from dragoman import agent`: a public name
@@ -313,6 +319,9 @@ def test_class_names_are_unique_in_the_package() -> None:
         ("bindings/cards.py", "from dragoman.cli import main", "layer 6 may not use layer 7"),
         ("cli/top.py", "from dragoman.stores.sqlite import open_store", "cli uses only calling, "),
         ("client/calls.py", "from dragoman.runtime import Runtime", "client uses only calling, client, core, wire"),
+        ("agents/mcp/questions.py", "def f():\n    import jsonschema", "only core/schemas.py evaluates JSON Schemas"),
+        ("wire/mcp/tools.py", "from jsonschema_rs import validator_for", "only core/schemas.py evaluates"),
+        ("core/cards/skills.py", "from referencing import Registry", "only core/schemas.py evaluates JSON Schemas"),
         ("utils.py", "", "the name is vague"),
         ("core/helpers/text.py", "", "the name is vague"),
         ("core/long.py", "x = 1\n" * 801, "801 lines"),
@@ -341,6 +350,7 @@ def test_a_violation_is_detected(tmp_path: Path, file: str, text: str, rule: str
         ("stores/sqlite/store.py", "from dragoman.stores.sqlite.hot.writer import Writer\nimport sqlite3"),
         ("stores/sqlite/store.py", "from dragoman.stores.shared.erasure import Eraser"),
         ("playground.py", "from dragoman import Skill, Turn, agent"),
+        ("core/schemas.py", "import jsonschema_rs"),
     ],
 )
 def test_an_allowed_import_passes(tmp_path: Path, file: str, text: str) -> None:

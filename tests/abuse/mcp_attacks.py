@@ -23,7 +23,7 @@ def _post(body: bytes, headers: Mapping[str, str]) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n{lines}\r\n".encode() + body
 
 
-def _request(method: str, params: Mapping[str, Any], rest: str = "null") -> bytes:
+def mcp_request(method: str, params: Mapping[str, Any], rest: str = "null") -> bytes:
     """A request of 2026-07-28. `rest`: JSON in place of the text `REST` in its parameters."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": STATELESS,
@@ -39,8 +39,8 @@ def _request(method: str, params: Mapping[str, Any], rest: str = "null") -> byte
 async def mcp_deep_json(http: str, grpc_address: str, seconds: float) -> int:
     """Arguments that nest deep, and deeper than is allowed."""
     deep = '{"a":' * 248 + "1" + "}" * 248
-    call = _request("tools/call", {"name": "quick", "arguments": {"data": "REST"}}, deep)
-    deeper = _request("tools/call", {"name": "quick", "arguments": "REST"}, "[" * (15 * MEBI))
+    call = mcp_request("tools/call", {"name": "quick", "arguments": {"data": "REST"}}, deep)
+    deeper = mcp_request("tools/call", {"name": "quick", "arguments": "REST"}, "[" * (15 * MEBI))
     return sum(await asyncio.gather(repeat(http, seconds, call, 2), repeat(http, seconds, deeper, 2)))
 
 
@@ -48,7 +48,7 @@ async def mcp_answers(http: str, grpc_address: str, seconds: float) -> int:
     """Fifteen megabytes of answers to questions that were never asked."""
     answers = "{" + ",".join(f'"q{number}":{{"action":"accept"}}' for number in range(400_000)) + "}"
     params = {"taskId": "hold/01a1fb2a-bd29-7b48-8221-ff7b0dc19d30", "inputResponses": "REST"}
-    return await repeat(http, seconds, _request("tasks/update", params, answers), callers=2)
+    return await repeat(http, seconds, mcp_request("tasks/update", params, answers), callers=2)
 
 
 async def mcp_sessions(http: str, grpc_address: str, seconds: float) -> int:
@@ -84,5 +84,5 @@ async def mcp_unread_results(http: str, grpc_address: str, seconds: float) -> in
 
 async def mcp_listens(http: str, grpc_address: str, seconds: float) -> int:
     """Streams of notifications that are not read."""
-    listen = _request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    listen = mcp_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     return await _unread(http, seconds, listen, LISTENS)

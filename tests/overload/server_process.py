@@ -14,6 +14,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from tests.abuse.schema_attacks import checked
 from tests.callers import ByHeader
 from tests.hostile.kinds import EXCEPTIONS
 from tests.overload.loop_steps import measure_steps
@@ -60,7 +61,7 @@ async def raises_in_step(turn: Turn) -> None:
     await turn.step("work", work)
 
 
-AGENTS = (hold, quick, raises, raises_in_thread, raises_in_step)
+AGENTS = (hold, quick, raises, raises_in_thread, raises_in_step, checked)
 
 
 def report(app: App) -> dict[str, int]:

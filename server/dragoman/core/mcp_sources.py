@@ -20,10 +20,10 @@ DEFAULT_MCP_TURNS: Final = 100
 MAX_MCP_TURNS: Final = 10_000
 
 DEFAULT_MCP_SILENCE: Final = 300.0
-"""Seconds without a byte after which a call over HTTP counts as broken. A tool may compute without a word."""
+"""Seconds of silence after which a call counts as broken. A tool may compute without a word."""
 
-_COMMON_KEYS: Final = ("url", "command", "id", "turns", "time_limit")
-_HTTP_KEYS: Final = ("token", "token_file", "headers", "silence")
+_COMMON_KEYS: Final = ("url", "command", "id", "turns", "time_limit", "silence")
+_HTTP_KEYS: Final = ("token", "token_file", "headers")
 _COMMAND_KEYS: Final = ("env", "cwd")
 _MCP_KEYS: Final = (*_COMMON_KEYS, *_HTTP_KEYS, *_COMMAND_KEYS)
 _NAMED: Final = re.compile(r"(?P<id>[a-z][a-z0-9-]*)=(?P<rest>.+)", re.DOTALL)
@@ -53,7 +53,7 @@ class McpSpec:
     time_limit: float = 0.0
     """Maximum seconds of a turn; 0 for no limit."""
     silence: float = DEFAULT_MCP_SILENCE
-    """Seconds without a byte after which a call over HTTP counts as broken."""
+    """Seconds until a call is broken: without a byte over HTTP, without answer or progress over stdio."""
 
     @property
     def location(self) -> str:

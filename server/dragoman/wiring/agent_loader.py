@@ -13,7 +13,7 @@ import math
 import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,7 @@ from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
 from dragoman.core.exceptions import describe, is_a, stack_of
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Agent
+from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.store import now_ms
 
 DECLARE_HINT: Final = """\
@@ -62,6 +63,17 @@ def app_of(module: ModuleType, app: str) -> LoadedApp:
         return LoadedApp(agents_in(module), startup_hooks_in(module))
     except ValueError as error:
         raise LoadError(f"{app}: {error}") from error
+
+
+def load_own_app(settings: Settings) -> LoadedApp:
+    """The agents of a server's own APP. Raises LoadError.
+
+    The folder of APP is searched first from then on, and may have an `mcp.py`: the library is imported before.
+    """
+    if settings.mcp:
+        with suppress(ImportError):  # _open_mcp_servers says which package is missing
+            import dragoman.agents.mcp.registry  # noqa: F401 - for later
+    return load_app(settings.own_app)
 
 
 def load_agents(app: str) -> Sequence[Agent]:

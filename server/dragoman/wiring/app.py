@@ -32,7 +32,7 @@ from dragoman.security.signing import StoredSigningKeys, WebhookSigner
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
-from dragoman.wiring.agent_loader import load_app
+from dragoman.wiring.agent_loader import load_own_app
 from dragoman.wiring.agents import CardFile, access_policy_of, open_agents, run_startup_hooks
 from dragoman.wiring.infra import check_role, open_infra, store_start_error
 from dragoman.wiring.listeners import ApiParts, ServerUrl, health_options, listen, reachable_url, serve_api
@@ -153,7 +153,7 @@ async def open_app(
     Raises StartError, SettingsError (also for settings of unknown agents), and LoadError for APP.
     """
     if agents is None:
-        app = load_app(settings.own_app)
+        app = load_own_app(settings)
         agents, startup_hooks = app.agents, [*app.startup_hooks, *startup_hooks]
     timings = timings or AppTimings()
     check_role(settings)

@@ -27,7 +27,7 @@ from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.settings.settings import Address, Settings, SettingsError
-from dragoman.wiring.agent_loader import LoadError, load_agents
+from dragoman.wiring.agent_loader import LoadError, load_own_app
 from dragoman.wiring.infra import StartError, open_bus, open_store
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, hold_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -80,7 +80,7 @@ async def check_agents(settings: Settings) -> list[Finding]:
     if settings.workers_only:
         return [Finding("ok", "agents", "only those of workers")]
     try:
-        agents = load_agents(settings.own_app)
+        agents = load_own_app(settings).agents
     except LoadError as error:
         return [Finding("fail", "agents", str(error), "correct APP, or name another")]
     return [Finding("ok", "agents", ", ".join(sorted(agent.spec.id for agent in agents)))]

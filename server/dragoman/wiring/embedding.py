@@ -12,7 +12,7 @@ from dragoman.bindings.options import BoundAddress
 from dragoman.ports import Agent
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring import app as wiring
-from dragoman.wiring.agent_loader import LoadedApp, LoadError, app_of, load_app
+from dragoman.wiring.agent_loader import LoadedApp, LoadError, app_of, load_app, load_own_app
 from dragoman.wiring.infra import StartError
 
 _NOT_OPTIONS: Final[Mapping[str, str]] = {
@@ -88,7 +88,7 @@ async def open_app(
     async with AsyncExitStack() as stack:
         try:
             settings = _settings(options, given=bool(agents))
-            own = _combine(agents) if agents else load_app(settings.own_app)
+            own = _combine(agents) if agents else load_own_app(settings)
             app = await stack.enter_async_context(
                 wiring.open_app(settings, own.agents, startup_hooks=own.startup_hooks)
             )

@@ -14,6 +14,7 @@ from dragoman.agents.mcp.open_calls import OpenCalls
 from dragoman.agents.mcp.tasks_extension import CreateTaskResult, McpTask
 from dragoman.agents.mcp.transport import SESSION_LOST_CODE, UNAVAILABLE_CODE
 from dragoman.calling.errors import ServerUnavailable
+from dragoman.core.schemas import compile_schema
 
 CONNECT_FAILURE = ServerUnavailable.for_reason("refused the connection", may_have_arrived=False)
 NOT_SENT = MCPError(UNAVAILABLE_CODE, "refused the connection", {"arrived": False})
@@ -66,6 +67,7 @@ class ScriptedServer:
         self.failures: list[str] = []
         self.dropped = 0
         self.listed = 0
+        self.output_schemas: dict[str, dict[str, Any]] = {}
         self.new_tools: list[types.Tool] = []
         """Tools that it does not announce."""
         self._max_failures = failures
@@ -93,6 +95,12 @@ class ScriptedServer:
     async def read_tools(self, client: Client) -> None:
         self.listed += 1
         self.tools = [*self.tools, *self.new_tools]
+
+    def has_output_schema(self, tool: str) -> bool:
+        return tool in self.output_schemas
+
+    def check_output(self, tool: str, value: object) -> str:
+        return compile_schema(self.output_schemas[tool]).find_problem(value)
 
     def record_success(self) -> None:
         self.failures.clear()

@@ -13,6 +13,7 @@ from dragoman.agents.mcp.discovery import discover, placeholder_spec, read_tools
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.cards.agent_spec import Skill
 from dragoman.core.mcp_sources import McpSpec
+from dragoman.wire.mcp.called_server import OUTPUT_SCHEMA_META
 
 SERVER = McpSpec(url="http://x", time_limit=5.0)
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -60,12 +61,12 @@ async def test_a_server_is_discovered_with_its_version_and_extensions() -> None:
     capabilities = types.ServerCapabilities(
         tools=types.ToolsCapability(), extensions={"io.modelcontextprotocol/tasks": {}}
     )
-    found = await discover(SERVER, client([["a"]], capabilities=capabilities))
+    found = await discover(SERVER, client([["a"]], capabilities=capabilities), [])
     assert (found.spec.id, found.protocol_version, found.has_tasks) == ("tools", "2026-07-28", True)
     assert (found.spec.description, found.announces_changes) == ("Call a tool.", False)
     assert (found.spec.retries, found.spec.time_limit, found.spec.checks_own_modes) == (100, 5.0, True)
     with pytest.raises(ProtocolError, match="gives no valid agent id"):
-        await discover(SERVER, client([["a"]], name="1"))
+        await discover(SERVER, client([["a"]], name="1"), [])
 
 
 def test_a_tool_is_a_skill_with_its_schemas_in_an_extension() -> None:
@@ -74,7 +75,7 @@ def test_a_tool_is_a_skill_with_its_schemas_in_an_extension() -> None:
         title="Delete it",
         description=" Deletes. ",
         input_schema=SCHEMA,
-        output_schema={"type": "object", "properties": {}},
+        _meta={OUTPUT_SCHEMA_META: {"type": "object", "properties": {}}},
         annotations=types.ToolAnnotations(destructive_hint=True, title="Other"),
     )
     spec = spec_of(SERVER, types.Implementation(name="x", version=""), None, [tool])

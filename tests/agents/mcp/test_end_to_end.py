@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -248,14 +249,14 @@ async def test_operators_see_the_state_of_mcp_servers_and_cannot_remove_them(tmp
             await operator.remove_upstream(up.RemoveUpstreamRequest(agent="tools"))
 
 
-async def test_two_servers_are_two_agents_and_need_two_ids(tmp_path: Path, opened: Open) -> None:
+async def test_two_servers_are_two_agents_and_need_two_names(tmp_path: Path, opened: Open) -> None:
     async with tools_over("http modern", tmp_path) as tools:
         unnamed, other = tools.spec.url, stdio_spec("old", tmp_path / "other", "other")
         async with opened(unnamed, other) as app:
             assert list(app.agents) == ["test-tools", "other"]
             assert app.root == "test-tools"
-        with pytest.raises(StartError, match=r'--mcp: http://.*: the id "test-tools" belongs to another agent here'):
-            await open_app(Settings(mcp=[unnamed, unnamed], store="memory:")).__aenter__()
+        async with opened(unnamed, unnamed) as app:
+            assert list(app.agents) == ["test-tools"]
 
 
 async def test_the_missing_sdk_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,3 +287,23 @@ async def test_a_server_that_is_not_there_is_named_at_the_start(server: str, why
     server = server.replace("PORT", str(free_port()))
     with pytest.raises(StartError, match=why):
         await open_app(Settings(mcp=[server], store="memory:", http="127.0.0.1:0", grpc="127.0.0.1:0")).__aenter__()
+
+
+def test_a_file_beside_the_agents_does_not_hide_the_library(tmp_path: Path) -> None:
+    (tmp_path / "mcp.py").write_text("raise RuntimeError('not this one')")
+    (tmp_path / "agents.py").write_text(
+        "from dragoman import Turn, agent\n@agent\nasync def echo(turn: Turn) -> str:\n    return turn.text"
+    )
+    raw_server = Path(__file__).with_name("raw_server.py")
+    script = (
+        "import asyncio\nfrom dragoman.wiring.app import open_app\nfrom dragoman.settings.settings import Settings\n"
+        "async def main():\n"
+        f"    settings = Settings(app='agents.py', mcp=['raw={sys.executable} {raw_server} good'], store='memory:',\n"
+        "        http='127.0.0.1:0', grpc='127.0.0.1:0')\n"
+        "    async with open_app(settings) as app:\n        print(sorted(app.agents))\n"
+        "asyncio.run(main())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "['echo', 'raw']\n", ran.stderr

@@ -93,11 +93,29 @@ async def test_an_id_that_is_taken_is_rejected(tmp_path: Path, outbound: Outboun
     await servers.close()
 
 
-async def test_a_server_without_a_valid_id_is_rejected(outbound: OutboundStreams, tmp_path: Path) -> None:
+async def test_a_server_that_takes_the_name_of_another_agent_is_left_out(
+    tmp_path: Path, outbound: OutboundStreams
+) -> None:
+    servers = registry(outbound)
+    await servers.start([stdio_spec("modern", tmp_path / "log", "")], ["test-tools"])
+    assert servers.agents == []
+    (status,) = servers.status()
+    assert status.problem.startswith('it calls itself "test-tools", which belongs to another agent here; choose an id')
+    await servers.close()
+
+
+async def test_a_server_that_cannot_be_read_is_unavailable_with_the_reason(
+    outbound: OutboundStreams, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with tools_over("http modern", tmp_path) as tools:
         servers = registry(outbound)
-        with pytest.raises(InvalidMcpServer, match=r"/nothing: .*Not Found"):
-            await servers.start([McpSpec(url=tools.spec.url.replace("/mcp", "/nothing"), id="x")], [])
+        nothing = tools.spec.url.replace("/mcp", "/nothing")
+        await servers.start([McpSpec(url=nothing, id="x"), McpSpec(url=nothing), McpSpec(url=tools.spec.url)], [])
+        assert [(agent.spec.id, agent.capacity) for agent in servers.agents] == [("x", 0), ("test-tools", 100)]
+        problems = [status.problem for status in servers.status()]
+        assert ["Not Found" in problem for problem in problems] == [True, True, False]
+        assert any("is served as agent x, but is unavailable" in text for text in caplog.messages)
+        assert any("is not served yet: unavailable" in text for text in caplog.messages)
         await servers.close()
 
 

@@ -12,15 +12,19 @@ from typing import Any
 
 import anyio
 import httpx2
+import mcp_types as types
 import pytest
 
+from dragoman.agents.mcp import transport
 from dragoman.agents.mcp.transport import (
     FORBIDDEN_CODE,
     SESSION_LOST_CODE,
     UNAVAILABLE_CODE,
+    UNREADABLE_CODE,
     GuardedHttp,
+    GuardedReads,
+    OpenRequests,
     StderrLog,
-    WatchedStream,
     stdio_streams,
 )
 from dragoman.core.mcp_sources import McpSpec
@@ -134,7 +138,7 @@ async def test_a_broken_event_stream_fails_a_call_and_ends_a_subscription() -> N
 async def test_the_end_of_a_stream_is_noticed() -> None:
     ended: list[bool] = []
     send, receive = anyio.create_memory_object_stream[Any](2)
-    async with WatchedStream(receive, lambda: ended.append(True)) as watched:
+    async with GuardedReads(receive, OpenRequests(None, []), lambda: ended.append(True)) as watched:
         error = ValueError()
         await send.send(error)
         assert await watched.receive() is error
@@ -152,7 +156,7 @@ async def test_a_child_process_has_its_environment_and_its_stderr_is_logged(
     script = "import os, sys; print(sorted(os.environ), file=sys.stderr); print('bye', file=sys.stderr)"
     server = McpSpec(command=(sys.executable, "-c", script), env={"API_KEY": "k"})
     stderr, ended = StderrLog("tools"), asyncio.Event()
-    async with stdio_streams(server, stderr, ended.set) as (read, _):
+    async with stdio_streams(server, stderr, 1000, OpenRequests(None, []), ended.set) as (read, _):
         with pytest.raises(anyio.EndOfStream):
             await read.receive()
     assert ended.is_set()
@@ -164,7 +168,113 @@ async def test_a_child_process_has_its_environment_and_its_stderr_is_logged(
 async def test_a_program_that_does_not_exist_is_an_os_error() -> None:
     open_files = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(FileNotFoundError):
-        async with stdio_streams(McpSpec(command=("no-such-program",)), StderrLog("x"), lambda: None):
+        async with stdio_streams(
+            McpSpec(command=("no-such-program",)), StderrLog("x"), 1000, OpenRequests(None, []), lambda: None
+        ):
             raise AssertionError("it was started")
     if sys.platform == "linux":
         assert len(os.listdir("/proc/self/fd")) <= open_files + 1  # the loop may close one later
+
+
+def request(id: int, method: str = "tools/call") -> types.JSONRPCRequest:
+    return types.JSONRPCRequest(jsonrpc="2.0", id=id, method=method)
+
+
+def progress(token: Any) -> types.JSONRPCNotification:
+    params = {"progressToken": token, "progress": 1}
+    return types.JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
+
+
+async def test_a_request_is_silent_from_its_last_progress_and_not_while_the_server_asks() -> None:
+    requests, expired = OpenRequests(0.1, []), asyncio.Event()
+    requests.expire = lambda _: expired.set()
+    timers = requests._timers
+    requests.sent(request(1))
+    requests.sent(request(2, "subscriptions/listen"))
+    first = timers[1]
+    assert list(timers) == [1]
+    requests.received(progress(1))
+    assert (first.cancelled(), timers[1] is not first) == (True, True)
+    requests.received(request(7, "elicitation/create"))
+    assert timers[1].cancelled()
+    requests.received(progress(1))
+    assert 1 not in timers or timers[1].cancelled()
+    requests.sent(types.JSONRPCResponse(jsonrpc="2.0", id=7, result={}))
+    await expired.wait()
+    assert requests.ids == [1]
+    requests.close()
+    assert (timers, requests.ids) == ({}, [])
+
+
+async def test_answers_are_matched_with_the_open_requests() -> None:
+    requests = OpenRequests(None, [])
+    for id in (1, 2, 3):
+        requests.sent(request(id))
+    requests.sent(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 3}))
+    answer = types.JSONRPCResponse(jsonrpc="2.0", id="1", result={})
+    assert requests.received(answer) is answer
+    assert requests.received(answer) is None, "it was answered already"
+    assert requests.received(types.JSONRPCResponse(jsonrpc="2.0", id=3, result={})) is None, "it was canceled"
+    unknown = requests.received(types.JSONRPCResponse(jsonrpc="2.0", id=99, result={}))
+    assert (unknown.id, unknown.error.code) == (2, UNREADABLE_CODE), "one call is open, so it is that one's answer"
+    requests.sent(request(4))
+    requests.sent(request(5))
+    assert (
+        requests.received(types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=1, message="x")))
+        is None
+    )
+    assert requests.ids == [4, 5]
+
+
+async def test_a_list_of_tools_is_cleaned_and_its_bad_tools_are_kept_with_the_reason() -> None:
+    left_out: list[str] = []
+    requests = OpenRequests(None, left_out)
+    requests.sent(request(1, "tools/list"))
+    tools = [{"name": "good", "inputSchema": {"type": "object"}}, {"name": "bad"}]
+    found = requests.received(types.JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": tools}))
+    assert found.result == {"tools": tools[:1]}
+    assert left_out == ['tool "bad": its inputSchema is missing']
+    requests.sent(request(2, "tools/list"))
+    found = requests.received(types.JSONRPCResponse(jsonrpc="2.0", id=2, result={}))
+    assert (found.id, found.error.message) == (2, "its list of tools has no array `tools`")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"jsonrpc": "2.0", "id": 1, "result": {}}', ""),
+        (b'{"jsonrpc": "2.0", "id": "1", "result": {}}', ""),
+        (
+            b'{"jsonrpc": "2.0", "id": 2, "result": {}}',
+            "the MCP server answered with the id 2, which is not that of the",
+        ),
+        (b'{"jsonrpc": "2.0", "id": 1}', "the MCP server sent an answer that has neither a result nor an error"),
+        (b"[" * 100_000, "the MCP server sent an answer that is not JSON"),
+        (b"\xff", "the MCP server sent an answer that is not JSON"),
+    ],
+)
+async def test_a_response_over_http_answers_its_request(content: bytes, problem: str) -> None:
+    http = GuardedHttp(Outbound(content=[content]), 10.0, 1_000_000)
+    async with httpx2.AsyncClient(transport=http) as client:
+        body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}'
+        response = await client.post("http://x.example/mcp", content=body)
+    if problem:
+        error = response.json()["error"]
+        assert (error["code"], error["message"].startswith(problem)) == (UNREADABLE_CODE, True)
+    else:
+        assert response.status_code == 200
+
+
+async def test_a_child_process_that_ignores_every_signal_but_kill_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "PROCESS_END_TIMEOUT", 0.2)
+    script = (
+        "import signal, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('{}', flush=True)\nsignal.pause()"
+    )
+    server = McpSpec(command=(sys.executable, "-c", script))
+    async with (
+        asyncio.timeout(10),
+        stdio_streams(server, StderrLog("x"), 1000, OpenRequests(None, []), lambda: None) as (read, _),
+    ):
+        waiting = asyncio.create_task(read.receive())
+        await asyncio.sleep(0)
+        waiting.cancel()

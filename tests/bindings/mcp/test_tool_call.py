@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -370,9 +371,27 @@ async def test_declared_schemas_are_shown_and_checked_on_both_sides() -> None:
         wrong = await caller.call("shop", count=10)
     assert (tool["inputSchema"], tool["outputSchema"]) == (ORDER, PRICE)
     assert good.result["structuredContent"] == {"total": 10}
-    assert (bad.result["isError"], bad.text_content) == (True, "arguments: count: 'four' is not of type 'integer'")
+    assert (bad.result["isError"], bad.text_content) == (True, "arguments: count: must be of type integer")
     assert wrong.result["isError"] is True
-    assert wrong.text_content.endswith("'total' is a required property")
+    assert wrong.text_content.endswith('must have the property "total"')
+
+
+async def test_arguments_of_a_declared_type_are_validated_by_the_agent_alone() -> None:
+    @dataclass
+    class Order:
+        count: int
+
+    @agent(input=Order, default=True)
+    async def shop(turn: Turn) -> str:
+        """Sells."""
+        return f"{turn.input.count} sold"
+
+    async with calling(shop) as caller:
+        lax = await caller.call("shop", count="4")  # pydantic reads it, the JSON Schema of the type does not
+        bad = await caller.call("shop", count="four")
+    assert lax.text_content == "4 sold"
+    assert (bad.result["isError"], "count: " in bad.text_content) == (True, True)
+    assert "_meta" in bad.result, "it became a task, which the agent has ended"
 
 
 async def test_an_unfinished_result_of_a_tool_with_an_output_schema_is_marked_as_an_error() -> None:

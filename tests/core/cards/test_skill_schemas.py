@@ -16,6 +16,7 @@ from dragoman.core.cards.skill_schemas import (
     shown_extensions,
     with_schemas,
 )
+from dragoman.core.schemas import schema_problem
 
 ORDER = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
 RECEIPT = {"type": "object", "properties": {"total": {"type": "number"}}}
@@ -52,7 +53,7 @@ def test_schemas_are_read_as_they_were_declared() -> None:
 
 def test_an_agent_without_the_extension_has_no_schemas() -> None:
     assert schemas_of(SHOP) == {}
-    assert schemas_of_skill(SHOP, "buy") == SkillSchemas()
+    assert schemas_of_skill(schemas_of(SHOP), "buy") == SkillSchemas()
 
 
 def test_declaring_schemas_keeps_other_extensions_and_is_never_required() -> None:
@@ -71,9 +72,9 @@ def test_a_skill_without_its_own_input_and_output_has_those_of_the_agent() -> No
             "buy": SkillSchemas(output={}, annotations={"title": "Buy"}),
         },
     )
-    assert schemas_of_skill(spec, "buy") == SkillSchemas(ORDER, {}, {"title": "Buy"})
-    assert schemas_of_skill(spec, "refund") == SkillSchemas(ORDER, RECEIPT)
-    assert schemas_of_skill(spec, "") == SkillSchemas(ORDER, RECEIPT, {"title": "Shop"})
+    assert schemas_of_skill(schemas_of(spec), "buy") == SkillSchemas(ORDER, {}, {"title": "Buy"})
+    assert schemas_of_skill(schemas_of(spec), "refund") == SkillSchemas(ORDER, RECEIPT)
+    assert schemas_of_skill(schemas_of(spec), "") == SkillSchemas(ORDER, RECEIPT, {"title": "Shop"})
 
 
 # Remote parameters -------------------------------------------------------------------------------------------------
@@ -132,9 +133,9 @@ def test_the_schemas_of_an_agent_have_at_most_256_entries_and_a_million_characte
 
 
 def test_problems_of_a_declared_schema_name_the_rule() -> None:
-    assert skill_schemas.schema_problem(nested(25)) == "must nest at most 24 levels of objects and arrays"
-    assert skill_schemas.schema_problem({"a": "x" * 70_000}) == "must have at most 65,536 characters"
-    assert skill_schemas.schema_problem([]) == "must be a JSON object"
+    assert schema_problem(nested(25)) == "must nest at most 24 levels of objects and arrays"
+    assert schema_problem({"a": "x" * 70_000}) == "must have at most 65,536 characters"
+    assert schema_problem([]) == "must be a JSON object"
     assert skill_schemas.input_schema_problem({}) == 'must describe an object: its "type" must be "object"'
     assert skill_schemas.input_schema_problem(nested(25)) == "must nest at most 24 levels of objects and arrays"
     assert skill_schemas.input_schema_problem(ORDER) == ""

@@ -22,10 +22,10 @@ from dragoman.core.cards.skill_schemas import (
     SCHEMAS_URI,
     SkillSchemas,
     input_schema_problem,
-    schema_problem,
     schemas_of,
     with_schemas,
 )
+from dragoman.core.schemas import schema_problem
 
 ValidateJson = Callable[[bytes], Any]
 
@@ -80,9 +80,13 @@ def with_declared_types(
         return spec, types
     if any(extension.uri == SCHEMAS_URI for extension in spec.extensions):
         raise ValueError(f"@agent: extensions has {SCHEMAS_URI}, which input=, output= and annotations= write; omit it")
-    declared = with_schemas(
-        replace(spec, skills=_plain(spec.skills), extended_skills=_plain(spec.extended_skills)), schemas
+    plain = replace(
+        spec,
+        skills=_plain(spec.skills),
+        extended_skills=_plain(spec.extended_skills),
+        validates_input=frozenset(id for id, type in types.items() if type.validate is not None),
     )
+    declared = with_schemas(plain, schemas)
     if len(schemas_of(declared)) < len(schemas):
         raise ValueError(
             f"@agent: the schemas have more than {MAX_SCHEMAS_SIZE:,} characters or {MAX_SCHEMA_SKILLS} skills in all"

@@ -13,6 +13,7 @@ from typing import Final
 import mcp_types as types
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from dragoman.agents.called import CalledAgent
 from dragoman.agents.mcp import discovery, tasks_extension
@@ -27,6 +28,7 @@ from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.mcp_sources import McpSpec
+from dragoman.core.schemas import SchemaCheck, compile_schema
 from dragoman.ports import OutboundStreams, TurnContext, TurnResult
 
 log = logging.getLogger("dragoman.mcp")
@@ -66,6 +68,8 @@ class McpAgent(CalledAgent[McpTurn]):
             on_tools_changed=on_tools_changed,
             on_lost=lambda _: on_availability_change(),
         )
+        self._output_checks: dict[str, SchemaCheck] = {}
+        """The checks of results, by tool."""
         self._new_id = new_id
         self._clock = clock
         self._sleep = sleep
@@ -101,10 +105,24 @@ class McpAgent(CalledAgent[McpTurn]):
         """The tools as last read."""
         return self.discovered.tools if self.discovered is not None else ()
 
+    def check_output(self, tool: str, value: object) -> str:
+        """Why the structured content of a result does not match what its tool declares; empty if it does."""
+        check = self._output_checks.get(tool)
+        return "" if check is None or check.invalid else check.find_problem(value)
+
+    def has_output_schema(self, tool: str) -> bool:
+        """Whether a result of a tool has structured content in any case."""
+        return tool in self._output_checks
+
     @property
     def is_unavailable(self) -> bool:
         """Whether it should not be called."""
         return self.breaker.is_open or self.discovered is None
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """The tools that cannot be read, with the reason."""
+        return self.discovered.left_out if self.discovered is not None else ()
 
     @property
     def is_connected(self) -> bool:
@@ -128,7 +146,7 @@ class McpAgent(CalledAgent[McpTurn]):
         """Reads the list of tools once more, for the SDK and for choices of tools. Raises MCPError, ProtocolError."""
         tools = await discovery.read_tools(client)
         if self.discovered is not None and self.discovered.tools != tools:
-            self.discovered = replace(self.discovered, tools=tools)
+            self._take(replace(self.discovered, tools=tools))
             self._on_tools_changed()
 
     def record_success(self) -> None:
@@ -150,13 +168,21 @@ class McpAgent(CalledAgent[McpTurn]):
         location = self.server.location
         client = await self.client()
         try:
-            return await discovery.discover(self.server, client)
+            async with asyncio.timeout(discovery.DISCOVERY_TIMEOUT):
+                return await discovery.discover(self.server, client, self.connection.left_out)
+        except TimeoutError:
+            text = f"{location}: did not describe itself within {discovery.DISCOVERY_TIMEOUT:g} s"
+            raise ServerUnavailable.for_reason(text, may_have_arrived=False) from None
+        except ValidationError as error:
+            raise ProtocolError(f"{location}: its answer is not valid MCP ({error.error_count()} errors)") from None
         except MCPError as error:
             failure = call_error(error)
             if failure is None:
                 raise ProtocolError(f"{location}: {error.message} ({error.code})") from None
             if error.code == SESSION_LOST_CODE:
                 self.connection.drop(client)
+            if isinstance(failure, ProtocolError):
+                raise ProtocolError(f"{location}: {failure.message}") from None
             raise failure from None
         except RuntimeError:  # the SDK, whose client was closed meanwhile
             raise ServerUnavailable.for_reason(f"{location}: the connection ended", may_have_arrived=False) from None
@@ -166,8 +192,14 @@ class McpAgent(CalledAgent[McpTurn]):
     def apply(self, discovered: DiscoveredServer) -> bool:
         """Applies what was read. Returns whether the spec has changed."""
         changed = self.discovered is None or self.spec != discovered.spec
-        self.discovered, self.spec = discovered, discovered.spec
+        self._take(discovered)
+        self.spec = discovered.spec
         return changed
+
+    def _take(self, discovered: DiscoveredServer) -> None:
+        schemas = {tool.name: discovery.output_schema_of(tool) for tool in discovered.tools}
+        self.discovered = discovered
+        self._output_checks = {name: compile_schema(schema) for name, schema in schemas.items() if schema is not None}
 
     # Turns ------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,9 @@ from dragoman.agents.mcp.transport import (
     FORBIDDEN_CODE,
     SESSION_LOST_CODE,
     UNAVAILABLE_CODE,
+    UNREADABLE_CODE,
     GuardedHttp,
+    OpenRequests,
     StderrLog,
     http_streams,
     stdio_streams,
@@ -41,6 +43,10 @@ COMMAND_START_TIMEOUT: Final = 120.0
 
 LISTEN_BACKOFF: Final = Backoff(1.0, 60.0)
 """Between two attempts to open the stream that announces changes of the tools."""
+
+MAX_PROBLEM_CHARACTERS: Final = 500
+_UNREADABLE_BY_SDK: Final = "Failed to parse "
+"""How the SDK's errors begin for events of a stream over HTTP that are no messages."""
 
 Elicit = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]]
 """Answers a question that a server asks while a call is open (2025-11-25 and before)."""
@@ -69,6 +75,8 @@ class McpConnection:
         self._on_tools_changed = on_tools_changed
         self._on_lost = on_lost
         self._timeout = timeout or (COMMAND_START_TIMEOUT if server.command else HTTP_CONNECT_TIMEOUT)
+        self.left_out: list[str] = []
+        """The tools of the last list that cannot be read, with the reason."""
         self._lock = asyncio.Lock()
         self._link: _Link | None = None
 
@@ -167,10 +175,14 @@ class McpConnection:
     @asynccontextmanager
     async def _streams(self, http: GuardedHttp, stderr: StderrLog, link: _Link) -> AsyncIterator[tuple[Any, Any]]:
         if self.server.command:
-            async with stdio_streams(self.server, stderr, link.ended.set) as streams:
+            requests = OpenRequests(self.server.silence, self.left_out)
+            async with stdio_streams(
+                self.server, stderr, self._max_response_bytes, requests, link.ended.set
+            ) as streams:
                 yield streams
         else:
-            async with http_streams(self.server, http, self._max_response_bytes, link.ended.set) as streams:
+            requests = OpenRequests(None, self.left_out)  # the outbound client counts the seconds without a byte
+            async with http_streams(self.server, http, self._max_response_bytes, requests, link.ended.set) as streams:
                 yield streams
 
     def _explain(self, error: BaseException, stderr: StderrLog) -> ClientError:
@@ -277,6 +289,8 @@ def call_error(error: MCPError) -> ClientError | None:
             return ServerUnavailable.for_reason(error.message, may_have_arrived=False)
         case _ if error.code == FORBIDDEN_CODE:
             return CallForbidden(error.message)
+        case _ if error.code == UNREADABLE_CODE or error.message.startswith(_UNREADABLE_BY_SDK):
+            return ProtocolError(error.message[:MAX_PROBLEM_CHARACTERS])
     return None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import mcp_types as types
 from mcp.client.client import Client
@@ -14,13 +14,14 @@ from dragoman.calling.errors import ProtocolError
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import SkillSchemas, with_schemas
 from dragoman.core.mcp_sources import McpSpec, mcp_agent_id
-
-"""The extension that shows the schemas of skills on cards."""
+from dragoman.wire.mcp.called_server import MAX_DESCRIPTION_CHARS, OUTPUT_SCHEMA_META
 
 MAX_TOOL_PAGES: Final = 100
 MAX_TOOLS: Final = 1000
-MAX_DESCRIPTION_CHARS: Final = 4000
-"""Limits of what is read of a server: pages and tools of its list, characters of one description."""
+"""Limits of what is read of a server: pages and tools of its list."""
+
+DISCOVERY_TIMEOUT: Final = 60.0
+"""Seconds in which a server that is connected has to say what it offers."""
 
 MCP_RETRIES: Final = 100
 """Attempts after a process died. They follow the server's task, or end the turn; only some tools are called again."""
@@ -32,6 +33,8 @@ class DiscoveredServer:
 
     spec: AgentSpec
     tools: tuple[types.Tool, ...]
+    left_out: tuple[str, ...]
+    """The tools that cannot be read, with the reason."""
     protocol_version: str
     has_tasks: bool
     """Whether it supports the tasks extension."""
@@ -44,11 +47,15 @@ async def read_tools(client: Client) -> tuple[types.Tool, ...]:
     if client.server_capabilities.tools is None:
         return ()
     tools: dict[str, types.Tool] = {}
+    cursors: set[str | None] = {None}
     cursor: str | None = None
     for _ in range(MAX_TOOL_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools.update((tool.name, tool) for tool in page.tools)
         cursor = page.next_cursor
+        if cursor is not None and cursor in cursors:
+            raise ProtocolError("its list of tools does not end: a page names itself or an earlier one as the next")
+        cursors.add(cursor)
         if len(tools) > MAX_TOOLS or cursor is None:
             break
     else:
@@ -58,8 +65,9 @@ async def read_tools(client: Client) -> tuple[types.Tool, ...]:
     return tuple(tools.values())
 
 
-async def discover(server: McpSpec, client: Client) -> DiscoveredServer:
-    """Reads what a server offers. Raises MCPError, ProtocolError."""
+async def discover(server: McpSpec, client: Client, left_out: list[str]) -> DiscoveredServer:
+    """Reads what a server offers. `left_out`: what the connection has left out. Raises MCPError, ProtocolError."""
+    left_out.clear()
     tools = await read_tools(client)
     capabilities = client.server_capabilities
     try:
@@ -69,6 +77,7 @@ async def discover(server: McpSpec, client: Client) -> DiscoveredServer:
     return DiscoveredServer(
         spec,
         tools,
+        tuple(left_out),
         client.protocol_version,
         TASKS_EXTENSION in (capabilities.extensions or {}),
         capabilities.tools is not None and bool(capabilities.tools.list_changed),
@@ -112,7 +121,13 @@ def placeholder_spec(server: McpSpec) -> AgentSpec:
 def _schemas(tool: types.Tool) -> SkillSchemas:
     hints = tool.annotations
     annotations = hints.model_dump(by_alias=True, mode="json", exclude_none=True) if hints is not None else None
-    return SkillSchemas(tool.input_schema, tool.output_schema, annotations)
+    return SkillSchemas(tool.input_schema, output_schema_of(tool), annotations)
+
+
+def output_schema_of(tool: types.Tool) -> Mapping[str, Any] | None:
+    """The output schema of a tool that was read; None without one."""
+    schema = (tool.meta or {}).get(OUTPUT_SCHEMA_META)
+    return schema if isinstance(schema, dict) else None
 
 
 def _skill(tool: types.Tool) -> Skill:

@@ -6,14 +6,15 @@ AUTH_REQUIRED with that URL.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
+import orjson
 
 from dragoman.agents.mcp.tool_choice import only_text_property
 from dragoman.agents.values import NewId, data_part, message_of, value_to_json
+from dragoman.core.schemas import compile_schema
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext
@@ -82,7 +83,7 @@ def _content(text: str, data: list[Any], schema: Mapping[str, Any]) -> dict[str,
     name = only_text_property(schema)
     if not data and text.startswith("{"):
         try:
-            value = json.loads(text)
+            value = orjson.loads(text)
         except ValueError:
             value = None
         if isinstance(value, dict):
@@ -96,15 +97,6 @@ def _content(text: str, data: list[Any], schema: Mapping[str, Any]) -> dict[str,
 
 
 def _problem(content: dict[str, Any], schema: Mapping[str, Any]) -> str:
-    """Why a content does not match a schema; empty if it does, or if the schema is none."""
-    from jsonschema import Draft202012Validator, exceptions
-
-    try:
-        Draft202012Validator.check_schema(dict(schema))
-        error = exceptions.best_match(Draft202012Validator(dict(schema)).iter_errors(content))
-    except exceptions.SchemaError:
-        return ""
-    if error is None:
-        return ""
-    path = ".".join(str(step) for step in error.absolute_path)
-    return f"{path}: {error.message}" if path else str(error.message)
+    """Why a content does not match a schema; empty if it does, or if the schema cannot be used."""
+    check = compile_schema(schema)
+    return "" if check.invalid else check.find_problem(content)

@@ -16,7 +16,7 @@ from dragoman.agents.mcp.agent import McpAgent
 from dragoman.agents.mcp.discovery import DiscoveredServer
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
-from dragoman.calling.errors import ClientError, ServerUnavailable
+from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import check_headers
 from dragoman.core.durations import Backoff
 from dragoman.core.mcp_sources import MCP_FORMAT, McpSpec
@@ -75,13 +75,14 @@ class McpRegistry:
 
     @property
     def agents(self) -> Sequence[McpAgent]:
-        """The agents, in the order of the settings."""
-        return [entry.agent for entry in self.entries]
+        """The agents, in the order of the settings, without those whose id is not known yet."""
+        return [entry.agent for entry in self.entries if entry.agent.spec.id]
 
     async def start(self, servers: Sequence[McpSpec], reserved_ids: Sequence[str]) -> None:
         """Connects to all servers and reads their tools. `reserved_ids`: those of other agents.
 
-        An unavailable server is served, too, if its id is known. Raises InvalidMcpServer.
+        A server that is unavailable, or cannot be read, is served, too, if its id is known; one that cannot be read
+        and has no id is served as soon as it can. Raises InvalidMcpServer.
         """
         self.entries = [self._new_entry(server) for server in servers]
         results = await asyncio.gather(*(self._discover(entry.agent) for entry in self.entries))
@@ -89,23 +90,32 @@ class McpRegistry:
         for entry, found in zip(self.entries, results, strict=True):
             agent, location = entry.agent, entry.agent.server.location
             if isinstance(found, ClientError):
-                is_transient = isinstance(found, ServerUnavailable)
-                if not (agent.server.id and is_transient):
+                if not agent.server.id and not isinstance(found, ProtocolError):
+                    is_transient = isinstance(found, ServerUnavailable)
                     hint = f"; with an id ({MCP_FORMAT}) it is served as soon as it responds" if is_transient else ""
                     raise InvalidMcpServer(f"{_without(location, found.summary)}{hint}")
-                log.warning("%s is served as agent %s, but is unavailable: %s", location, agent.spec.id, found.summary)
+                served = f"is served as agent {agent.spec.id}, but is" if agent.spec.id else "is not served yet:"
+                log.warning("%s %s unavailable: %s", location, served, found.summary)
                 agent.breaker.open(found.summary)
+            elif not agent.server.id and found.spec.id in ids:
+                self._reject_id(agent, found.spec.id)
             else:
                 self._apply(agent, found)
             if agent.spec.id in ids:
                 raise InvalidMcpServer(
                     f'{location}: the id "{agent.spec.id}" belongs to another agent here; choose one with {MCP_FORMAT}'
                 )
-            ids.append(agent.spec.id)
+            ids.extend([agent.spec.id] if agent.spec.id else [])
+
+    def _reject_id(self, agent: McpAgent, id: str) -> None:
+        """Leaves out a server that has given itself the id of another agent."""
+        problem = f'it calls itself "{id}", which belongs to another agent here; choose an id with {MCP_FORMAT}'
+        log.warning("%s is not served: %s", agent.server.location, problem)
+        agent.breaker.open(problem)
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The status of each server, in the order of the settings."""
-        return [self._status_of(agent) for agent in self.agents]
+        return [self._status_of(entry.agent) for entry in self.entries]
 
     def _status_of(self, agent: McpAgent) -> UpstreamStatus:
         server, discovered = agent.server, agent.discovered
@@ -118,7 +128,7 @@ class McpRegistry:
             seconds_absent=agent.seconds_absent,
             problem=agent.breaker.last_error,
             interfaces=[f"MCP {discovered.protocol_version} over {transport}"] if discovered is not None else [],
-            skipped_interfaces=(),
+            skipped_interfaces=discovered.left_out if discovered is not None else (),
             running_turns=agent.running,
             max_turns=server.turns,
         )
@@ -135,7 +145,7 @@ class McpRegistry:
             if entry.refresh_task is not None:
                 entry.refresh_task.cancel()
                 await asyncio.wait([entry.refresh_task])
-        await asyncio.gather(*(agent.close() for agent in self.agents))
+        await asyncio.gather(*(entry.agent.close() for entry in self.entries))
 
     def _new_entry(self, server: McpSpec) -> McpEntry:
         entry: McpEntry
@@ -167,6 +177,8 @@ class McpRegistry:
 
     def _apply(self, agent: McpAgent, found: DiscoveredServer) -> bool:
         is_new = agent.discovered is None
+        if found.left_out and (is_new or agent.left_out != found.left_out):
+            log.warning("agent %s lacks tools that cannot be read: %s", found.spec.id, "; ".join(found.left_out))
         changed = agent.apply(found)
         if is_new:
             log.info(
@@ -203,7 +215,10 @@ class McpRegistry:
             if not agent.is_connected:
                 agent.breaker.open(found.summary)
                 self._agent_registry.capacity_changed()
-            log.info("could not read the tools of agent %s: %s", agent.spec.id, found.summary)
+            log.info("could not read the tools of %s: %s", agent.spec.id or agent.server.location, found.summary)
+            return
+        if not agent.spec.id and self._agent_registry.is_registered(found.spec.id):
+            self._reject_id(agent, found.spec.id)
             return
         if self._apply(agent, found):
             await self._agent_registry.register(agent)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import mcp_types as types
+import orjson
 
 from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -83,7 +84,7 @@ def _arguments(tool: types.Tool, data: Sequence[Any], text: str, tools: Sequence
         return {}
     if text.startswith("{"):
         try:
-            value = json.loads(text)
+            value = orjson.loads(text)
         except ValueError as error:
             raise _invalid(f'The arguments of "{tool.name}" are not JSON: {error}.', tools) from None
         if isinstance(value, dict):
@@ -99,10 +100,10 @@ def only_text_property(schema: Mapping[str, Any]) -> str | None:
     if not isinstance(properties, dict):
         return None
     required = schema.get("required") or list(properties)
-    if not isinstance(required, list) or len(required) != 1:
+    if not isinstance(required, list) or len(required) != 1 or not isinstance(required[0], str):
         return None
     found = properties.get(required[0])
-    return str(required[0]) if isinstance(found, dict) and found.get("type") == "string" else None
+    return required[0] if isinstance(found, dict) and found.get("type") == "string" else None
 
 
 def _object_in(text: str) -> dict[str, Any] | None:
@@ -110,7 +111,7 @@ def _object_in(text: str) -> dict[str, Any] | None:
     if not text.startswith("{"):
         return None
     try:
-        value = json.loads(text)
+        value = orjson.loads(text)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -1,7 +1,8 @@
 """Transports of the SDK's client: HTTP over the outbound client, and a child process.
 
-The SDK closes the whole client when one HTTP request fails without a response, and all calls with it. `GuardedHttp`
-therefore answers such a request with a JSON-RPC error of its own (`call_error` in connection.py reads it).
+The SDK closes the whole client when one HTTP request fails without a response, and drops answers that it cannot read
+or match, so that their calls wait for ever. Such calls are answered with an error of this process, and so is a call
+without an answer for too long (`call_error` in connection.py reads these errors).
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ import asyncio
 import json
 import logging
 import os
+import signal
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
 import anyio
 import httpx2
-from mcp.client.stdio import StdioServerParameters, stdio_client
+import mcp_types as types
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from dragoman.core.mcp_sources import McpSpec
 from dragoman.ports import (
@@ -30,15 +34,29 @@ from dragoman.ports import (
     OutboundResponseStream,
     OutboundStreams,
 )
+from dragoman.wire.mcp.called_server import (
+    KNOWN_NOTIFICATIONS,
+    ToolList,
+    is_progress,
+    read_tool_list,
+    unreadable_answer,
+)
 
 log = logging.getLogger("dragoman.mcp")
 
 UNAVAILABLE_CODE: Final = -33_001
 FORBIDDEN_CODE: Final = -33_002
 SESSION_LOST_CODE: Final = -33_003
+UNREADABLE_CODE: Final = -33_004
 """Codes of errors that this process makes, outside the range of JSON-RPC and MCP."""
 
+_ENDLESS: Final = "subscriptions/listen"
+"""The method whose answer comes when the subscription ends."""
+
 STDERR_TAIL_LINES: Final = 5
+
+PROCESS_END_TIMEOUT: Final = 2.0
+"""Seconds for a child process to end after its input was closed, and again after SIGTERM (2025-11-25, Shutdown)."""
 
 _DROPPED_HEADERS: Final = frozenset(
     ("accept-encoding", "connection", "content-length", "host", "transfer-encoding", "user-agent")
@@ -97,6 +115,8 @@ class GuardedHttp(httpx2.AsyncBaseTransport):
                 return self._failure(FORBIDDEN_CODE, text, arrived=False)
             if (arrived := _UNAVAILABLE_STATUSES.get(status)) is not None:
                 return self._failure(UNAVAILABLE_CODE, f"responded with status {status}", arrived=arrived)
+        if status == 200 and request.method == "POST" and (problem := _answer_problem(request.content, content)):
+            return self._failure(UNREADABLE_CODE, problem, arrived=True)
         return httpx2.Response(status, headers=_kept_headers(response), content=content)
 
     async def _read(self, response: OutboundResponseStream) -> bytes | None:
@@ -120,6 +140,25 @@ def _is_rpc_error(content: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(value, dict) and isinstance(value.get("error"), dict) and "code" in value["error"]
+
+
+def _answer_problem(request: bytes, content: bytes) -> str:
+    """Why the body of a response does not answer a request; empty if it does, or if nothing was requested."""
+    try:
+        requested = json.loads(request)
+    except ValueError:
+        return ""
+    if not isinstance(requested, dict) or "id" not in requested or "method" not in requested:
+        return ""
+    try:
+        answer: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        return f"the MCP server sent an answer that is not JSON: {error}"
+    if not isinstance(answer, dict) or ("result" in answer) == ("error" in answer):
+        return "the MCP server sent an answer that has neither a result nor an error, or both"
+    if str(answer.get("id")) != str(requested["id"]):
+        return f"the MCP server answered with the id {str(answer.get('id'))[:80]}, which is not that of the call"
+    return ""
 
 
 def _kept_headers(response: OutboundResponseStream) -> dict[str, str]:
@@ -148,12 +187,142 @@ class _EventStream(httpx2.AsyncByteStream):
         await self._connection.aclose()
 
 
-class WatchedStream:
-    """The read stream of a transport; calls `on_end` when it ends."""
+class UnreadableMessage(Exception):
+    """Something that a server sent, and that is no message. `text`: it, or its beginning."""
 
-    def __init__(self, inner: Any, on_end: Callable[[], None]) -> None:
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.text = text
+
+
+class OpenRequests:
+    """The requests of one connection that have no answer yet."""
+
+    def __init__(self, silence: float | None, left_out: list[str]) -> None:
+        """silence: seconds without an answer or progress after which a request fails; None for no limit.
+
+        left_out: takes the tools of a list that cannot be read, with the reason.
+        """
+        self._left_out = left_out
+        self.expire: Callable[[int], None] = lambda _: None
+        """Called for a request that has waited too long."""
+        self.silence = silence
+        self._methods: dict[int, str] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._questions: set[object] = set()
+        """Requests of the server that were not answered yet: meanwhile it waits for a person."""
+        self._last_id = 0
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of requests that may be answered at any time."""
+        return [id for id, method in self._methods.items() if method != _ENDLESS]
+
+    def sent(self, message: Any) -> None:
+        """Notes a message to the server."""
+        match message:
+            case types.JSONRPCRequest(id=int(id)):
+                self._methods[id] = message.method
+                self._last_id = max(self._last_id, id)
+                self._restart(id)
+            case types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": int(id)}):
+                self._forget(id)
+            case types.JSONRPCResponse() | types.JSONRPCError():
+                self._questions.discard(message.id)
+                for id in self._methods:
+                    self._restart(id)
+
+    def received(self, message: Any) -> Any:
+        """The message to pass on; None for one to drop."""
+        match message:
+            case types.JSONRPCResponse() | types.JSONRPCError():
+                return self._answer(message)
+            case types.JSONRPCRequest():
+                self._questions.add(message.id)
+                for timer in self._timers.values():
+                    timer.cancel()
+            case types.JSONRPCNotification(method="notifications/progress"):
+                params = message.params or {}
+                if not is_progress(params):
+                    return None
+                if params["progressToken"] in self._methods:
+                    self._restart(params["progressToken"])
+            case types.JSONRPCNotification() if message.method not in KNOWN_NOTIFICATIONS:
+                return None
+        return message
+
+    def unreadable(self, problem: UnreadableMessage) -> Any:
+        """The error for the request that an unreadable message belongs to; None if that is not known."""
+        id = unreadable_answer(problem.text, self.ids)
+        if id is None:
+            log.warning("ignored what an MCP server sent: %s: %s", problem.reason, problem.text[:200])
+            return None
+        return self.error(id, UNREADABLE_CODE, f"the MCP server sent an answer that cannot be read: {problem.reason}")
+
+    def error(self, id: int, code: int, text: str) -> types.JSONRPCError:
+        """The error that answers a request in place of the server."""
+        self._forget(id)
+        return types.JSONRPCError(jsonrpc="2.0", id=id, error=types.ErrorData(code=code, message=text))
+
+    def close(self) -> None:
+        """Stops all timers."""
+        for id in list(self._methods):
+            self._forget(id)
+
+    def _answer(self, message: types.JSONRPCResponse | types.JSONRPCError) -> Any:
+        id = int(message.id) if isinstance(message.id, str) and message.id.isdecimal() else message.id
+        if isinstance(id, int) and id in self._methods:
+            method = self._methods[id]
+            self._forget(id)
+            if method == "tools/list" and isinstance(message, types.JSONRPCResponse):
+                return self._tool_list(id, message)
+            return message
+        if isinstance(id, int) and 0 < id <= self._last_id:
+            return None  # of a call that was canceled or has failed
+        reason = f": {message.error.message} ({message.error.code})" if isinstance(message, types.JSONRPCError) else ""
+        text = f"the MCP server answered with the id {str(id)[:80]}, which no call has{reason}"
+        if len(self.ids) == 1:
+            return self.error(self.ids[0], UNREADABLE_CODE, text)
+        log.warning("ignored an answer: %s", text)
+        return None
+
+    def _tool_list(self, id: int, message: types.JSONRPCResponse) -> Any:
+        found = read_tool_list(message.result)
+        if not isinstance(found, ToolList):
+            return self.error(id, UNREADABLE_CODE, found)
+        self._left_out.extend(found.left_out)
+        return types.JSONRPCResponse(jsonrpc="2.0", id=id, result=dict(found.result))
+
+    def _restart(self, id: int) -> None:
+        if self.silence is None or self._methods[id] == _ENDLESS:
+            return
+        if (timer := self._timers.pop(id, None)) is not None:
+            timer.cancel()
+        if not self._questions:
+            self._timers[id] = asyncio.get_running_loop().call_later(self.silence, self._expire, id)
+
+    def _expire(self, id: int) -> None:
+        if id in self._methods:
+            self.expire(id)
+
+    def _forget(self, id: int) -> None:
+        self._methods.pop(id, None)
+        if (timer := self._timers.pop(id, None)) is not None:
+            timer.cancel()
+
+
+class GuardedReads:
+    """The read stream of a transport, without what cannot be read; calls `on_end` when it ends."""
+
+    def __init__(self, inner: Any, requests: OpenRequests, on_end: Callable[[], None]) -> None:
         self._inner = inner
+        self._requests = requests
         self._on_end = on_end
+        self._errors: deque[SessionMessage] = deque()
+        """Errors of this process, which come before the next message."""
+        self._waiting: anyio.CancelScope | None = None
+        requests.expire = self._on_expired
 
     @property
     def last_context(self) -> Any:
@@ -161,14 +330,39 @@ class WatchedStream:
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        try:
-            message: SessionMessage | Exception = await self._inner.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            self._on_end()
-            raise
-        return message
+        while True:
+            if self._errors:
+                return self._errors.popleft()
+            item: SessionMessage | Exception | None = None
+            try:
+                with anyio.CancelScope() as self._waiting:
+                    item = await self._inner.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                self._requests.close()
+                self._on_end()
+                raise
+            finally:
+                self._waiting = None
+            if isinstance(item, SessionMessage):
+                message = self._requests.received(item.message)
+                if message is item.message:
+                    return item
+                if message is not None:
+                    return SessionMessage(message, item.metadata)
+            elif isinstance(item, UnreadableMessage):
+                if (message := self._requests.unreadable(item)) is not None:
+                    return SessionMessage(message)
+            elif item is not None:
+                return item
+
+    def _on_expired(self, id: int) -> None:
+        text = f"did not answer within {self._requests.silence or 0:g} s"
+        self._errors.append(SessionMessage(self._requests.error(id, UNAVAILABLE_CODE, text)))
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     async def aclose(self) -> None:
+        self._requests.close()
         await self._inner.aclose()
 
     def __aiter__(self) -> Self:
@@ -189,37 +383,157 @@ class WatchedStream:
         await self.aclose()
 
 
+class GuardedWrites:
+    """The write stream of a transport, whose requests are noted."""
+
+    def __init__(self, inner: Any, requests: OpenRequests) -> None:
+        self._inner = inner
+        self._requests = requests
+
+    async def send(self, item: SessionMessage) -> None:
+        self._requests.sent(item.message)
+        await self._inner.send(item)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
 @asynccontextmanager
 async def http_streams(
-    server: McpSpec, http: GuardedHttp, max_event_bytes: int, on_end: Callable[[], None]
+    server: McpSpec, http: GuardedHttp, max_event_bytes: int, requests: OpenRequests, on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """The streams of a server over HTTP."""
+    """The streams of a server over HTTP. Its silence is that of `http`."""
     headers = dict(server.headers)
     async with (
         httpx2.AsyncClient(transport=http, headers=headers, trust_env=False, follow_redirects=False) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=max_event_bytes) as (read, write),
     ):
-        yield WatchedStream(read, on_end), write
+        yield GuardedReads(read, requests, on_end), GuardedWrites(write, requests)
 
 
 @asynccontextmanager
 async def stdio_streams(
-    server: McpSpec, stderr: StderrLog, on_end: Callable[[], None]
+    server: McpSpec, stderr: StderrLog, max_line_bytes: int, requests: OpenRequests, on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The streams of a server in a child process, which ends with the block. Raises OSError."""
-    parameters = StdioServerParameters(
-        command=server.command[0], args=list(server.command[1:]), env=dict(server.env), cwd=server.cwd or None
-    )
     read_end, write_end = os.pipe()
-    reading = asyncio.create_task(stderr.read(read_end), name=f"stderr of {server.location}")
+    reading_stderr = asyncio.create_task(stderr.read(read_end), name=f"stderr of {server.location}")
     try:
-        async with AsyncExitStack() as stack:
-            with os.fdopen(write_end, "w") as sink:
-                read, write = await stack.enter_async_context(stdio_client(parameters, errlog=sink))
-            yield WatchedStream(read, on_end), write
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *server.command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=write_end,
+                env={**get_default_environment(), **server.env},
+                cwd=server.cwd or None,
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        read_in, read_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_in, write_out = anyio.create_memory_object_stream[SessionMessage](0)
+        tasks = [
+            asyncio.create_task(_read_lines(process, read_in, max_line_bytes), name=f"stdout of {server.location}"),
+            asyncio.create_task(_write_lines(process, write_out, read_in), name=f"stdin of {server.location}"),
+        ]
+        try:
+            yield GuardedReads(read_out, requests, on_end), GuardedWrites(write_in, requests)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            for stream in (read_in, read_out, write_in, write_out):
+                stream.close()
+            await _end_process(process)
     finally:
-        reading.cancel()
-        await asyncio.wait([reading])
+        reading_stderr.cancel()
+        await asyncio.wait([reading_stderr])
+
+
+async def _read_lines(process: asyncio.subprocess.Process, messages: Any, max_line_bytes: int) -> None:
+    """Passes on the lines of a process as messages, until its output ends."""
+    assert process.stdout is not None
+    parts: list[bytes] = []
+    size = 0
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), messages:
+        while chunk := await process.stdout.read(65_536):
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                whole = b"".join((*parts, line))
+                await messages.send(_read_line(whole, size + len(line), max_line_bytes))
+                parts, size = [], 0
+            size += len(rest)
+            if size <= max_line_bytes:
+                parts.append(rest)
+
+
+def _read_line(line: bytes, size: int, max_line_bytes: int) -> SessionMessage | UnreadableMessage:
+    """The message in a line. `size`: of the whole line, of which a part is missing if it is too long."""
+    if size > max_line_bytes:
+        return UnreadableMessage(f"it is longer than {max_line_bytes} bytes", line[:65_536].decode(errors="replace"))
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        text = line[:65_536].decode(errors="replace")
+        return UnreadableMessage(_short_problem(error), text)
+
+
+def _short_problem(error: ValueError) -> str:
+    """The first problem that pydantic names."""
+    if isinstance(error, ValidationError):
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return str(found[-1]["msg"])[:200] if found else "it is not valid"
+    return str(error)[:200]
+
+
+async def _write_lines(process: asyncio.subprocess.Process, messages: Any, read_in: Any) -> None:
+    """Sends messages to a process as lines. Ends the stream of what it says when it reads no more."""
+    assert process.stdin is not None
+    try:
+        async with messages:
+            async for item in messages:
+                process.stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await process.stdin.drain()
+    except (ConnectionError, anyio.ClosedResourceError):
+        read_in.close()
+
+
+async def _end_process(process: asyncio.subprocess.Process) -> None:
+    """Closes the input of a process, and ends it and its children by force if it does not end by itself."""
+    assert process.stdin is not None
+    process.stdin.close()
+    draining = asyncio.create_task(_drain(process), name="output of an ending MCP server")
+    try:
+        for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
+            if signal_number is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal_number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROCESS_END_TIMEOUT):
+                    await process.wait()
+                    return
+        log.warning("the process %d of an MCP server does not end", process.pid)
+    finally:
+        draining.cancel()
+        await asyncio.wait([draining])
+        process._transport.close()  # type: ignore[attr-defined]  # a child of it may hold the pipes open
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """Discards the output of a process that ends, so that it does not wait for a reader."""
+    assert process.stdout is not None
+    with suppress(OSError):
+        while await process.stdout.read(65_536):
+            pass
 
 
 class StderrLog:

@@ -106,7 +106,7 @@ class McpTurn:
             return output.invalid(error.message)
         except ValidationError as error:
             return output.invalid(f"the answer of the MCP server is not valid ({error.error_count()} errors)")
-        except RuntimeError as error:  # the SDK checks structured content against the schema of the tool
+        except RuntimeError as error:  # the SDK, about an answer that it did not expect
             return output.invalid(str(error)[:2000])
         finally:
             output.stop_progress()
@@ -286,7 +286,7 @@ class McpTurn:
         state = self.output.state
         match result:
             case types.CallToolResult():
-                return self.output.result_of(state.tool, result)
+                return self._result_of(result)
             case CreateTaskResult():
                 # Before anything else: whoever continues this turn has to know the server's task.
                 await self.output.store(CallState(tool=state.tool, arguments=state.arguments, handle=result.task_id))
@@ -303,14 +303,31 @@ class McpTurn:
                 return question
         raise ProtocolError(f"the MCP server answered a call with {type(result).__name__}")
 
+    def _result_of(self, result: types.CallToolResult) -> TurnResult:
+        """The result of the turn for one of its tool, which is checked here: the SDK does not see output schemas."""
+        tool = self.output.state.tool
+        if not result.is_error and self._server.has_output_schema(tool):
+            if result.structured_content is None and not self.handle:  # servers leave it out of results of tasks
+                return self.output.invalid(f'the tool "{tool}" declares an output, but its result has no data')
+            content = result.structured_content
+            if content is not None and (problem := self._server.check_output(tool, content)):
+                return self.output.invalid(
+                    f'the result of the tool "{tool}" does not match its output schema: {problem}'
+                )
+        return self.output.result_of(tool, result)
+
     def _required_urls(self, error: MCPError) -> TurnResult | None:
         """The question of an error that asks to visit a URL first (2025-11-25); None for other errors."""
         if error.code != types.URL_ELICITATION_REQUIRED or not isinstance(error.data, dict):
             return None
+        found = error.data.get("elicitations")
         requests = {
             str(number): {"method": "elicitation/create", "params": {**params, "mode": "url"}}
-            for number, params in enumerate(error.data.get("elicitations") or [])
+            for number, params in enumerate(found if isinstance(found, list) else [])
+            if isinstance(params, dict)
         }
+        if not requests:
+            return None
         self.output.state = replace(self.output.state, requests=requests, responses={}, unsent=False)
         return self._ask_next()
 
@@ -327,7 +344,7 @@ class McpTurn:
             match task.status:
                 case "completed":
                     result = types.CallToolResult.model_validate(task.result or {}, by_name=False)
-                    return self.output.result_of(self.output.state.tool, result)
+                    return self._result_of(result)
                 case "failed":
                     error = task.error or {}
                     text = error.get("message") or task.status_message or "the task failed"

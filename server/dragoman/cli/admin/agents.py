@@ -207,9 +207,12 @@ async def print_agents(target: AdminTarget, *, json: bool) -> ExitCode:
             out.line(f"  {_describe_pause(agent.pause)}")
         if agent.id in upstream_by_agent:
             _print_upstream(out, upstream_by_agent[agent.id])
-    if json:
-        for one in upstream:
+    for one in upstream:
+        if json:
             out.line(json_line(one))
+        elif not one.agent:  # it has no id yet
+            out.line(f"not served: {one.url}")
+            _print_upstream(out, one)
     return ExitCode.OK
 
 

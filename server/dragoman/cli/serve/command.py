@@ -38,7 +38,7 @@ from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
+from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.infra import StartError
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
@@ -138,7 +138,7 @@ def run_server(
             return run_processes(command_line, settings)
         logs.configure_logging(settings.log_format, settings.log_level, development=standby is not None or None)
         settings = settings.model_copy(update={"connections": raise_open_file_limit(settings.connections)})
-        own = load_app(settings.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
+        own = load_own_app(settings)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
         changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
         run_until_complete(_serve(settings, own, parent, standby, changed_at))

@@ -67,6 +67,8 @@ class AgentSpec:
     output_modes: tuple[str, ...] = DEFAULT_MODES
     checks_own_modes: bool = False
     """Whether the agent itself rejects unsupported media types, so that the server does not check them."""
+    validates_input: frozenset[str] = frozenset()
+    """Skills, "" for the agent itself, whose input the agent validates by a declared type: nobody checks it before."""
     provider: Provider | None = None
     icon_url: str = ""
     documentation_url: str = ""

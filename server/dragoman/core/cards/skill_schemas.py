@@ -12,17 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.core.cards.agent_spec import AgentSpec, Extension
+from dragoman.core.schemas import MAX_SCHEMA_SIZE, schema_problem, size_of
 
 SCHEMAS_URI: Final = "urn:dragoman:schemas:v1"
 
 _DESCRIPTION: Final = "JSON Schemas of what the agent and its skills take and return."
-
-MAX_SCHEMA_DEPTH: Final = 24
-"""Levels of objects and arrays in a schema. Each takes up to three of the 100 levels that protobuf parsers allow, and
-the frames and messages around it take some, too."""
-
-MAX_SCHEMA_SIZE: Final = 65_536
-"""Size of a schema: the characters of its keys and texts, and one for each value."""
 
 MAX_SCHEMAS_SIZE: Final = 1_048_576
 MAX_SCHEMA_SKILLS: Final = 256
@@ -61,16 +55,18 @@ def schemas_of(spec: AgentSpec) -> Mapping[str, SkillSchemas]:
     for skill, entry in params.items():
         if not isinstance(entry, Mapping) or (parsed := _parse_entry(entry)) == NO_SCHEMAS:
             continue
-        size += sum(_size(schema) for schema in (parsed.input, parsed.output) if schema is not None)
+        size += sum(size_of(schema) for schema in (parsed.input, parsed.output) if schema is not None)
         if size > MAX_SCHEMAS_SIZE or len(schemas) == MAX_SCHEMA_SKILLS:
             break
         schemas[skill] = parsed
     return schemas
 
 
-def schemas_of_skill(spec: AgentSpec, skill: str) -> SkillSchemas:
-    """The schemas of a call of this skill: its own, and the agent's input and output where it has none."""
-    schemas = schemas_of(spec)
+def schemas_of_skill(schemas: Mapping[str, SkillSchemas], skill: str) -> SkillSchemas:
+    """The schemas of a call of this skill: its own, and the agent's input and output where it has none.
+
+    `schemas`: those of the agent (`schemas_of`), which are read once for all its skills.
+    """
     own, agent = schemas.get(skill, NO_SCHEMAS), schemas.get("", NO_SCHEMAS)
     return SkillSchemas(
         agent.input if own.input is None else own.input,
@@ -101,15 +97,6 @@ def shown_extensions(spec: AgentSpec, *, extended: bool) -> tuple[Extension, ...
         for extension in spec.extensions
         if extension.uri != SCHEMAS_URI or params
     )
-
-
-def schema_problem(schema: object) -> str:
-    """Why a schema cannot be declared: the rule in words, as in "must be a JSON object"; empty if it can."""
-    if not isinstance(schema, Mapping):
-        return "must be a JSON object"
-    if (size := _size(schema)) == TOO_DEEP:
-        return f"must nest at most {MAX_SCHEMA_DEPTH} levels of objects and arrays"
-    return f"must have at most {MAX_SCHEMA_SIZE:,} characters" if size > MAX_SCHEMA_SIZE else ""
 
 
 def input_schema_problem(schema: object) -> str:
@@ -146,28 +133,4 @@ def _parse_annotations(annotations: object) -> Mapping[str, Any] | None:
     if not isinstance(annotations, Mapping):
         return None
     known = {name: annotations[name] for name, kind in ANNOTATIONS.items() if isinstance(annotations.get(name), kind)}
-    return known if known and _size(known) <= MAX_SCHEMA_SIZE else None
-
-
-TOO_DEEP: Final = -1
-
-
-def _size(schema: Mapping[str, Any]) -> int:
-    """The size of a schema as MAX_SCHEMA_SIZE counts it, or a larger number than that; TOO_DEEP."""
-    size = 0
-    level: list[Any] = [schema]
-    for _ in range(MAX_SCHEMA_DEPTH):
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, Mapping):
-                size += sum(len(str(key)) for key in value)
-            for item in value.values() if isinstance(value, Mapping) else value:
-                size += len(item) if isinstance(item, str) else 1
-                if isinstance(item, Mapping | list):
-                    inner.append(item)
-            if size > MAX_SCHEMA_SIZE:
-                return size
-        if not inner:
-            return size
-        level = inner
-    return TOO_DEEP
+    return known if known and size_of(known) <= MAX_SCHEMA_SIZE else None

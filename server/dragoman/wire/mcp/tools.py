@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
-from dragoman.core.cards.skill_schemas import NO_SCHEMAS, SkillSchemas, schemas_of_skill
+from dragoman.core.cards.skill_schemas import NO_SCHEMAS, SkillSchemas, schemas_of, schemas_of_skill
 from dragoman.core.errors import InvalidParams
+from dragoman.core.schemas import FindProblem, compile_schema
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
-from dragoman.wire.mcp.validation import FindProblem, compile_schema
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 GET_TASK_TOOL: Final = "get_task"
@@ -114,6 +114,8 @@ class AgentTool:
     spec: AgentSpec
     skill: Skill | None = None
     schemas: SkillSchemas = field(default=NO_SCHEMAS)
+    is_validated: bool = False
+    """Whether the agent itself validates the arguments, by the type that it declares."""
 
     @cached_property
     def definition(self) -> dict[str, Any]:
@@ -138,13 +140,13 @@ class AgentTool:
 
     @cached_property
     def check_arguments(self) -> FindProblem:
-        """Checks arguments against the declared input."""
-        return compile_schema(self.schemas.input)
+        """Checks arguments against the declared input, unless the agent does that itself."""
+        return compile_schema(None if self.is_validated else self.schemas.input).find_problem
 
     @cached_property
     def check_result(self) -> FindProblem:
         """Checks structured content against the declared output."""
-        return compile_schema(self.schemas.output)
+        return compile_schema(self.schemas.output).find_problem
 
     @cached_property
     def input_schema(self) -> dict[str, Any]:
@@ -181,15 +183,18 @@ class AgentTool:
 
 def agent_tools(spec: AgentSpec, *, is_authenticated: bool = False) -> list[AgentTool]:
     """The tools of an agent. `is_authenticated`: with the skills that only authenticated callers see."""
+    schemas = schemas_of(spec)
     skills = (*spec.skills, *(spec.extended_skills if is_authenticated else ()))
     if not skills:
-        return [AgentTool(tool_name(spec.id), spec, None, schemas_of_skill(spec, ""))]
+        return [AgentTool(tool_name(spec.id), spec, None, schemas_of_skill(schemas, ""), "" in spec.validates_input)]
     tools: dict[str, AgentTool] = {}
     for skill in skills:
         name = tool_name(spec.id, skill.id)
         if name in tools or name in TASK_TOOLS:  # two ids that differ only in characters that names cannot have
             name = _with_digest(name, skill.id)
-        tools[name] = AgentTool(name, spec, skill, schemas_of_skill(spec, skill.id))
+        declared_at = skill.id if schemas.get(skill.id, NO_SCHEMAS).input is not None else ""
+        is_validated = declared_at in spec.validates_input
+        tools[name] = AgentTool(name, spec, skill, schemas_of_skill(schemas, skill.id), is_validated)
     return list(tools.values())
 
 
