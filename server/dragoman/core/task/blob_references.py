@@ -165,21 +165,24 @@ BLOB_LINK_LIFETIME: Final = 3600
 """Seconds until a blob link expires."""
 
 
-def blob_link_query(secret: bytes, digest: str, expires: int, filename: str, media_type: str) -> str:
-    """The query of a link to the blob with this digest (hex), valid until `expires` (seconds since the epoch)."""
+def blob_link_query(secret: bytes, name: str, expires: int, filename: str, media_type: str) -> str:
+    """The query of a link, valid until `expires` (seconds since the epoch).
+
+    `name`: the digest of a blob (hex), or the name of a stored content.
+    """
     query = {"expires": str(expires), "filename": filename, "type": media_type}
     query = {name: value for name, value in query.items() if value}
-    return urlencode({**query, "signature": _sign(secret, digest, query)})
+    return urlencode({**query, "signature": _sign(secret, name, query)})
 
 
-def is_valid_blob_link(secret: bytes, digest: str, values: Mapping[str, str], now: float) -> bool:
+def is_valid_blob_link(secret: bytes, name: str, values: Mapping[str, str], now: float) -> bool:
     """Whether a link query is signed by us and valid at `now` (seconds since the epoch)."""
     expires = values.get("expires", "")
-    if not hmac.compare_digest(_sign(secret, digest, values).encode(), values.get("signature", "").encode()):
+    if not hmac.compare_digest(_sign(secret, name, values).encode(), values.get("signature", "").encode()):
         return False
     return expires.isascii() and expires.isdigit() and now < int(expires)
 
 
-def _sign(secret: bytes, digest: str, values: Mapping[str, str]) -> str:
-    signed = (digest, *(values.get(name, "") for name in ("expires", "filename", "type")))
+def _sign(secret: bytes, name: str, values: Mapping[str, str]) -> str:
+    signed = (name, *(values.get(key, "") for key in ("expires", "filename", "type")))
     return hmac.digest(secret, frames.delimited([value.encode() for value in signed]), "sha256").hex()
