@@ -31,6 +31,7 @@ from dragoman.core.task.contents import (
 from dragoman.core.task.log import (
     CHANGED,
     EXISTS,
+    MAX_READ_EVENT_BYTES,
     TOO_MANY_CONFIGS,
     Append,
     Appended,
@@ -104,12 +105,17 @@ class TaskRows:
         _, rows = self.artifacts[wanted.artifact]
         return [row.data for row in rows if wanted.first <= row.sequence <= wanted.last]
 
-    def content_rows(self, content: StoredContent, first: int) -> list[RowData]:
-        """The rows of a content from a sequence on."""
+    def content_rows(self, content: StoredContent, first: int, limit: int) -> list[RowData]:
+        """The rows of a content from a sequence on, until they have `limit` bytes."""
         if content.artifact is None:
             return [RowData(row.number, False, row.data) for row in self.messages if row.number == content.row]
         _, rows = self.artifacts.get(content.artifact, (b"", []))
-        return [RowData(row.sequence, row.text, row.data) for row in rows if row.sequence >= first]
+        found = list[RowData]()
+        for row in rows:
+            if row.sequence >= first and limit > 0:
+                found.append(RowData(row.sequence, row.text, row.data))
+                limit -= len(row.data)
+        return found
 
     @property
     def total_usage(self) -> Usage:
@@ -417,7 +423,7 @@ class MemoryDatabase:
             found += [
                 Event(event.sequence, event.data, event.state, event.ends) for event in batch if event.sequence > after
             ]
-            if len(found) >= limit:
+            if len(found) >= limit or sum(len(event.data) for event in found) >= MAX_READ_EVENT_BYTES:
                 break
         return found
 

@@ -32,7 +32,7 @@ from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsag
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.contents import RowData, RowSize, StoredContent
+from dragoman.core.task.contents import UNLIMITED_BYTES, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
@@ -62,15 +62,17 @@ class MemoryBlobs(BlobRestorer):
         return None
 
     async def read_rows(self, content: StoredContent, first: int, limit: int) -> Sequence[RowData]:
-        return self._rows(content, first)
+        return self._rows(content, first, limit)
 
     async def read_sizes(self, content: StoredContent) -> Sequence[RowSize]:
-        return [RowSize(row.sequence, row.text, len(row.data)) for row in self._rows(content, content.row)]
+        return [
+            RowSize(row.sequence, row.text, len(row.data)) for row in self._rows(content, content.row, UNLIMITED_BYTES)
+        ]
 
-    def _rows(self, content: StoredContent, first: int) -> list[RowData]:
+    def _rows(self, content: StoredContent, first: int, limit: int) -> list[RowData]:
         for ref, rows in self._database.tasks.items():
             if ref.key == content.task:
-                return rows.content_rows(content, first)
+                return rows.content_rows(content, first, limit)
         return []
 
 

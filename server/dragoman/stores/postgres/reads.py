@@ -29,7 +29,7 @@ from dragoman.core.task.contents import (
     unlimited_budget,
 )
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
-from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
+from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
@@ -104,11 +104,12 @@ WHERE t.id = $1 AND (t.task = $2 OR t.alias) ORDER BY o.owner, t.task
 """
 _EVENTS: Final = """
 SELECT first, count, ends, data FROM (
-    SELECT l.first, l.count, l.ends, l.data, sum(l.count) OVER (ORDER BY l.first) - l.count AS before FROM (
+    SELECT l.first, l.count, l.ends, l.data, sum(l.count) OVER (ORDER BY l.first) - l.count AS before,
+        sum(octet_length(l.data)) OVER (ORDER BY l.first) - octet_length(l.data) AS bytes_before FROM (
         SELECT * FROM log WHERE owner = $1 AND task = $2 AND first >= (
             SELECT max(first) FROM log WHERE owner = $1 AND task = $2 AND first <= $3)
         ORDER BY first LIMIT $4 + 1) l) counted
-WHERE before <= $4 ORDER BY first
+WHERE before <= $4 AND bytes_before <= $5 ORDER BY first
 """
 _OLDEST: Final = f"""
 SELECT (SELECT min(first) FROM log l WHERE l.owner = t.owner AND l.task = t.task) {_TASKS_WITH_OWNERS}
@@ -314,7 +315,7 @@ async def events(connection: Connection, ref: TaskRef, after: int, limit: int) -
     owner = await connection.fetchval(_SELECT_TASK_OWNER, *_task_key(ref))
     if owner is None:
         return []
-    rows = await connection.fetch(_EVENTS, owner, ref.key, after + 1, limit)
+    rows = await connection.fetch(_EVENTS, owner, ref.key, after + 1, limit, MAX_READ_EVENT_BYTES)
     if not rows:
         if first := await oldest_sequence(connection, ref):
             raise LogTruncated(first)

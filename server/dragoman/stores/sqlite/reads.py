@@ -27,7 +27,7 @@ from dragoman.core.task.contents import (
     run_fold,
 )
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
-from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
+from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, summary_of, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
@@ -281,6 +281,7 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     number = owner_number(connection, ref.owner)
     (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
     found: list[Event] = []
+    size = 0
     if start is None:
         if first := oldest_sequence(connection, ref):
             raise LogTruncated(first)
@@ -291,7 +292,8 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
                 if sequence > after:
                     found.append(Event(sequence, payload, event_state(payload)))
             found[-1].ends = bool(ends)
-        if len(found) >= limit:
+            size += len(data)
+        if len(found) >= limit or size >= MAX_READ_EVENT_BYTES:
             break
     return found
 
