@@ -74,7 +74,7 @@ SELECT {TASK.format(history="$3::bigint")}, t.task, o.scope, o.principal, t.crea
     CASE WHEN t.summary = '' THEN
         (SELECT m.data FROM messages m WHERE m.owner = t.owner AND m.task = t.task AND m.number = 1) END
 FROM unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY f(owner, task, n)
-JOIN tasks t ON t.owner = f.owner AND t.task = f.task JOIN owners o ON o.owner = t.owner 
+JOIN tasks t ON t.owner = f.owner AND t.task = f.task JOIN owners o ON o.owner = t.owner
 {CHUNKS.format(artifacts="$4::boolean")}
 ORDER BY f.n
 """
