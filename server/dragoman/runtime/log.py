@@ -227,12 +227,13 @@ MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
 class TaskSnapshots:
     """One task as it was at several of its events, requested in order.
 
-    Of a task with more than MAX_FOLDED_BYTES of events, only the status is that of the event; artifacts and history are
+    Of a task with more than `max_bytes` of events, only the status is that of the event; artifacts and history are
     those of now, as GetTask shows them.
     """
 
-    def __init__(self, store: Store, ref: TaskRef) -> None:
+    def __init__(self, store: Store, ref: TaskRef, max_bytes: int = MAX_FOLDED_BYTES) -> None:
         self._store = store
+        self._max_bytes = max_bytes
         self._ref = ref
         self._task = pb.Task()
         self._sequence = 0
@@ -250,7 +251,7 @@ class TaskSnapshots:
             current = pb.Task.FromString(snapshot.task)
             if current.HasField("metadata"):  # the only part of a task that no event brings
                 response.task.metadata.CopyFrom(current.metadata)
-            if self._folded_bytes > MAX_FOLDED_BYTES:
+            if self._folded_bytes > self._max_bytes:
                 response.task.artifacts.MergeFrom(current.artifacts)
                 response.task.history.MergeFrom(current.history)
             if snapshot.record.last_received > 1:
@@ -270,9 +271,9 @@ class TaskSnapshots:
 
     def _fold(self, event: Event) -> None:
         self._folded_bytes += len(event.data)
-        if self._folded_bytes <= MAX_FOLDED_BYTES or event.state:
+        if self._folded_bytes <= self._max_bytes or event.state:
             fold(self._task, pb.StreamResponse.FromString(event.data))
-        if self._folded_bytes > MAX_FOLDED_BYTES:
+        if self._folded_bytes > self._max_bytes:
             self._task.ClearField("artifacts")
             self._task.ClearField("history")
 
