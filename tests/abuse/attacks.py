@@ -17,6 +17,7 @@ from typing import Any, Final
 import grpc
 from tests.abuse import h2
 from tests.abuse.connections import BROKEN, connect, discard, repeat
+from tests.abuse.large_read_attacks import large_reads
 from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
 
 from dragoman.core.task import frames
@@ -381,6 +382,7 @@ ATTACKS: Final[dict[str, Attack]] = {
         ),
         *(ws_tiny_frames, ws_pings, ws_giant_frame, ws_fragments, ws_zip_bomb, ws_bad_text),
         *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
+        large_reads,
     )
 }
 

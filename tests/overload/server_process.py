@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.callers import ByHeader
@@ -32,6 +33,13 @@ async def quick(turn: Turn) -> str:
     return turn.text
 
 
+@agent
+async def large(turn: Turn) -> AsyncIterator[str]:
+    """Streams as many MiB of text as the message says."""
+    for number in range(16 * int(turn.text)):
+        yield f"{number:08d}" * 8192
+
+
 def report(app: App) -> dict[str, int]:
     """Returns the sizes of everything that callers can make grow."""
     runtime, scheduler = app.runtime, app.runtime.scheduler
@@ -52,7 +60,7 @@ def report(app: App) -> dict[str, int]:
 
 
 async def main(settings: dict[str, Any]) -> None:
-    async with open_app(Settings(**settings), [hold, quick], ByHeader()) as app:
+    async with open_app(Settings(**settings), [hold, quick, large], ByHeader()) as app:
         print(json.dumps({"http": str(app.http), "grpc": str(app.grpc)}), flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
             print(json.dumps(report(app)), flush=True)

@@ -17,7 +17,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from dragoman import Turn, agent
 from dragoman.bindings.http.blobs import blob_response
-from dragoman.core.task.contents import ContentGone, ContentReader, RowData, RowSize, StoredContent
+from dragoman.core.task.contents import ContentMissing, ContentReader, RowData, RowSize, StoredContent
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Blobs
 from dragoman.settings.settings import Settings
@@ -222,7 +222,7 @@ async def test_a_text_that_is_replaced_while_it_is_sent_breaks_the_connection(tm
     request = make_mocked_request("GET", "/blobs/x?type=text/plain", transport=transport)
     content = ContentReader(StoredContent(1, bytes(16), 1, 0, 100, "out", True), *replaced_after_one_row())
     blobs = SimpleNamespace(content=lambda name, query: content)
-    with pytest.raises(ContentGone):
+    with pytest.raises(ContentMissing):
         _ = [piece async for piece in content.pieces()]
     response = await blob_response(request, cast(Blobs, blobs), "x")
     assert response.prepared

@@ -14,7 +14,7 @@ from dragoman.core.task.contents import (
     MIN_LINKED_BYTES,
     READ_BYTES,
     ArtifactSize,
-    ContentGone,
+    ContentMissing,
     ContentReader,
     ReadRows,
     ResponseBudget,
@@ -183,12 +183,12 @@ async def test_a_row_that_was_joined_to_an_earlier_one_is_found_again() -> None:
 
 async def test_what_is_not_there_is_an_error_and_never_an_early_end() -> None:
     rows = rows_of(64 * 1024)
-    with pytest.raises(ContentGone):
+    with pytest.raises(ContentMissing):
         _ = [piece async for piece in rows.reader(0, len(CONTENT) + 1).pieces()]
     pieces = rows.reader(0, len(CONTENT)).pieces()
     await anext(pieces)
     rows.rows = {5000: b"another artifact"}
-    with pytest.raises(ContentGone):
+    with pytest.raises(ContentMissing):
         await anext(pieces)
-    with pytest.raises(ContentGone):
+    with pytest.raises(ContentMissing):
         await anext(rows.reader(0, 1).pieces())

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from dragoman.bindings.http.cors import response_headers
 from dragoman.core.errors import MethodNotFound
-from dragoman.core.task.contents import ContentGone, ContentReader
+from dragoman.core.task.contents import ContentMissing, ContentReader
 from dragoman.ports import Blobs
 
 log = logging.getLogger("dragoman.http")
@@ -32,7 +32,7 @@ _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
 
 async def blob_response(request: web.BaseRequest, blobs: Blobs | None, name: str) -> web.StreamResponse:
-    """Returns a content or the requested range of it; 403 for an invalid link, 404 for a content that is gone.
+    """Returns a content or the requested range of it; 403 for an invalid link, 404 for a content that is missing.
 
     Raises MethodNotFound for a path that cannot name a content.
     """
@@ -81,7 +81,7 @@ async def _content_response(request: web.BaseRequest, content: ContentReader) ->
     async with aclosing(content.pieces(start, end)) as pieces:
         try:
             piece = await anext(pieces, b"")
-        except ContentGone:
+        except ContentMissing:
             text = "this content was deleted with its task, or replaced; read the task again\n"
             return web.Response(status=404, text=text, headers=_NO_STORE_HEADERS)
         response = web.StreamResponse(status=status, headers={**headers, **response_headers(request)})

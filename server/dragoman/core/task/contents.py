@@ -313,7 +313,7 @@ async def run_fold_async(fold: ArtifactFold, read: Callable[[ReadRows], Awaitabl
 # Reading a content ------------------------------------------------------------------------------------------------
 
 
-class ContentGone(Exception):
+class ContentMissing(Exception):
     """The artifact was replaced, or the task erased."""
 
 
@@ -351,7 +351,7 @@ class ContentReader:
         return self.content.size
 
     async def pieces(self, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
-        """The bytes from `start` to `end`. Raises ContentGone when they cannot be read, also later on."""
+        """The bytes from `start` to `end`. Raises ContentMissing when they cannot be read, also later on."""
         position = self.content.offset + start
         stop = self.content.offset + (self.size if end is None else end)
         row, row_start = (await self._find(position)) if position else (self.content.row, 0)
@@ -370,19 +370,19 @@ class ContentReader:
                 row, row_start = one.sequence, at
                 at += len(one.data)
             if not any(pieces):
-                raise ContentGone
+                raise ContentMissing
             yield b"".join(pieces)
 
     async def _find(self, position: int) -> tuple[int, int]:
-        """The row that has this position, and where it begins. Raises ContentGone."""
+        """The row that has this position, and where it begins. Raises ContentMissing."""
         at = 0
         sizes = await self._sizes(self.content)
         if not sizes or sizes[0].sequence != self.content.row:
-            raise ContentGone
+            raise ContentMissing
         for one in sizes:
             if one.text != sizes[0].text:
                 break
             if position < at + one.size:
                 return one.sequence, at
             at += one.size
-        raise ContentGone
+        raise ContentMissing

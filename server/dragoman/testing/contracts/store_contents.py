@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from dragoman.core.task import states
-from dragoman.core.task.contents import ContentGone, ContentReader
+from dragoman.core.task.contents import ContentMissing, ContentReader
 from dragoman.core.task.cursors import TaskQuery, TaskSearch
 from dragoman.core.task.log import (
     MAX_READ_EVENT_BYTES,
@@ -157,12 +157,12 @@ class StoreContents:
         await self.append(store, claimed, *chunks("out", 17))
         (part,) = await self.parts(store, claimed)
         await self.append(store, claimed, *chunks("out", 18))
-        with pytest.raises(ContentGone):
+        with pytest.raises(ContentMissing):
             await downloaded(store, part)
         (part,) = await self.parts(store, claimed)
         assert len(await downloaded(store, part)) == 18 * MIB
         await store.erase(TaskSelection(task=claimed.record.id))
-        with pytest.raises(ContentGone):
+        with pytest.raises(ContentMissing):
             await downloaded(store, part)
 
     async def test_a_read_that_the_artifact_outlives_ends_with_an_error(self, store: Store) -> None:
@@ -172,7 +172,7 @@ class StoreContents:
         pieces = content_of(store, part).pieces()
         await anext(pieces)
         await self.append(store, claimed, chunk("out", "new", append=False))
-        with pytest.raises(ContentGone):
+        with pytest.raises(ContentMissing):
             async for _ in pieces:
                 pass
 
