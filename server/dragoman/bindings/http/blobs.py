@@ -13,6 +13,7 @@ from aiohttp import web
 
 from dragoman.bindings.http.cors import response_headers
 from dragoman.core.errors import MethodNotFound
+from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.core.task.contents import ContentMissing, ContentReader
 from dragoman.ports import Blobs
 
@@ -20,7 +21,6 @@ log = logging.getLogger("dragoman.http")
 
 BLOB_PREFIX: Final = "/blobs/"
 
-_BLOB_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(; ?[\w-]+=[\w.+-]+)*", re.ASCII)
 _BLOB_HEADERS: Final = {
     "Cache-Control": "private, max-age=3600, immutable",
@@ -39,7 +39,7 @@ async def blob_response(request: web.BaseRequest, blobs: Blobs | None, name: str
     if blobs is None:
         raise _nothing_here(request)
     try:
-        if not _BLOB_DIGEST.fullmatch(name):
+        if not BLOB_NAME.fullmatch(name):
             content = blobs.content(name, request.query)
             if content is None:
                 raise _nothing_here(request)

@@ -8,6 +8,7 @@ holds a marker that only the store knows: clients cannot send references, and on
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -160,6 +161,9 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
 
     return rewrite_parts(data, tree, has_marker, part)
 
+
+BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
+"""The name of a blob in links: its digest."""
 
 BLOB_LINK_LIFETIME: Final = 3600
 """Seconds until a blob link expires."""
