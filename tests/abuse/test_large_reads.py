@@ -18,6 +18,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 from tests.cli.server import Server, serving
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
@@ -149,7 +150,11 @@ async def test_readers_of_a_large_artifact_hold_up_nobody_and_take_no_memory(
     with serving("app.py", "--store", store, cwd=tmp_path) as server:
         watch = Watch(session, server, tmp_path / "tasks.db-wal")
         idle = memory_mib(server)
-        began = time.perf_counter()
+        watching = asyncio.create_task(watch.run())
+        await eventually(lambda: len(watch.send_seconds) >= 50)
+        watching.cancel()
+        lines = [f"idle: {watch.line()}"]
+        watch.send_seconds, began = [], time.perf_counter()
         watching = asyncio.create_task(watch.run())
         task = await send(session, server.http, str(SIZE_MIB), wait=False)
         async with asyncio.timeout(1200):
@@ -158,7 +163,7 @@ async def test_readers_of_a_large_artifact_hold_up_nobody_and_take_no_memory(
                     break
                 await asyncio.sleep(0.1)
         watching.cancel()
-        lines = [f"streamed in {time.perf_counter() - began:.0f} s: {watch.line()}, WAL {watch.wal_mib} MiB"]
+        lines.append(f"streamed in {time.perf_counter() - began:.0f} s: {watch.line()}, WAL {watch.wal_mib} MiB")
         lines.append(f"memory {idle} MiB idle, at most {memory_mib(server)} while it was streamed")
         watch.send_seconds, watch.wal_mib, began = [], 0, time.perf_counter()
         watching = asyncio.create_task(watch.run())

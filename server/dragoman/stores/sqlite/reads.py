@@ -45,6 +45,9 @@ HISTORY: Final = """
 SELECT number, data FROM messages WHERE owner = ? AND task = ? AND number != ? ORDER BY number DESC LIMIT ?
 """
 # Not joined: SQLite would sort all rows before it returns the first, and a reader may need no more than that.
+SUMMED_ROWS: Final = 4096
+"""Rows whose sizes one statement adds up, without the interpreter lock."""
+
 ARTIFACT_HEADS: Final = "SELECT artifact, head FROM artifacts WHERE owner = ? AND task = ? ORDER BY position, artifact"
 CHUNKS: Final = """
 SELECT text, data FROM chunks WHERE owner = ? AND task = ? AND artifact = ? ORDER BY sequence
@@ -53,6 +56,11 @@ SELECT text, data FROM chunks WHERE owner = ? AND task = ? AND artifact = ? ORDE
 # that end the range, SQLite would read each row as a whole to compare it: the caller stops at the end of the artifact.
 _FROM_ROW: Final = "WHERE (owner, task, artifact, sequence) >= (?, ?, ?, ?) ORDER BY owner, task, artifact, sequence"
 ROW_SIZES: Final = f"SELECT owner, task, artifact, sequence, text, length(data) FROM chunks {_FROM_ROW}"
+SUM_SIZES: Final = f"""
+SELECT count(*), min(sequence), max(sequence), min(text), sum(size) FROM (
+    SELECT owner, task, artifact, sequence, text, length(data) AS size FROM chunks {_FROM_ROW} LIMIT {SUMMED_ROWS}
+) WHERE owner = ? AND task = ? AND artifact = ?
+"""
 ROWS: Final = f"SELECT owner, task, artifact, sequence, text, data FROM chunks {_FROM_ROW}"
 EVENTS_FROM: Final = """
 SELECT max(first) FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3
@@ -236,11 +244,24 @@ def _artifact_sizes(
     connection: sqlite3.Connection, owner: int, key: bytes, artifacts: Iterable[tuple[str, bytes]]
 ) -> Iterator[ArtifactSize]:
     for artifact, head in artifacts:
-        rows = row_sizes(connection, owner, key, artifact, 0)
-        if rows:
-            size = sum(row.size for row in rows)
-            mixed = None if all(row.text for row in rows) else rows
-            yield ArtifactSize(artifact, head, rows[0].sequence, size, mixed)
+        first, size, only_text = _sum_sizes(connection, owner, key, artifact)
+        if first is not None:
+            rows = None if only_text else row_sizes(connection, owner, key, artifact, first)
+            yield ArtifactSize(artifact, head, first, size, rows)
+
+
+def _sum_sizes(connection: sqlite3.Connection, owner: int, key: bytes, artifact: str) -> tuple[int | None, int, bool]:
+    """The first row of an artifact, its size, and whether all rows are text."""
+    begin: int | None = None
+    start = total = 0
+    only_text, count = True, SUMMED_ROWS
+    while count == SUMMED_ROWS:
+        where = (owner, key, artifact)
+        count, first, last, text, size = connection.execute(SUM_SIZES, (*where, start, *where)).fetchone()
+        if count:
+            begin = first if begin is None else begin
+            start, total, only_text = last + 1, total + size, only_text and bool(text)
+    return begin, total, only_text
 
 
 def row_sizes(connection: sqlite3.Connection, owner: int, key: bytes, artifact: str, first: int) -> list[RowSize]:
