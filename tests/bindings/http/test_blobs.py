@@ -220,7 +220,7 @@ async def test_every_binding_and_list_shows_the_link(tmp_path: Path) -> None:
 async def test_a_text_that_is_replaced_while_it_is_sent_breaks_the_connection(tmp_path: Path) -> None:
     transport = Mock()
     request = make_mocked_request("GET", "/blobs/x?type=text/plain", transport=transport)
-    content = ContentReader(StoredContent(1, bytes(16), 1, 0, 100, "out", True), *replaced_after_one_row())
+    content = ContentReader(StoredContent(1, bytes(16), 1, 0, 100, "out"), *replaced_after_one_row())
     blobs = SimpleNamespace(content=lambda name, query: content)
     with pytest.raises(ContentMissing):
         _ = [piece async for piece in content.pieces()]

@@ -124,7 +124,7 @@ class Turn(Incoming):
 
     @property
     def references(self) -> Sequence[pb.Task]:
-        """Tasks in the message's `referenceTaskIds`, as GetTask shows them: of the same caller and agent, 16 at most."""
+        """Tasks in the message's `referenceTaskIds`, as GetTask shows them: of the same agent, 16 at most."""
         return self._turn_context.references
 
     @property

@@ -56,12 +56,10 @@ def _nothing_here(request: web.BaseRequest) -> MethodNotFound:
     return MethodNotFound(f"nothing is served at {request.rel_url.raw_path[:200]}")
 
 
-def _headers(request: web.BaseRequest, *, is_text: bool = False) -> dict[str, str]:
+def _headers(request: web.BaseRequest) -> dict[str, str]:
     media_type = request.query.get("type", "")
     if not _MEDIA_TYPE_PATTERN.fullmatch(media_type):
         media_type = "application/octet-stream"
-    if is_text and "charset" not in media_type.lower():
-        media_type += "; charset=utf-8"
     name = quote(request.query.get("filename", ""), safe="")
     disposition = f"attachment; filename*=UTF-8''{name}" if name else "attachment"
     return {**_BLOB_HEADERS, "Content-Type": media_type, "Content-Disposition": disposition}
@@ -69,7 +67,7 @@ def _headers(request: web.BaseRequest, *, is_text: bool = False) -> dict[str, st
 
 async def _content_response(request: web.BaseRequest, content: ContentReader) -> web.StreamResponse:
     """Streams a content. It is read as fast as the client takes it, in pieces that are not held longer."""
-    headers = {**_headers(request, is_text=content.content.is_text), "Accept-Ranges": "bytes"}
+    headers = {**_headers(request), "Accept-Ranges": "bytes"}
     headers["ETag"] = etag = f'"{content.content.name}"'
     status, start, end = 200, 0, content.size
     if "Range" in request.headers and request.headers.get("If-Range", etag) == etag:

@@ -22,15 +22,12 @@ from dragoman.core.task.blob_references import (
     MEDIA_TYPE_FIELD,
     PARTS_TREE,
     RAW_FIELD,
+    TEXT_FIELD,
+    TEXT_MEDIA_TYPE,
     URL_FIELD,
     FieldTree,
+    text_type,
 )
-
-TEXT_FIELD: Final = 1
-"""The field number of text in a Part."""
-
-TEXT_MEDIA_TYPE: Final = "text/plain"
-"""Of a text without a media type, when it becomes a link."""
 
 HISTORY_TREE: Final[FieldTree] = {5: {5: {}}}
 """The fields that lead to the parts of a row of `messages`."""
@@ -55,7 +52,7 @@ MakeLink = Callable[[str, str, str], str]
 # Links ------------------------------------------------------------------------------------------------------------
 
 _NAME: Final = re.compile(
-    r"([0-9]{1,18})-([0-9a-f]{32})-([tb])([0-9]{1,18})-([0-9]{1,18})-([0-9]{1,18})(?:-([\w-]*))?", re.ASCII
+    r"([0-9]{1,18})-([0-9a-f]{32})-([0-9]{1,18})-([0-9]{1,18})-([0-9]{1,18})(?:-([\w-]*))?", re.ASCII
 )
 
 
@@ -73,28 +70,27 @@ class StoredContent:
     offset: int = 0
     size: int = 0
     artifact: str | None = None
-    is_text: bool = False
 
     @property
     def name(self) -> str:
         """The name in links."""
-        kind, suffix = "t" if self.is_text else "b", ""
+        suffix = ""
         if self.artifact is not None:
             suffix = "-" + urlsafe_b64encode(self.artifact.encode()).decode().rstrip("=")
-        return f"{self.owner}-{self.task.hex()}-{kind}{self.row}-{self.offset}-{self.size}{suffix}"
+        return f"{self.owner}-{self.task.hex()}-{self.row}-{self.offset}-{self.size}{suffix}"
 
     @classmethod
     def parse(cls, name: str) -> StoredContent | None:
         """The content with a name; None for any other text."""
         if (match := _NAME.fullmatch(name)) is None:
             return None
-        owner, task, kind, row, offset, size, artifact = match.groups()
+        owner, task, row, offset, size, artifact = match.groups()
         try:
             if artifact is not None:
                 artifact = urlsafe_b64decode(artifact + "=" * (-len(artifact) % 4)).decode()
         except ValueError:
             return None
-        return cls(int(owner), bytes.fromhex(task), int(row), int(offset), int(size), artifact, kind == "t")
+        return cls(int(owner), bytes.fromhex(task), int(row), int(offset), int(size), artifact)
 
 
 # Budgets ----------------------------------------------------------------------------------------------------------
@@ -164,18 +160,19 @@ class ResponseBudget:
         if self.take(end - begin):
             return data
         added = b""
-        if number == TEXT_FIELD and not media_type:
-            media_type = TEXT_MEDIA_TYPE
-            added = frames.text(MEDIA_TYPE_FIELD, media_type)
-        stored = replace(place, offset=place.offset + begin, size=end - begin, is_text=number == TEXT_FIELD)
-        link = self.link(stored.name, filename, media_type)
+        link_type = media_type
+        if number == TEXT_FIELD:
+            link_type = text_type(media_type)
+            added = b"" if media_type else frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE)
+        stored = replace(place, offset=place.offset + begin, size=end - begin)
+        link = self.link(stored.name, filename, link_type)
         return data[:start] + frames.text(URL_FIELD, link) + data[end:] + added
 
     def joined_text(self, place: StoredContent) -> bytes | None:
         """The framed part that links to a text of joined chunks; None when the text is inline."""
         if self.take(place.size):
             return None
-        link = self.link(place.name, "", TEXT_MEDIA_TYPE)
+        link = self.link(place.name, "", text_type(TEXT_MEDIA_TYPE))
         return frames.frame(4, frames.text(URL_FIELD, link) + frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE))
 
 
@@ -258,7 +255,7 @@ def _fold_text(
 ) -> Generator[ReadRows, Sequence[bytes], bytes]:
     """The part of a run of text chunks."""
     assert place.artifact is not None
-    link = budget.joined_text(replace(place, row=first, size=size, is_text=True))
+    link = budget.joined_text(replace(place, row=first, size=size))
     if link is not None:
         return link
     return frames.frame(4, frames.frame(TEXT_FIELD, b"".join((yield ReadRows(place.artifact, first, last)))))

@@ -15,7 +15,6 @@ from dragoman.core.errors import OutOfMemory
 from dragoman.core.task import blob_references
 from dragoman.core.task.blob_references import (
     EVENT_TREE,
-    RAW_FIELD,
     URL_FIELD,
     BlobReference,
     FieldTree,
@@ -62,9 +61,9 @@ class BlobRestorer(ABC):
             if blob.size <= budget.remaining_bytes:
                 content = contents.get(blob.digest) or self.content_of(blob.digest)
             if content is None:
-                return URL_FIELD, self._link(blob.digest.hex(), reference.filename, reference.media_type).encode()
+                return URL_FIELD, self._link(blob.digest.hex(), reference.filename, reference.link_type).encode()
             budget.remaining_bytes -= blob.size
-            return RAW_FIELD, content
+            return reference.field, content
 
         return blob_references.restore_parts(data, tree, self._marker, resolve)
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from dragoman.core.task import states
+from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.core.task.contents import ContentMissing, ContentReader
 from dragoman.core.task.cursors import TaskQuery, TaskSearch
 from dragoman.core.task.log import (
@@ -50,16 +51,26 @@ def text_of(*changes: ArtifactChange | StatusChange) -> bytes:
     return "".join(change.text or "" for change in changes if isinstance(change, ArtifactChange)).encode()
 
 
-def content_of(store: Store, part: pb.Part) -> ContentReader:
-    """The content behind the link in a part."""
+def link_of(part: pb.Part) -> tuple[str, dict[str, str]]:
+    """The name and the query of the link in a part."""
     link = urlsplit(part.url)
-    content = store.blobs.content(link.path.rpartition("/")[2], dict(parse_qsl(link.query)))
+    return link.path.rpartition("/")[2], dict(parse_qsl(link.query))
+
+
+def content_of(store: Store, part: pb.Part) -> ContentReader:
+    """The content of rows behind the link in a part."""
+    content = store.blobs.content(*link_of(part))
     assert content is not None
     return content
 
 
 async def downloaded(store: Store, part: pb.Part) -> bytes:
     """What the link in a part returns."""
+    name, query = link_of(part)
+    if BLOB_NAME.fullmatch(name):
+        path = await asyncio.to_thread(store.blobs.find, name, query)
+        assert path is not None
+        return await asyncio.to_thread(path.read_bytes)
     return b"".join([piece async for piece in content_of(store, part).pieces()])
 
 
@@ -180,8 +191,7 @@ class StoreContents:
         claimed = await running(store)
         await self.append(store, claimed, *chunks("out", 17))
         (part,) = await self.parts(store, claimed)
-        link = urlsplit(part.url)
-        name, query = link.path.rpartition("/")[2], dict(parse_qsl(link.query))
+        name, query = link_of(part)
         other = name.replace(f"-{17 * MIB}-", f"-{17 * MIB - 1}-")
         assert other != name
         with pytest.raises(PermissionError):
@@ -201,6 +211,8 @@ class StoreContents:
         assert first == pb.Part(text=texts[0])
         assert (second.WhichOneof("content"), second.media_type) == ("url", "text/plain")
         assert await downloaded(store, second) == texts[1].encode()
+        kept = [one for one in await store.events(claimed.record.ref, 1) if one.sequence == 2]
+        assert pb.StreamResponse.FromString(kept[0].data).artifact_update.artifact.parts[0].text == texts[0]
         await store.compact()
         assert await self.parts(store, claimed) == [first, second]
 
