@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from dragoman.core.task import states
-from dragoman.core.task.contents import unlimited_budget
+from dragoman.core.task.blob_references import LARGE_PART_BYTES
+from dragoman.core.task.contents import ResponseBudget, unlimited_budget
 from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import Appended
 from dragoman.ports import Store
@@ -159,3 +160,33 @@ async def test_a_page_of_one_conversation_reads_no_other_rows(store: SqliteStore
     among = cost(store, lambda connection: reads.page(connection, query, unlimited_budget()))
     assert among.rows == alone.rows
     assert among.steps <= alone.steps * 1.1
+
+
+@pytest.mark.parametrize("statement", ["ROWS", "ROW_SIZES", "SMALL_ROWS", "SUM_SIZES"])
+def test_rows_of_an_artifact_are_read_one_by_one_and_their_contents_only_if_asked_for(
+    store: SqliteStore, statement: str
+) -> None:
+    """The end of a range would be found by comparing keys, for which SQLite reads each row as a whole."""
+    connection = sqlite3.connect(store.path)
+    sql = getattr(reads, statement)
+    codes = {row[1] for row in connection.execute(f"EXPLAIN {sql}", (1,) * sql.count("?"))}
+    assert "SeekGE" in codes
+    assert not codes & {"IdxGE", "IdxGT", "IdxLE", "IdxLT", "SorterOpen"}
+    connection.close()
+
+
+async def test_a_text_that_becomes_a_link_is_not_read(store: SqliteStore) -> None:
+    claimed = await running(store)
+    await in_turns(store, 200, lambda number: by_runner(claimed, chunk("out", "x" * 10_000)))
+    budget = ResponseBudget(0, lambda name, filename, media_type: "link")
+    found = cost(store, lambda connection: reads.read(connection, claimed.record.ref, None, True, budget))
+    assert found.bytes < LARGE_PART_BYTES + 30_000  # read before the text is known to be large
+    assert found.rows < 40
+
+
+async def test_one_large_row_is_not_read_to_find_that_it_is_large(store: SqliteStore) -> None:
+    claimed = await running(store)
+    await store.append(by_runner(claimed, chunk("out", "x" * (LARGE_PART_BYTES + 1))))
+    budget = ResponseBudget(0, lambda name, filename, media_type: "link")
+    found = cost(store, lambda connection: reads.read(connection, claimed.record.ref, None, True, budget))
+    assert found.bytes < 2000

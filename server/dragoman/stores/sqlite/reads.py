@@ -49,9 +49,6 @@ SUMMED_ROWS: Final = 4096
 """Rows whose sizes one statement adds up, without the interpreter lock."""
 
 ARTIFACT_HEADS: Final = "SELECT artifact, head FROM artifacts WHERE owner = ? AND task = ? ORDER BY position, artifact"
-CHUNKS: Final = """
-SELECT text, data FROM chunks WHERE owner = ? AND task = ? AND artifact = ? ORDER BY sequence
-"""
 # `length` of a column reads the head of a row, and none of the pages with the rest of a large value. With conditions
 # that end the range, SQLite would read each row as a whole to compare it: the caller stops at the end of the artifact.
 _FROM_ROW: Final = "WHERE (owner, task, artifact, sequence) >= (?, ?, ?, ?) ORDER BY owner, task, artifact, sequence"
@@ -62,6 +59,10 @@ SELECT count(*), min(sequence), max(sequence), min(text), sum(size) FROM (
 ) WHERE owner = ? AND task = ? AND artifact = ?
 """
 ROWS: Final = f"SELECT owner, task, artifact, sequence, text, data FROM chunks {_FROM_ROW}"
+SMALL_ROWS: Final = f"""
+SELECT owner, task, artifact, text, CASE WHEN length(data) <= {LARGE_PART_BYTES} THEN data END
+FROM chunks {_FROM_ROW}
+"""
 EVENTS_FROM: Final = """
 SELECT max(first) FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3
     AND EXISTS (SELECT 1 FROM tasks WHERE owner = ?1 AND task = ?2)
@@ -206,10 +207,9 @@ def _artifacts(
     artifacts = connection.execute(ARTIFACT_HEADS, (owner, key)).fetchall()
     rows, size = [], 0
     for row in fetch(_chunks(connection, owner, key, artifacts)):
-        rows.append(row)
-        size += len(row[-1])
-        if size > LARGE_PART_BYTES:
+        if (size := size + (LARGE_PART_BYTES + 1 if row[-1] is None else len(row[-1]))) > LARGE_PART_BYTES:
             break
+        rows.append(row)
     if budget.take_rows(size):
         return join_artifact_rows(rows)
     rows.clear()
@@ -224,9 +224,12 @@ def _artifacts(
 
 def _chunks(
     connection: sqlite3.Connection, owner: int, key: bytes, artifacts: Iterable[tuple[str, bytes]]
-) -> Iterator[tuple[str, bytes, int, bytes]]:
+) -> Iterator[tuple[str, bytes, int, bytes | None]]:
+    """The rows of artifacts; without the data of large ones."""
     for artifact, head in artifacts:
-        for text, data in connection.execute(CHUNKS, (owner, key, artifact)):
+        for its_owner, its_key, its_artifact, text, data in connection.execute(SMALL_ROWS, (owner, key, artifact, 0)):
+            if its_artifact != artifact or its_key != key or its_owner != owner:
+                break
             yield artifact, head, text, data
 
 

@@ -184,12 +184,12 @@ class LoopReader:
 
 
 def fetch_few(rows: Iterable[Any]) -> list[Any]:
-    """These rows, whose last column can be large. Raises NotOnLoop for too many rows or bytes."""
+    """These rows, whose last column can be large, and is None if it certainly is. Raises NotOnLoop for too many rows or bytes."""
     few: list[Any] = []
     size = 0
     for row in rows:
         few.append(row)
-        size += len(row[-1])
+        size += MAX_LOOP_BYTES + 1 if row[-1] is None else len(row[-1])
         if len(few) > MAX_LOOP_ROWS or size > MAX_LOOP_BYTES:
             raise NotOnLoop
     return few
