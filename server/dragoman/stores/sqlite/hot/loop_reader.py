@@ -184,7 +184,7 @@ class LoopReader:
 
 
 def fetch_few(rows: Iterable[Any]) -> list[Any]:
-    """These rows, whose last column can be large, and is None if it certainly is. Raises NotOnLoop for too many rows or bytes."""
+    """These rows; None in the last column stands for a large value. Raises NotOnLoop for too many rows or bytes."""
     few: list[Any] = []
     size = 0
     for row in rows:
