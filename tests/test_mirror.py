@@ -37,6 +37,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "stores/sqlite/maintenance/task_counts.py": "behind ports.Store: testing/contracts/store_search.py proves it",
     "stores/sqlite/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",
     "stores/sqlite/daily_usage.py": "behind ports.Store: testing/contracts/store_daily_usage.py proves all of it",
+    "testing/contracts/store_contents.py": "a contract suite: tests/stores runs it on every store",
     "testing/contracts/store_daily_usage.py": "a contract suite: tests/stores runs it on every store",
     "testing/contracts/store_search.py": "a contract suite: tests/stores runs it on every store",
     "testing/contracts/store_steps.py": "a contract suite: tests/stores runs it on every store",

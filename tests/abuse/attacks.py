@@ -25,6 +25,7 @@ from tests.abuse.grpc_attacks import (
     grpc_stalled_health_checks,
     grpc_stalled_messages,
 )
+from tests.abuse.large_read_attacks import large_reads
 from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
 from tests.abuse.schema_attacks import schema_patterns, schema_references, schema_unique_items
 
@@ -399,6 +400,7 @@ ATTACKS: Final[dict[str, Attack]] = {
         *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
         hostile_exceptions,
         *(schema_unique_items, schema_patterns, schema_references),
+        large_reads,
     )
 }
 

@@ -104,7 +104,7 @@ class EndpointCaller:
                 return await self._over_websocket(path, headers)
             task = (await self.names("", headers, endpoint.op)).task if "{task_id}" in path else ""
             address = path.replace("{file=**}", "console.css" if "console" in path else "").replace("{task_id}", task)
-            address = address.replace("{file}", "swagger-ui.css").replace("{hash}", "0" * 64)
+            address = address.replace("{file}", "swagger-ui.css").replace("{name}", "0" * 64)
             address = re.sub(r"\{\w+\}", AGENT_ID, address.replace(RESOURCE_TEMPLATE, RESOURCE))
             body: Any = {} if method == "POST" else None
             if "/tasks:" in path and body is not None:

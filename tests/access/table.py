@@ -130,7 +130,7 @@ _LINES: Final[dict[str, Results]] = {
         for method in McpEndpoint.METHODS
         for base in ("", "/{tenant}", *RESOURCE_BASES)
     },
-    "GET /blobs/{hash}": SIGNED,
+    "GET /blobs/{name}": SIGNED,
     "/grpc.health.v1.Health/Check": OPEN,
     "/grpc.health.v1.Health/Watch": OPEN,
     "/grpc.health.v1.Health/List": OPEN,

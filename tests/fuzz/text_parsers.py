@@ -29,6 +29,7 @@ from dragoman.core.limits import quotas
 from dragoman.core.net import addresses, targets
 from dragoman.core.push import configuration
 from dragoman.core.task import blob_references, cursors, maintenance
+from dragoman.core.task.contents import StoredContent
 from dragoman.security.authenticators import composite, jwks
 from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
 from dragoman.settings.settings import SettingsError, load_settings
@@ -323,6 +324,8 @@ def read_opaque(data: bytes) -> None:
     assert key is None or names.task_id_of(key) == text.lower()
     query = URL(f"/blobs/x?{text.encode(errors='replace').decode()}", encoded=False).query
     assert not blob_references.is_valid_blob_link(b"secret", "00", dict(query), NOW)
+    content = StoredContent.parse(text)
+    assert content is None or StoredContent.parse(content.name) == content
     names_of(text)
 
 

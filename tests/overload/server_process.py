@@ -11,6 +11,7 @@ import asyncio
 import gc
 import json
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
@@ -61,7 +62,14 @@ async def raises_in_step(turn: Turn) -> None:
     await turn.step("work", work)
 
 
-AGENTS = (hold, quick, raises, raises_in_thread, raises_in_step, checked)
+@agent
+async def large(turn: Turn) -> AsyncIterator[str]:
+    """Streams as many MiB of text as the message says."""
+    for number in range(16 * int(turn.text)):
+        yield f"{number:08d}" * 8192
+
+
+AGENTS = (hold, quick, raises, raises_in_thread, raises_in_step, checked, large)
 
 
 def report(app: App) -> dict[str, int]:

@@ -7,6 +7,7 @@ from tests.simulation.memory.database import MemoryDatabase
 from tests.simulation.memory.store import MemoryStore
 
 from dragoman.testing.contracts import StoreContract
+from dragoman.testing.contracts.store_contents import StoreContents
 from dragoman.testing.contracts.store_steps import StoreSteps
 from dragoman.testing.fixtures import Clock
 
@@ -26,4 +27,8 @@ class TestMemoryStore(StoreContract):
 
 
 class TestSteps(StoreSteps):
+    pass
+
+
+class TestContents(StoreContents):
     pass

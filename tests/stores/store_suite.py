@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from dragoman.ports import Store
+from dragoman.testing.contracts.store_contents import StoreContents
 from dragoman.testing.contracts.store_daily_usage import StoreDailyUsage
 from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
@@ -31,6 +32,7 @@ __all__ = [
     "TestApiKeys",
     "TestAudit",
     "TestCancels",
+    "TestContents",
     "TestDailyUsage",
     "TestErasure",
     "TestKeyValues",
@@ -54,6 +56,10 @@ def clock() -> Clock:
 
 
 class TestWrites(StoreWrites):
+    pass
+
+
+class TestContents(StoreContents):
     pass
 
 

@@ -1,8 +1,7 @@
-"""HTML pages, the console, blobs, health and metrics, with their headers (CSP Level 3 §2.3)."""
+"""HTML pages, the console, health and metrics, with their headers (CSP Level 3 §2.3)."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -13,7 +12,6 @@ from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from aiohttp import web
 
@@ -23,7 +21,6 @@ from dragoman.bindings.http import listener
 from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound
-from dragoman.ports import Blobs
 
 _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
@@ -183,40 +180,6 @@ def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | No
     ]
     index = {"server": "dragoman", "agents": agents, "openapi": f"{base}/openapi.json"}
     return web.json_response(index, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
-
-
-# ---- Blobs
-
-_BLOB_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(; ?[\w-]+=[\w.+-]+)*", re.ASCII)
-_BLOB_HEADERS: Final = {
-    "Cache-Control": "private, max-age=3600, immutable",
-    "Content-Security-Policy": "default-src 'none'; sandbox",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-
-
-async def blob_response(request: web.BaseRequest, blobs: Blobs | None, digest: str) -> web.StreamResponse:
-    """Returns a blob or the requested range of it; 403 for an invalid link, 404 for a deleted blob.
-
-    Raises MethodNotFound for a path that cannot name a blob.
-    """
-    if blobs is None or not _BLOB_DIGEST.fullmatch(digest):
-        raise MethodNotFound(f"nothing is served at {request.rel_url.raw_path[:200]}")
-    try:
-        path = await asyncio.to_thread(blobs.find, digest, request.query)
-    except PermissionError as error:
-        return web.Response(status=403, text=f"{error}\n", headers=_NO_STORE_HEADERS)
-    if path is None:
-        return web.Response(status=404, text="this file was deleted with its task\n", headers=_NO_STORE_HEADERS)
-    media_type = request.query.get("type", "")
-    if not _MEDIA_TYPE_PATTERN.fullmatch(media_type):
-        media_type = "application/octet-stream"
-    name = quote(request.query.get("filename", ""), safe="")
-    disposition = f"attachment; filename*=UTF-8''{name}" if name else "attachment"
-    headers = {**_BLOB_HEADERS, "Content-Type": media_type, "Content-Disposition": disposition}
-    return web.FileResponse(path, headers=headers)
 
 
 # ---- Health and metrics

@@ -12,6 +12,7 @@ from dragoman.core.counters import CommitCounters, StoreStats
 from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsageQuery, HourlyUsageRow
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
+from dragoman.core.task.contents import ContentReader
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import ROLE_USER, Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
@@ -101,7 +102,7 @@ class BackupProgress:
 
 
 class Blobs(Protocol):
-    """The large parts of tasks, which large responses contain as links to `/blobs/{hash}`."""
+    """The large contents of tasks, which large responses contain as links to `/blobs/{name}`."""
 
     def set_base_url(self, base: Callable[[], str]) -> None:
         """Sets the base of links: the public HTTP URL."""
@@ -109,6 +110,13 @@ class Blobs(Protocol):
 
     def find(self, digest: str, query: Mapping[str, str]) -> Path | None:
         """The file of a link; None when it was deleted. Raises PermissionError for an invalid or expired link."""
+        ...
+
+    def content(self, name: str, query: Mapping[str, str]) -> ContentReader | None:
+        """The content of a link to rows; None for a name that names none.
+
+        Raises PermissionError for an invalid or expired link.
+        """
         ...
 
 
@@ -183,7 +191,9 @@ class Store(Protocol):
         ...
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        """About `limit` events with sequences above `after`, in order. Whole appends are returned, so a few more.
+        """About `limit` events with sequences above `after`, in order; fewer when they are large, but at least one.
+
+        Whole appends are returned, so a few more.
 
         Raises core.task.log.LogTruncated when events after `after` were dropped, rather than return a gap.
         """

@@ -276,15 +276,24 @@ def gap_event(snapshot: TaskSnapshot, after: int) -> Event:
 SNAPSHOT_READ_EVENTS: Final = 256
 """Events read from a log at a time."""
 
+MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of events that are folded in memory for a Task of an earlier state."""
+
 
 class TaskSnapshots:
-    """One task as it was at several of its events, requested in order."""
+    """One task as it was at several of its events, requested in order.
 
-    def __init__(self, store: Store, ref: TaskRef) -> None:
+    Of a task with more than `max_bytes` of events, only the status is that of the event; artifacts and history are
+    those of now, as GetTask shows them.
+    """
+
+    def __init__(self, store: Store, ref: TaskRef, max_bytes: int = MAX_FOLDED_BYTES) -> None:
         self._store = store
+        self._max_bytes = max_bytes
         self._ref = ref
         self._task = pb.Task()
         self._sequence = 0
+        self._folded_bytes = 0
 
     async def task_at(self, event: Event) -> Event:
         """The Task at a status event. Raises TaskNotFound, and core.task.log.LogTruncated when events are missing."""
@@ -298,6 +307,9 @@ class TaskSnapshots:
             current = pb.Task.FromString(snapshot.task)
             if current.HasField("metadata"):  # the only part of a task that no event brings
                 response.task.metadata.CopyFrom(current.metadata)
+            if self._folded_bytes > self._max_bytes:
+                response.task.artifacts.MergeFrom(current.artifacts)
+                response.task.history.MergeFrom(current.history)
             if snapshot.record.last_received > 1:
                 response.task.ClearField("history")
             data = response.SerializeToString()
@@ -310,8 +322,16 @@ class TaskSnapshots:
                 raise TaskNotFound
             for event in events:
                 if self._sequence < event.sequence <= sequence:
-                    fold(self._task, pb.StreamResponse.FromString(event.data))
+                    self._fold(event)
                     self._sequence = event.sequence
+
+    def _fold(self, event: Event) -> None:
+        self._folded_bytes += len(event.data)
+        if self._folded_bytes <= self._max_bytes or event.state:
+            fold(self._task, pb.StreamResponse.FromString(event.data))
+        if self._folded_bytes > self._max_bytes:
+            self._task.ClearField("artifacts")
+            self._task.ClearField("history")
 
 
 def _same_status(snapshot: TaskSnapshot, event: Event) -> bool:

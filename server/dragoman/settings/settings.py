@@ -192,7 +192,8 @@ class Settings(BaseModel):
     cut_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
     """Seconds after the end of a task until all but its last 64 events are dropped; 0: never."""
     inline_bytes: ByteSize = Field(default=ByteSize(16 * 1024 * 1024), ge=0)
-    """Bytes of large parts (over 256 KiB) inlined in one response; further parts become links that expire."""
+    """Bytes of large contents (over 256 KiB: parts, and text joined from chunks) inlined in one response; further ones
+    become links that expire."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     otlp: Collector = ""

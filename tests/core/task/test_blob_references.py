@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from dragoman.core.task import blob_references, frames
 from dragoman.core.task.blob_references import (
     EVENT_TREE,
-    RAW_FIELD,
     URL_FIELD,
     BlobReference,
     has_large_part,
@@ -78,12 +77,12 @@ def test_restored_bytes_are_identical_to_the_offloaded_ones(
     )
     shown = [*before.events, *plan(before.record, then, 2).events]
     stored = [*after.events, *plan(after.record, taken_out(then), 2).events]
-    large = [part for parts in (message_parts, artifact_parts, status_parts) for part in parts if len(part.raw) > 20]
-    assert {part.raw for part in large} == set(contents.values())
+    raws = {part.raw for parts in (message_parts, artifact_parts, status_parts) for part in parts}
+    texts = {part.text.encode() for part in artifact_parts}  # texts of messages stay
+    assert {content for content in raws | texts if len(content) > 20} == set(contents.values())
     for one, kept in zip(shown, stored, strict=True):
         assert (
-            restore_parts(kept.data, EVENT_TREE, MARKER, lambda reference: (RAW_FIELD, contents[reference.blob.digest]))
-            == one.data
+            restore_parts(kept.data, EVENT_TREE, MARKER, lambda one: (one.field, contents[one.blob.digest])) == one.data
         )
         if MARKER not in kept.data:
             assert kept.data == one.data
@@ -109,6 +108,23 @@ def test_a_reference_names_its_blob() -> None:
     part = pb.Artifact.FromString(restore_parts(spilled.parts, blob_references.PARTS_TREE, MARKER, resolve)).parts[0]
     assert part == pb.Part(url="https://example.com/blob", filename="ä.txt", media_type="text/plain")
     assert [(one.blob.size, one.filename, one.media_type) for one in seen] == [(300, "ä.txt", "text/plain")]
+
+
+def test_a_link_to_a_text_says_that_it_is_text() -> None:
+    outcome = plan(None, created(new_ref(), claim=SESSION), 1).outcome
+    parts = [pb.Part(text="ä" * 300), pb.Part(text="b" * 300, media_type="text/csv")]
+    framed = pb.Artifact(parts=parts).SerializeToString()
+    spilled = offload_parts(by_runner(outcome, ArtifactChange("a", b"", framed)), MARKER).change.events[0]
+    assert isinstance(spilled, ArtifactChange)
+    types: list[str] = []
+
+    def resolve(reference: BlobReference) -> tuple[int, bytes]:
+        types.append(reference.link_type)
+        return URL_FIELD, b"link"
+
+    restored = pb.Artifact.FromString(restore_parts(spilled.parts, blob_references.PARTS_TREE, MARKER, resolve)).parts
+    assert types == ["text/plain; charset=utf-8", "text/csv; charset=utf-8"]
+    assert restored == [pb.Part(url="link", media_type="text/plain"), pb.Part(url="link", media_type="text/csv")]
 
 
 def test_a_reference_sent_by_a_client_is_not_resolved() -> None:

@@ -13,11 +13,13 @@ from dragoman.agents.functions.turn import Turn
 from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, IncomingMessage, New, NewTask, TaskRef
-from dragoman.core.task.maintenance import TaskSelection
+from dragoman.core.task.maintenance import StorageOptions, TaskSelection
 from dragoman.runtime import AuditOptions
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.maintenance import erasure
 from dragoman.testing.fixtures import Clock, created, message, new_ref
+from dragoman.types import file
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 async def test_the_run_of_an_erased_task_is_stopped_and_cannot_write(tmp_path: Path) -> None:
@@ -178,3 +180,31 @@ async def test_an_export_of_a_truncated_task_begins_with_its_oldest_event(tmp_pa
         kept = range(await store.oldest_sequence(head.ref), head.last_sequence + 1)
     assert kept.start > 1
     assert [piece.event.sequence for piece in pieces if piece.event] == list(kept)
+
+
+async def test_an_export_has_the_contents_of_links_also_when_no_event_has_them(tmp_path: Path) -> None:
+    text, raw = "ä" * 600_000, bytes(range(256)) * 2048
+
+    async def long(turn: Turn) -> None:
+        for at in range(0, len(text), 4000):
+            turn.chunk(text[at : at + 4000])
+            await turn.flush()
+        turn.artifact(file(raw, name="a.bin"), id="file")
+        turn.artifact(pb.Part(url=f"https://example.com/blobs/{'0' * 64}?expires=1"), id="foreign")
+
+    clock = Clock()
+    store = open_store(tmp_path / "t.db", clock=clock, sizes=StorageOptions(inline_bytes=0))
+    async with open_harness(tmp_path, long, store=store) as here:
+        task = await here.send()
+        clock.now += 7 * 24 * 3600 * 1000
+        assert (await store.compact()).events > 0
+        entries = [entry async for entry in here.runtime.maintenance.export(TaskSelection(task=task.id))]
+    shown = pb.Task.FromString(entries[0].task)
+    pieces = [entry.piece for entry in entries if entry.piece]
+    contents = dict[str, bytes]()
+    for piece in pieces:
+        assert piece.offset == len(contents.get(piece.url, b""))
+        contents[piece.url] = contents.get(piece.url, b"") + piece.data
+    urls = {one.artifact_id: one.parts[0].url for one in shown.artifacts}
+    assert contents == {urls["output"]: text.encode(), urls["file"]: raw}
+    assert len(pieces) >= 6

@@ -21,6 +21,7 @@ from tests.runtime.push.receivers import OK, Post, answered
 
 from dragoman.agents.functions.turn import Turn
 from dragoman.core.push.delivery import DeliveryReport, PushRecord, PushState
+from dragoman.core.task import states
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import OutboundFailed
 from dragoman.runtime.log import TaskSnapshots
@@ -145,6 +146,27 @@ async def test_the_task_at_each_state_change_has_its_metadata(tmp_path: Path) ->
         for event in await here.harness.store.events(ref, 0, 10):
             at_event = pb.StreamResponse.FromString((await snapshots.task_at(event)).data).task
             assert (at_event.status.state, at_event.metadata["model"]) == (event.state, "small")
+
+
+async def test_a_task_with_many_bytes_of_events_is_not_folded_in_memory(tmp_path: Path) -> None:
+    async def works(turn: Turn) -> AsyncIterator[str]:
+        yield "first "
+        turn.status("at it")
+        yield "second "
+
+    async with open_push_harness(tmp_path, works) as here:
+        task = await here.send(dialect="0.3")
+        await here.until(task.id, PushState.DONE)
+        ref = await here.ref(task.id)
+        events = await here.harness.store.events(ref, 0, 10)
+        working = next(event for event in events if event.state == states.WORKING and b"at it" in event.data)
+        shown = {}
+        for max_bytes in (len(events[0].data), 1 << 20):
+            event = await TaskSnapshots(here.harness.store, ref, max_bytes).task_at(working)
+            folded = pb.StreamResponse.FromString(event.data).task
+            assert folded.status.message.parts[0].text == "at it"
+            shown[max_bytes] = ["".join(part.text for part in one.parts) for one in folded.artifacts]
+        assert list(shown.values()) == [["first second "], ["first "]]
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "0.1", "google"])

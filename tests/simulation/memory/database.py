@@ -16,9 +16,22 @@ from dragoman.core.names import Owner, task_key_of
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState, replace_record
 from dragoman.core.task import frames, states
+from dragoman.core.task.contents import (
+    ArtifactSize,
+    ReadRows,
+    ResponseBudget,
+    RowData,
+    RowSize,
+    StoredContent,
+    fold_artifacts,
+    limit_message,
+    run_fold,
+    unlimited_budget,
+)
 from dragoman.core.task.log import (
     CHANGED,
     EXISTS,
+    MAX_READ_EVENT_BYTES,
     TOO_MANY_CONFIGS,
     Append,
     Appended,
@@ -33,12 +46,15 @@ from dragoman.core.task.log import (
     TaskRef,
 )
 from dragoman.core.task.plan import ArtifactRow, MessageRow, Plan, plan, status_field
-from dragoman.core.task.projection import join_artifact_rows, merge_metadata, unframe_message
+from dragoman.core.task.projection import merge_metadata, unframe_message
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
 from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import is_key_expired
 
 MINUTE_MS = 60_000.0
+
+OWNER = 0
+"""In the names of contents: here a task's key is enough."""
 
 
 @dataclass(slots=True)
@@ -64,20 +80,42 @@ class TaskRows:
     parent: bytes = b""
     joinable: bool = False
 
-    def task(self, history: int | None, *, artifacts: bool = True) -> bytes:
-        """The serialized Task."""
-        record, messages = self.record, self.messages
+    def task(self, history: int | None, *, artifacts: bool = True, budget: ResponseBudget | None = None) -> bytes:
+        """The serialized Task within the budget of its response."""
+        record, messages, budget = self.record, self.messages, budget or unlimited_budget()
+        key = record.ref.key
         status_message = messages[record.status_message - 1].data if record.status_message else b""
+        status_message = limit_message(status_message, record.status_message, OWNER, key, budget)
         parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
         if artifacts:
-            parts += join_artifact_rows(
-                (id, head, row.text, row.data) for id, (head, rows) in self.artifacts.items() for row in rows
-            )
+            parts += run_fold(fold_artifacts(self._artifact_sizes(), OWNER, key, budget), self._chunks)
         if history != 0:
-            shown = [row.data for row in messages if row.number != record.status_message]
-            parts += shown if history is None else shown[-history:]
+            shown = [row for row in messages if row.number != record.status_message]
+            newest = (shown if history is None else shown[-history:])[::-1]
+            parts += [limit_message(row.data, row.number, OWNER, key, budget) for row in newest][::-1]
         parts.append(frames.submessage(6, self.metadata))
         return b"".join(parts)
+
+    def _artifact_sizes(self) -> Iterator[ArtifactSize]:
+        for id, (head, rows) in self.artifacts.items():
+            sizes = [RowSize(row.sequence, row.text, len(row.data)) for row in rows]
+            yield ArtifactSize(id, head, rows[0].sequence, sum(size.size for size in sizes), sizes)
+
+    def _chunks(self, wanted: ReadRows) -> list[bytes]:
+        _, rows = self.artifacts[wanted.artifact]
+        return [row.data for row in rows if wanted.first <= row.sequence <= wanted.last]
+
+    def content_rows(self, content: StoredContent, first: int, limit: int) -> list[RowData]:
+        """The rows of a content from a sequence on, until they have `limit` bytes."""
+        if content.artifact is None:
+            return [RowData(row.number, False, row.data) for row in self.messages if row.number == content.row]
+        _, rows = self.artifacts.get(content.artifact, (b"", []))
+        found = list[RowData]()
+        for row in rows:
+            if row.sequence >= first and limit > 0:
+                found.append(RowData(row.sequence, row.text, row.data))
+                limit -= len(row.data)
+        return found
 
     @property
     def total_usage(self) -> Usage:
@@ -366,10 +404,12 @@ class MemoryDatabase:
         record = rows.record
         return record.visible and record.agent == agent and record.id == task_id
 
-    def read(self, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
+    def read(self, ref: TaskRef, history: int | None, artifacts: bool, budget: ResponseBudget) -> TaskSnapshot | None:
         """See dragoman.ports.Store."""
         rows = self.tasks.get(ref)
-        return None if rows is None else TaskSnapshot(rows.record, rows.task(history, artifacts=artifacts))
+        if rows is None:
+            return None
+        return TaskSnapshot(rows.record, rows.task(history, artifacts=artifacts, budget=budget))
 
     def events(self, ref: TaskRef, after: int, limit: int) -> list[Event]:
         """See dragoman.ports.Store."""
@@ -383,7 +423,7 @@ class MemoryDatabase:
             found += [
                 Event(event.sequence, event.data, event.state, event.ends) for event in batch if event.sequence > after
             ]
-            if len(found) >= limit:
+            if len(found) >= limit or sum(len(event.data) for event in found) >= MAX_READ_EVENT_BYTES:
                 break
         return found
 

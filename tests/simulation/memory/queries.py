@@ -13,6 +13,7 @@ from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsag
 from dragoman.core.names import task_key_of
 from dragoman.core.push.delivery import PushState
 from dragoman.core.task import states
+from dragoman.core.task.contents import ResponseBudget
 from dragoman.core.task.cursors import (
     FoundTask,
     FoundTasks,
@@ -122,7 +123,7 @@ def locate(database: MemoryDatabase, task_id: str) -> list[TaskRecord]:
     return [record for record in records if record.id == task_id and (record.alias or record.ref.key == key)]
 
 
-def page(database: MemoryDatabase, query: TaskQuery) -> TaskPage:
+def page(database: MemoryDatabase, query: TaskQuery, budget: ResponseBudget) -> TaskPage:
     """See dragoman.ports.Store."""
     matching = [
         rows
@@ -144,7 +145,7 @@ def page(database: MemoryDatabase, query: TaskQuery) -> TaskPage:
     shown = matching[: query.page_size]
     more = bool(shown) and len(matching) > len(shown)
     return TaskPage(
-        [rows.task(query.history, artifacts=query.artifacts) for rows in shown],
+        [rows.task(query.history, artifacts=query.artifacts, budget=budget) for rows in shown],
         total,
         sort_key(shown[-1].record) if more else None,
         [rows.record.summary for rows in shown],
@@ -191,7 +192,7 @@ def _matches(rows: TaskRows, query: TaskSearch) -> bool:
     return all(any(entry in rows.metadata for entry in metadata_entries(*wanted)) for wanted in query.metadata)
 
 
-def search(database: MemoryDatabase, query: TaskSearch) -> FoundTasks:
+def search(database: MemoryDatabase, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
     """See dragoman.ports.Store."""
     owners = {owner: number for number, owner in enumerate(dict.fromkeys(ref.owner for ref in database.tasks), 1)}
 
@@ -210,7 +211,9 @@ def search(database: MemoryDatabase, query: TaskSearch) -> FoundTasks:
     shown = matching[: query.page_size]
     return FoundTasks(
         [
-            FoundTask(rows.record, rows.created, rows.task(0, artifacts=query.artifacts), rows.total_usage)
+            FoundTask(
+                rows.record, rows.created, rows.task(0, artifacts=query.artifacts, budget=budget), rows.total_usage
+            )
             for rows in shown
         ],
         position(shown[-1]) if len(matching) > len(shown) else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -32,24 +32,48 @@ from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsag
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.names import Owner
+from dragoman.core.task.contents import UNLIMITED_BYTES, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
-from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
+from dragoman.core.task.maintenance import (
+    DEFAULT_STORAGE_OPTIONS,
+    PURGE_REASON,
+    ErasureCounts,
+    ErasureReceipt,
+    TaskSelection,
+)
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.blobs import BlobRestorer
 from dragoman.stores.shared.erasure import Eraser
 
 T = TypeVar("T")
 
 
-class NoBlobs:
+class MemoryBlobs(BlobRestorer):
     """Implements `dragoman.ports.Blobs` for a store that keeps large parts in its rows."""
 
-    def set_base_url(self, base: Callable[[], str]) -> None:
-        return
+    def __init__(self, database: MemoryDatabase, secret: bytes) -> None:
+        super().__init__(secret, b"no reference", DEFAULT_STORAGE_OPTIONS.inline_bytes, database.clock)
+        self._database = database
 
     def find(self, digest: str, query: Mapping[str, str]) -> Path | None:
+        self.check_link(digest, query)
         return None
+
+    async def read_rows(self, content: StoredContent, first: int, limit: int) -> Sequence[RowData]:
+        return self._rows(content, first, limit)
+
+    async def read_sizes(self, content: StoredContent) -> Sequence[RowSize]:
+        return [
+            RowSize(row.sequence, row.text, len(row.data)) for row in self._rows(content, content.row, UNLIMITED_BYTES)
+        ]
+
+    def _rows(self, content: StoredContent, first: int, limit: int) -> list[RowData]:
+        for ref, rows in self._database.tasks.items():
+            if ref.key == content.task:
+                return rows.content_rows(content, first, limit)
+        return []
 
 
 class MemoryStore:
@@ -59,7 +83,7 @@ class MemoryStore:
         self.database = database
         self.tables = tables or MemoryTables()
         self.closed = False
-        self.blobs = NoBlobs()
+        self.blobs = MemoryBlobs(database, self.secret("links"))
         self.commit_counters = CommitCounters()
         self.epoch = database.epoch
         read, write = partial(self.call, is_write=False), partial(self.call, is_write=True)
@@ -103,7 +127,9 @@ class MemoryStore:
     ) -> TaskSnapshot | None:
         def get() -> TaskSnapshot | None:
             rows = self.database.find(owner, agent, task_id, joined=joined)
-            return TaskSnapshot(rows.record, rows.task(history)) if rows is not None else None
+            return (
+                TaskSnapshot(rows.record, rows.task(history, budget=self.blobs.budget())) if rows is not None else None
+            )
 
         return await self._read(get)
 
@@ -114,7 +140,7 @@ class MemoryStore:
         return await self._read(lambda: queries.locate(self.database, task_id))
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
-        return await self._read(lambda: self.database.read(task, history, artifacts))
+        return await self._read(lambda: self.database.read(task, history, artifacts, self.blobs.budget()))
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self._read(lambda: self.database.events(task, after, limit))
@@ -134,10 +160,10 @@ class MemoryStore:
         return await self._read(envelope)
 
     async def page(self, query: TaskQuery) -> TaskPage:
-        return await self._read(lambda: queries.page(self.database, query))
+        return await self._read(lambda: queries.page(self.database, query, self.blobs.budget()))
 
     async def search(self, query: TaskSearch) -> FoundTasks:
-        return await self._read(lambda: queries.search(self.database, query))
+        return await self._read(lambda: queries.search(self.database, query, self.blobs.budget()))
 
     async def count_states(self, query: TaskSearch) -> list[StateCount]:
         return await self._read(lambda: queries.count_states(self.database, query))

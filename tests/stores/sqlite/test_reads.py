@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from dragoman.core.task import states
+from dragoman.core.task.blob_references import LARGE_PART_BYTES
+from dragoman.core.task.contents import ResponseBudget, unlimited_budget
 from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import Appended
 from dragoman.ports import Store
@@ -82,7 +84,8 @@ async def streamed(store: Store, events: int) -> Appended:
 async def test_a_short_history_reads_only_its_messages(store: SqliteStore, history: int) -> None:
     few, many = await talked(store, 10), await talked(store, MANY)
     small, large = (
-        cost(store, partial(reads.read, ref=t.record.ref, history=history, artifacts=True)) for t in (few, many)
+        cost(store, partial(reads.read, ref=t.record.ref, history=history, artifacts=True, budget=unlimited_budget()))
+        for t in (few, many)
     )
     assert large.rows == small.rows == 2 + history  # the owner, the task, the messages
     assert large.bytes <= small.bytes + 10
@@ -91,7 +94,7 @@ async def test_a_short_history_reads_only_its_messages(store: SqliteStore, histo
 
 async def test_a_task_without_its_artifacts_reads_none_of_them(store: SqliteStore) -> None:
     task = await streamed(store, 1000)
-    found = cost(store, lambda connection: reads.read(connection, task.record.ref, 0, False))
+    found = cost(store, lambda connection: reads.read(connection, task.record.ref, 0, False, unlimited_budget()))
     assert found.rows == 2
     assert found.bytes < 1000
 
@@ -134,15 +137,15 @@ async def finish(store: Store, tasks: int, **details: str) -> None:
 async def test_a_page_costs_the_same_at_any_position(store: SqliteStore, filters: dict[str, int]) -> None:
     query = TaskQuery(OWNER, AGENT, page_size=20, history=0, **filters)  # type: ignore[arg-type]  # only numbers
     await finish(store, 250)
-    fewest = cost(store, lambda connection: reads.page(connection, query))
+    fewest = cost(store, lambda connection: reads.page(connection, query, unlimited_budget()))
     await finish(store, 2750)
-    first = cost(store, lambda connection: reads.page(connection, query))
+    first = cost(store, lambda connection: reads.page(connection, query, unlimited_budget()))
     page = await store.page(query)
     for _ in range(100):
         page = await store.page(TaskQuery(OWNER, AGENT, page_size=20, history=0, after=page.last_key, **filters))  # type: ignore[arg-type]
     assert page.last_key is not None
     far = TaskQuery(OWNER, AGENT, page_size=20, history=0, after=page.last_key, **filters)  # type: ignore[arg-type]
-    last = cost(store, lambda connection: reads.page(connection, far))
+    last = cost(store, lambda connection: reads.page(connection, far, unlimited_budget()))
     assert fewest.rows == first.rows == last.rows == 2 + 21  # the owner, the total, the page and whether there is more
     assert first.bytes <= fewest.bytes * 1.1
     assert last.bytes <= fewest.bytes * 1.1
@@ -152,8 +155,38 @@ async def test_a_page_costs_the_same_at_any_position(store: SqliteStore, filters
 async def test_a_page_of_one_conversation_reads_no_other_rows(store: SqliteStore) -> None:
     await finish(store, 250, context="mine")
     query = TaskQuery(OWNER, AGENT, context="mine", page_size=20, history=0)
-    alone = cost(store, lambda connection: reads.page(connection, query))
+    alone = cost(store, lambda connection: reads.page(connection, query, unlimited_budget()))
     await finish(store, 2000, context="other")
-    among = cost(store, lambda connection: reads.page(connection, query))
+    among = cost(store, lambda connection: reads.page(connection, query, unlimited_budget()))
     assert among.rows == alone.rows
     assert among.steps <= alone.steps * 1.1
+
+
+@pytest.mark.parametrize("statement", ["ROWS", "ROW_SIZES", "SMALL_ROWS", "SUM_SIZES"])
+def test_rows_of_an_artifact_are_read_one_by_one_and_their_contents_only_if_asked_for(
+    store: SqliteStore, statement: str
+) -> None:
+    """The end of a range would be found by comparing keys, for which SQLite reads each row as a whole."""
+    connection = sqlite3.connect(store.path)
+    sql = getattr(reads, statement)
+    codes = {row[1] for row in connection.execute(f"EXPLAIN {sql}", (1,) * sql.count("?"))}
+    assert "SeekGE" in codes
+    assert not codes & {"IdxGE", "IdxGT", "IdxLE", "IdxLT", "SorterOpen"}
+    connection.close()
+
+
+async def test_a_text_that_becomes_a_link_is_not_read(store: SqliteStore) -> None:
+    claimed = await running(store)
+    await in_turns(store, 200, lambda number: by_runner(claimed, chunk("out", "x" * 10_000)))
+    budget = ResponseBudget(0, lambda name, filename, media_type: "link")
+    found = cost(store, lambda connection: reads.read(connection, claimed.record.ref, None, True, budget))
+    assert found.bytes < LARGE_PART_BYTES + 30_000  # read before the text is known to be large
+    assert found.rows < 40
+
+
+async def test_one_large_row_is_not_read_to_find_that_it_is_large(store: SqliteStore) -> None:
+    claimed = await running(store)
+    await store.append(by_runner(claimed, chunk("out", "x" * (LARGE_PART_BYTES + 1))))
+    budget = ResponseBudget(0, lambda name, filename, media_type: "link")
+    found = cost(store, lambda connection: reads.read(connection, claimed.record.ref, None, True, budget))
+    assert found.bytes < 2000

@@ -16,6 +16,7 @@ from tests.stores.store_suite import StoreBatches
 
 from dragoman.core.names import task_key_of
 from dragoman.core.task import states
+from dragoman.core.task.contents import unlimited_budget
 from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.fixtures import (
@@ -131,7 +132,7 @@ async def steps_of_reading(path: Path, task_id: str, history: int) -> int:
     connection.set_progress_handler(count, 1)
     head = reads.find(connection, OWNER, "echo", task_id)
     assert head is not None
-    assert reads.read(connection, head.ref, history, True) is not None
+    assert reads.read(connection, head.ref, history, True, unlimited_budget()) is not None
     connection.close()
     return steps
 

@@ -124,7 +124,7 @@ class Turn(Incoming):
 
     @property
     def references(self) -> Sequence[pb.Task]:
-        """Tasks in the message's `referenceTaskIds`: of the same caller and agent, 16 at most."""
+        """Tasks in the message's `referenceTaskIds`, as GetTask shows them: of the same agent, 16 at most."""
         return self._turn_context.references
 
     @property
@@ -161,7 +161,7 @@ class Turn(Incoming):
     def previous_artifacts(self) -> Sequence[pb.Artifact]:
         """In a repeated attempt: artifacts of the failed attempt and of earlier turns.
 
-        Sending an artifact again replaces it; the others stay.
+        Sending an artifact again replaces it; the others stay. Contents that do not fit into a response are links.
         """
         return self._turn_context.previous_artifacts
 

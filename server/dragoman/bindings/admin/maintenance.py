@@ -50,6 +50,8 @@ class MaintenanceOperations:
             async for entry in entries:
                 if entry.event is not None:
                     end.events += 1
+                elif entry.piece is not None:
+                    end.contents += 1
                 elif entry.push_history is not None:
                     end.pushes += 1
                 elif entry.step is not None:
@@ -131,6 +133,9 @@ def _receipt_message(receipt: ErasureReceipt) -> ops.Receipt:
 
 
 def _export_message(entry: ExportEntry) -> ops.ExportTaskResponse:
+    if entry.piece is not None:
+        piece = entry.piece
+        return ops.ExportTaskResponse(content=ops.ExportedContent(url=piece.url, offset=piece.offset, data=piece.data))
     if entry.push_history is not None:
         return ops.ExportTaskResponse(push=push_config_message(entry.push_history.push, entry.push_history.attempts))
     if entry.step is not None:

@@ -19,6 +19,7 @@ from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, connections, listener, rest
+from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
 from dragoman.bindings.http.console_api import console_endpoints
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
 from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpExchange, HttpPipeline, as_aiohttp, named_versions
@@ -53,8 +54,6 @@ RESOURCE_TEMPLATE: Final = "{tenant=projects/*/locations/*/collections/*/engines
 """The path variable of an agent's resource name, as in the protos."""
 RESOURCE_BASES: Final = (f"/{RESOURCE_TEMPLATE}", f"/v1/{RESOURCE_TEMPLATE}/a2a", f"/v1/{RESOURCE_TEMPLATE}")
 """The paths below which an agent is called by its resource name."""
-_BLOB_PREFIX: Final = "/blobs/"
-"""Blob links are signed, so the cross-origin policy does not apply: any page may follow them."""
 _READ_METHODS: Final = ("GET", "HEAD")
 
 _ROUTE_CACHE_SIZE: Final = 1024
@@ -168,7 +167,7 @@ class _HttpServer:
             ("/console/{file=**}", self._console),
             ("/docs", self._docs),
             ("/docs/{file}", self._docs_file),
-            ("/blobs/{hash}", self._blob),
+            ("/blobs/{name}", self._blob),
         ):
             self._add_page(path, endpoint)
 
@@ -190,7 +189,7 @@ class _HttpServer:
         try:
             if path not in pages.HEALTH_PATHS:
                 connections.check_connection(request)
-                if not path.startswith(_BLOB_PREFIX):
+                if not path.startswith(BLOB_PREFIX):  # links are signed: any page may follow them
                     self._cross_origin_policy.check(request)
             if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
                 exchange: HttpExchange = JsonRpcExchange(self._pipeline, request, path, tenant)
@@ -353,7 +352,7 @@ class _HttpServer:
         return pages.docs_asset(variables["file"])
 
     async def _blob(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return await pages.blob_response(request, self._options.blobs, variables["hash"])
+        return await blob_response(request, self._options.blobs, variables["name"])
 
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)

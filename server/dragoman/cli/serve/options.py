@@ -168,7 +168,9 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ),
         ServeOption("fold_rows", "N", "Chunks of a task after which the store compacts them; 0: never. [256]"),
         ServeOption("cut_after", "S", "Seconds after its end when a task's log is cut to 64 events; 0: never. [86400]"),
-        ServeOption("inline_bytes", "SIZE", "Size of large parts in a response; the rest become links. [16MiB]"),
+        ServeOption(
+            "inline_bytes", "SIZE", "Size of large parts and texts in a response; the rest become links. [16MiB]"
+        ),
         ServeOption("coalesce_ms", "MS", "Milliseconds to collect text chunks into one event. [0]"),
         ServeOption("coalesce_bytes", "SIZE", "Size of text in such an event. [off; 64KiB with the above]"),
     ),

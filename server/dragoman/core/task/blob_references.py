@@ -8,6 +8,7 @@ holds a marker that only the store knows: clients cannot send references, and on
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -23,12 +24,16 @@ LARGE_PART_BYTES: Final = 256 * 1024
 MARKER_BYTES: Final = 16
 """The length of a marker."""
 
+TEXT_FIELD: Final = 1
 RAW_FIELD: Final = 2
 URL_FIELD: Final = 3
 FILENAME_FIELD: Final = 6
 MEDIA_TYPE_FIELD: Final = 7
 REFERENCE_FIELD: Final = 8191
 """Field numbers of Part; the last is ours."""
+
+TEXT_MEDIA_TYPE: Final = "text/plain"
+"""Of a text without a media type, when it becomes a link."""
 
 FieldTree = Mapping[int, Any]
 """The fields that lead to the parts of a message, by number. An empty tree is a Part."""
@@ -87,15 +92,20 @@ def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
 
     def part(data: bytes) -> bytes:
         for number, start, begin, end in frames.fields(data):
-            if number == RAW_FIELD and end - begin > LARGE_PART_BYTES:
+            if number in (RAW_FIELD, TEXT_FIELD) and end - begin > LARGE_PART_BYTES:
                 digest = sha256(data[begin:end]).digest()
                 contents[digest] = data[begin:end]
-                reference = marker + digest + frames.varint(end - begin)
+                reference = marker + digest + frames.varint(end - begin) + frames.varint(number)
                 return data[:start] + frames.frame(REFERENCE_FIELD, reference) + data[end:]
         return data
 
+    def part_of_message(data: bytes) -> bytes:
+        # Its text stays: the store keeps the beginning of it beside the task.
+        return data if any(number == TEXT_FIELD for number, *_ in frames.fields(data)) else part(data)
+
     def rewritten(data: bytes, tree: FieldTree) -> bytes:
-        return rewrite_parts(data, tree, _is_large_field, part) if len(data) > LARGE_PART_BYTES else data
+        rewrite_part = part_of_message if tree is MESSAGE_TREE else part
+        return rewrite_parts(data, tree, _is_large_field, rewrite_part) if len(data) > LARGE_PART_BYTES else data
 
     message = change.message
     if message is not None:
@@ -122,15 +132,26 @@ def _is_large_field(_: bytes, begin: int, end: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BlobReference:
-    """A reference in a part, with the part's file name and media type."""
+    """A reference in a part, with the part's file name and media type, and the field that it replaces."""
 
     blob: Blob
     filename: str
     media_type: str
+    field: int = RAW_FIELD
+
+    @property
+    def link_type(self) -> str:
+        """The media type that a link says."""
+        return text_type(self.media_type) if self.field == TEXT_FIELD else self.media_type
+
+
+def text_type(media_type: str) -> str:
+    """The media type of a text, as it is served: with its encoding."""
+    return media_type if "charset" in media_type.lower() else f"{media_type or TEXT_MEDIA_TYPE}; charset=utf-8"
 
 
 BlobResolver = Callable[[BlobReference], tuple[int, bytes]]
-"""Returns the field that replaces a reference: RAW_FIELD and the bytes, or URL_FIELD and a link."""
+"""Returns the field that replaces a reference: its own and the bytes, or URL_FIELD and a link."""
 
 
 def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobResolver) -> bytes:
@@ -153,33 +174,44 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
             return data
         start, begin, end = found
         digest = begin + MARKER_BYTES
-        size, _ = frames.read_varint(data, digest + 32)
+        size, at = frames.read_varint(data, digest + 32)
+        replaced = frames.read_varint(data, at)[0] if at < found[2] else RAW_FIELD
         blob = Blob(data[digest : digest + 32], size)
-        reference = BlobReference(blob, labels[FILENAME_FIELD].decode(), labels[MEDIA_TYPE_FIELD].decode())
-        return data[:start] + frames.frame(*resolve(reference)) + data[end:]
+        reference = BlobReference(blob, labels[FILENAME_FIELD].decode(), labels[MEDIA_TYPE_FIELD].decode(), replaced)
+        number, content = resolve(reference)
+        added = b""
+        if number == URL_FIELD and replaced == TEXT_FIELD and not reference.media_type:
+            added = frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE)
+        return data[:start] + frames.frame(number, content) + data[end:] + added
 
     return rewrite_parts(data, tree, has_marker, part)
 
+
+BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
+"""The name of a blob in links: its digest."""
 
 BLOB_LINK_LIFETIME: Final = 3600
 """Seconds until a blob link expires."""
 
 
-def blob_link_query(secret: bytes, digest: str, expires: int, filename: str, media_type: str) -> str:
-    """The query of a link to the blob with this digest (hex), valid until `expires` (seconds since the epoch)."""
+def blob_link_query(secret: bytes, name: str, expires: int, filename: str, media_type: str) -> str:
+    """The query of a link, valid until `expires` (seconds since the epoch).
+
+    `name`: the digest of a blob (hex), or the name of a stored content.
+    """
     query = {"expires": str(expires), "filename": filename, "type": media_type}
     query = {name: value for name, value in query.items() if value}
-    return urlencode({**query, "signature": _sign(secret, digest, query)})
+    return urlencode({**query, "signature": _sign(secret, name, query)})
 
 
-def is_valid_blob_link(secret: bytes, digest: str, values: Mapping[str, str], now: float) -> bool:
+def is_valid_blob_link(secret: bytes, name: str, values: Mapping[str, str], now: float) -> bool:
     """Whether a link query is signed by us and valid at `now` (seconds since the epoch)."""
     expires = values.get("expires", "")
-    if not hmac.compare_digest(_sign(secret, digest, values).encode(), values.get("signature", "").encode()):
+    if not hmac.compare_digest(_sign(secret, name, values).encode(), values.get("signature", "").encode()):
         return False
     return expires.isascii() and expires.isdigit() and now < int(expires)
 
 
-def _sign(secret: bytes, digest: str, values: Mapping[str, str]) -> str:
-    signed = (digest, *(values.get(name, "") for name in ("expires", "filename", "type")))
+def _sign(secret: bytes, name: str, values: Mapping[str, str]) -> str:
+    signed = (name, *(values.get(key, "") for key in ("expires", "filename", "type")))
     return hmac.digest(secret, frames.delimited([value.encode() for value in signed]), "sha256").hex()

@@ -226,7 +226,7 @@ class StorageOptions:
     cut_after: float = 86400.0
     """Seconds after the end of a task at which all but the last events of its log are dropped."""
     inline_bytes: int = 16 * 1024 * 1024
-    """Bytes of large parts in one response; the rest is returned as links."""
+    """Bytes of large contents in one response; the rest is returned as links."""
 
 
 DEFAULT_STORAGE_OPTIONS: Final = StorageOptions()

@@ -31,6 +31,9 @@ from dragoman.core.task.log import (
 from dragoman.core.task.projection import MAX_STATUS_TEXT, summary_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+MAX_APPENDED_ROW_BYTES: Final = 256 * 1024
+"""Bytes of neighboring text chunks of one append that become one row; a longer chunk is a row of its own."""
+
 
 @dataclass(slots=True)
 class MessageRow:
@@ -214,10 +217,16 @@ def _write_artifact(draft: Plan, event: ArtifactChange) -> None:
     text = event.text is not None and not event.tail
     data = content if text else parts + event.tail
     rows = draft.artifacts
-    if text and event.append and rows and rows[-1].text and rows[-1].artifact_id == event.artifact_id:
-        rows[-1].data += data
+    last = rows[-1] if rows else None
+    if text and event.append and last and last.text and last.artifact_id == event.artifact_id and _fits(last, data):
+        last.data += data
     else:
         rows.append(ArtifactRow(event.artifact_id, event.head, sequence, data, text, not event.append))
+
+
+def _fits(row: ArtifactRow, data: bytes) -> bool:
+    """Whether a row takes more text: readers take rows as a whole."""
+    return len(row.data) + len(data) <= MAX_APPENDED_ROW_BYTES
 
 
 def _update_claim(draft: Plan) -> None:

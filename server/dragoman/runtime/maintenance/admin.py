@@ -5,14 +5,18 @@ An erasure also stops the runner and notifies subscribers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 from dragoman.core.audit import AuditRecord
 from dragoman.core.errors import InvalidParams, TaskNotFound
+from dragoman.core.task.blob_references import BLOB_NAME
+from dragoman.core.task.contents import READ_BYTES, ContentMissing
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.core.task.steps import StepRecord
@@ -20,17 +24,28 @@ from dragoman.ports import BackupProgress, Bus, Store, StoredMessage, TaskSignal
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.push.scheduler import PushHistory, Redelivery
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 EXPORT_READ_EVENTS: Final = 256
 """Events of a task, or audit entries, read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
+class ContentPiece:
+    """A piece of the content that a link in the task stands for."""
+
+    url: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ExportEntry:
-    """One entry of an export: the task first, then each event, message, step and push configuration."""
+    """One entry of an export: the task first, then contents, events, messages, steps and push configurations."""
 
     record: TaskRecord
     task: bytes = b""
+    piece: ContentPiece | None = None
     event: Event | None = None
     message: StoredMessage | None = None
     step: StepRecord | None = None
@@ -90,6 +105,9 @@ class Maintenance:
         # The log of a finished task may have been truncated.
         record, position = snapshot.record, max(await self._store.oldest_sequence(records[0].ref) - 1, 0)
         yield ExportEntry(record, task=snapshot.task)
+        async with aclosing(self._contents(snapshot.task)) as pieces:
+            async for piece in pieces:
+                yield ExportEntry(record, piece=piece)
         while position < record.last_sequence:
             events = await self._store.events(record.ref, position, EXPORT_READ_EVENTS)
             if not events:  # erased meanwhile
@@ -105,6 +123,30 @@ class Maintenance:
             yield ExportEntry(record, step=step)
         for push_history in await Redelivery(self._store, self._bus).of_task(record):
             yield ExportEntry(record, push_history=push_history)
+
+    async def _contents(self, task: bytes) -> AsyncGenerator[ContentPiece, None]:
+        """The contents that a task has as links to this store. Raises TaskNotFound when one was replaced meanwhile."""
+        blobs = self._store.blobs
+        sources = dict[str, AsyncGenerator[bytes, None]]()
+        for url in _links(pb.Task.FromString(task)):
+            link = urlsplit(url)
+            name, query = link.path.rpartition("/")[2], dict(parse_qsl(link.query))
+            try:
+                if (content := blobs.content(name, query)) is not None:
+                    sources[url] = content.pieces()
+                elif BLOB_NAME.fullmatch(name) and (path := await asyncio.to_thread(blobs.find, name, query)):
+                    sources[url] = _file_pieces(path)
+            except PermissionError:  # a link of somebody else, which the agent returned
+                continue
+        for url, source in sources.items():
+            offset = 0
+            async with aclosing(source) as pieces:
+                try:
+                    async for data in pieces:
+                        yield ContentPiece(url, offset, data)
+                        offset += len(data)
+                except ContentMissing:
+                    raise TaskNotFound from None
 
     async def audit(self, after: int) -> AsyncGenerator[list[AuditRecord], None]:
         """The entries of the audit log after this number, in batches."""
@@ -162,6 +204,22 @@ class Maintenance:
                     text = f"belongs to several owners; choose one by --agent, --principal or --scope: {owners}"
                     raise InvalidParams.field(field, text)
         return first
+
+
+def _links(task: pb.Task) -> Iterator[str]:
+    """The links in a task's parts."""
+    messages = (task.status.message, *task.history)
+    for parts in (*(one.parts for one in task.artifacts), *(one.parts for one in messages)):
+        yield from (part.url for part in parts if part.url)
+
+
+async def _file_pieces(path: Path) -> AsyncGenerator[bytes, None]:
+    file = await asyncio.to_thread(path.open, "rb")
+    try:
+        while data := await asyncio.to_thread(file.read, READ_BYTES):
+            yield data
+    finally:
+        file.close()
 
 
 def _same_target(selection: TaskSelection, one: TaskRecord, other: TaskRecord) -> bool:

@@ -26,14 +26,15 @@ from dragoman.core.task.blob_references import (
     FieldTree,
     OffloadedChange,
 )
+from dragoman.core.task.contents import ResponseBudget, RowData, RowSize, StoredContent, unlimited_budget
 from dragoman.core.task.cursors import FoundTasks, TaskPage
 from dragoman.core.task.log import Append, Event
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
-from dragoman.stores.postgres import blobs
+from dragoman.stores.postgres import blobs, reads
 from dragoman.stores.postgres.database import Database, SideConnection
 from dragoman.stores.postgres.hot.writer import PostgresWriter
-from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
+from dragoman.stores.shared.blobs import BlobOffloader, BlobRestorer
 
 _SELECT_BLOB: Final = "SELECT content FROM blobs WHERE hash = $1"
 
@@ -46,6 +47,7 @@ class PostgresBlobRestorer(BlobRestorer):
 
     def __init__(
         self,
+        database: Database,
         read_blobs: ReadBlobs,
         side_connection: SideConnection,
         secret: bytes,
@@ -55,6 +57,7 @@ class PostgresBlobRestorer(BlobRestorer):
     ) -> None:
         """side_connection: for `find`, which blocks."""
         super().__init__(secret, marker, limit, clock)
+        self._database = database
         self._read_blobs = read_blobs
         self._side_connection = side_connection
         self._copies_folder: tempfile.TemporaryDirectory[str] | None = None
@@ -64,7 +67,7 @@ class PostgresBlobRestorer(BlobRestorer):
 
         Raises PermissionError for an invalid link, Unavailable when the server cannot be reached.
         """
-        self._check_link(digest, query)
+        self.check_link(digest, query)
 
         async def read(connection: Connection) -> bytes | None:
             content: bytes | None = await connection.fetchval(_SELECT_BLOB, bytes.fromhex(digest))
@@ -88,49 +91,55 @@ class PostgresBlobRestorer(BlobRestorer):
             self._copies_folder.cleanup()
             self._copies_folder = None
 
-    async def snapshot(self, snapshot: TaskSnapshot | None) -> TaskSnapshot | None:
+    async def read_rows(self, content: StoredContent, first: int, limit: int) -> Sequence[RowData]:
+        return await self._database.read(reads.content_rows, content, first, limit)
+
+    async def read_sizes(self, content: StoredContent) -> Sequence[RowSize]:
+        return await self._database.read(reads.content_sizes, content)
+
+    async def snapshot(self, snapshot: TaskSnapshot | None, budget: ResponseBudget) -> TaskSnapshot | None:
         if snapshot is None or self._marker not in snapshot.task:
             return snapshot
-        (task,) = await self._restore_all([snapshot.task], TASK_TREE, self._limit)
+        (task,) = await self._restore_all([snapshot.task], TASK_TREE, budget)
         return replace(snapshot, task=task)
 
     async def events(self, events: list[Event]) -> list[Event]:
         """These events; fewer when their blobs alone fill one response."""
         for event, budget in self._events_to_restore(events):
-            (event.data,) = await self._restore_all([event.data], EVENT_TREE, self._limit, budget)
+            (event.data,) = await self._restore_all([event.data], EVENT_TREE, budget)
         return events
 
     async def messages(self, found: TaskMessages | None) -> TaskMessages | None:
         if found is None or not any(self._marker in stored.message for stored in found.messages):
             return found
-        restored = await self._restore_all([stored.message for stored in found.messages], MESSAGE_TREE, UNLIMITED_BYTES)
+        restored = await self._restore_all(
+            [stored.message for stored in found.messages], MESSAGE_TREE, unlimited_budget()
+        )
         messages = [replace(stored, message=data) for stored, data in zip(found.messages, restored, strict=True)]
         return replace(found, messages=messages)
 
     async def steps(self, steps: list[StepRecord]) -> list[StepRecord]:
         large = [step for step in steps if self._marker in step.result]
-        restored = await self._restore_all([step.result for step in large], PART_TREE, UNLIMITED_BYTES)
+        restored = await self._restore_all([step.result for step in large], PART_TREE, unlimited_budget())
         for step, result in zip(large, restored, strict=True):
             step.result = result
         return steps
 
-    async def page(self, page: TaskPage) -> TaskPage:
+    async def page(self, page: TaskPage, budget: ResponseBudget) -> TaskPage:
         if not any(self._marker in task for task in page.tasks):
             return page
-        return replace(page, tasks=await self._restore_all(page.tasks, TASK_TREE, self._limit))
+        return replace(page, tasks=await self._restore_all(page.tasks, TASK_TREE, budget))
 
-    async def search(self, found: FoundTasks) -> FoundTasks:
+    async def search(self, found: FoundTasks, budget: ResponseBudget) -> FoundTasks:
         if not any(self._marker in one.task for one in found.tasks):
             return found
-        restored = await self._restore_all([one.task for one in found.tasks], TASK_TREE, self._limit)
+        restored = await self._restore_all([one.task for one in found.tasks], TASK_TREE, budget)
         return replace(found, tasks=[replace(one, task=task) for one, task in zip(found.tasks, restored, strict=True)])
 
-    async def _restore_all(
-        self, items: Sequence[bytes], tree: FieldTree, limit: int, budget: BlobBudget | None = None
-    ) -> list[bytes]:
+    async def _restore_all(self, items: Sequence[bytes], tree: FieldTree, budget: ResponseBudget) -> list[bytes]:
         """The restored parts of one response, which share its budget."""
         wanted: set[bytes] = set()
-        remaining = limit
+        remaining = budget.remaining_bytes
 
         def collect(reference: BlobReference) -> tuple[int, bytes]:
             nonlocal remaining
@@ -142,7 +151,6 @@ class PostgresBlobRestorer(BlobRestorer):
         for data in items:
             blob_references.restore_parts(data, tree, self._marker, collect)
         contents = await self._read_blobs(wanted) if wanted else {}
-        budget = budget or BlobBudget(limit)
         return [await asyncio.to_thread(self._restore, data, tree, budget, contents) for data in items]
 
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from asyncpg import Connection
@@ -124,7 +124,7 @@ class PostgresStore:
         self._link_connection = SideConnection(url, "dragoman-links", pooled=database.pooled, timeout=statement_timeout)
         marker = hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
         self.blobs = PostgresBlobRestorer(
-            self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
+            database, self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
         self._compactor = PostgresCompactor(maintenance, sizes)
@@ -155,14 +155,23 @@ class PostgresStore:
         return await self._database.read(reads.locate, task_id)
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
-        return await self.blobs.snapshot(await self._database.read(reads.read, task, history, artifacts))
+        return await self._read_task(self._database.read, reads.read, task, history, artifacts)
 
     async def get(
         self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
     ) -> TaskSnapshot | None:
         # An own task is one statement, and so one snapshot; a task of a joined context takes several.
         run = self._database.read_snapshot if joined else self._database.read
-        return await self.blobs.snapshot(await run(reads.get, owner, agent, task_id, joined, history))
+        return await self._read_task(run, reads.get, owner, agent, task_id, joined, history)
+
+    async def _read_task(self, run: Callable[..., Any], query: Callable[..., Any], *args: Any) -> TaskSnapshot | None:
+        """A task by one statement; by several, on one snapshot, if it is large."""
+        budget = self.blobs.budget()
+        try:
+            snapshot = await run(query, *args, None)
+        except reads.LargeTask:
+            snapshot = await self._database.read_snapshot(query, *args, budget)
+        return await self.blobs.snapshot(snapshot, budget)
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self.blobs.events(await self._database.read(reads.events, task, after, limit))
@@ -177,10 +186,12 @@ class PostgresStore:
         return await self._database.read(reads.envelope, task, number)
 
     async def page(self, query: TaskQuery) -> TaskPage:
-        return await self.blobs.page(await self._database.read_snapshot(reads.page, query))
+        budget = self.blobs.budget()
+        return await self.blobs.page(await self._database.read_snapshot(reads.page, query, budget), budget)
 
     async def search(self, query: TaskSearch) -> FoundTasks:
-        return await self.blobs.search(await self._database.read_snapshot(search.search, query))
+        budget = self.blobs.budget()
+        return await self.blobs.search(await self._database.read_snapshot(search.search, query, budget), budget)
 
     async def count_states(self, query: TaskSearch) -> list[StateCount]:
         return await self._database.read_snapshot(task_counts.count_states, query)

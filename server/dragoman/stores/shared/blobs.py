@@ -8,36 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dragoman.core.errors import OutOfMemory
 from dragoman.core.task import blob_references
 from dragoman.core.task.blob_references import (
     EVENT_TREE,
-    RAW_FIELD,
     URL_FIELD,
     BlobReference,
     FieldTree,
     OffloadedChange,
 )
+from dragoman.core.task.contents import ContentReader, ResponseBudget, RowData, RowSize, StoredContent
 from dragoman.core.task.log import Append, Appended, Event, TaskRef
-
-UNLIMITED_BYTES: Final = 1 << 62
-"""No limit: agents receive the parts as they were sent."""
 
 NO_CONTENTS: Final[Mapping[bytes, bytes]] = {}
 
 
-@dataclass(slots=True)
-class BlobBudget:
-    """Bytes of blobs that still fit into a response."""
-
-    remaining_bytes: int
-
-
-class BlobRestorer:
+class BlobRestorer(ABC):
     """Replaces references with bytes or links. The base of each store's `dragoman.ports.Blobs`."""
 
     def __init__(self, secret: bytes, marker: bytes, limit: int, clock: Callable[[], int]) -> None:
@@ -52,29 +41,33 @@ class BlobRestorer:
         """Sets the public HTTP address, with which links begin."""
         self._base_url = base
 
+    def budget(self) -> ResponseBudget:
+        """The budget of one response."""
+        return ResponseBudget(self._limit, self._link)
+
     def content_of(self, digest: bytes) -> bytes | None:
         """The bytes of a blob that was not read in advance. None: the response gets a link instead."""
         return None
 
     def restore(self, data: bytes, tree: FieldTree, contents: Mapping[bytes, bytes]) -> bytes:
         """The data as a reader receives it, with `contents` (by digest) in memory."""
-        return self._restore(data, tree, BlobBudget(self._limit), contents)
+        return self._restore(data, tree, self.budget(), contents)
 
     def _restore(
-        self, data: bytes, tree: FieldTree, budget: BlobBudget, contents: Mapping[bytes, bytes] = NO_CONTENTS
+        self, data: bytes, tree: FieldTree, budget: ResponseBudget, contents: Mapping[bytes, bytes] = NO_CONTENTS
     ) -> bytes:
         def resolve(reference: BlobReference) -> tuple[int, bytes]:
             blob, content = reference.blob, None
             if blob.size <= budget.remaining_bytes:
                 content = contents.get(blob.digest) or self.content_of(blob.digest)
             if content is None:
-                return URL_FIELD, self._link(reference).encode()
+                return URL_FIELD, self._link(blob.digest.hex(), reference.filename, reference.link_type).encode()
             budget.remaining_bytes -= blob.size
-            return RAW_FIELD, content
+            return reference.field, content
 
         return blob_references.restore_parts(data, tree, self._marker, resolve)
 
-    def _events_to_restore(self, events: list[Event]) -> Iterator[tuple[Event, BlobBudget]]:
+    def _events_to_restore(self, events: list[Event]) -> Iterator[tuple[Event, ResponseBudget]]:
         """Yields each event that has references, with its budget; the caller restores it before the next.
 
         Drops the remaining `events` as soon as the blobs alone fill one response.
@@ -83,22 +76,38 @@ class BlobRestorer:
         for number, event in enumerate(events, 1):
             if self._marker not in event.data:
                 continue
-            budget = BlobBudget(self._limit)
+            budget = self.budget()
             yield event, budget
             used += self._limit - budget.remaining_bytes
             if used >= self._limit > 0:
                 del events[number:]
                 return
 
-    def _check_link(self, digest: str, query: Mapping[str, str]) -> None:
+    def check_link(self, name: str, query: Mapping[str, str]) -> None:
         """Raises PermissionError for a link that is not signed by this store or has expired."""
-        if not blob_references.is_valid_blob_link(self._secret, digest, query, self._clock() / 1000):
+        if not blob_references.is_valid_blob_link(self._secret, name, query, self._clock() / 1000):
             raise PermissionError("this link is not signed by this server, or it has expired; read the task again")
 
-    def _link(self, reference: BlobReference) -> str:
-        digest, expires = reference.blob.digest.hex(), self._clock() // 1000 + blob_references.BLOB_LINK_LIFETIME
-        query = blob_references.blob_link_query(self._secret, digest, expires, reference.filename, reference.media_type)
-        return f"{self._base_url()}/blobs/{digest}?{query}"
+    def content(self, name: str, query: Mapping[str, str]) -> ContentReader | None:
+        """See `ports.Blobs`."""
+        stored = StoredContent.parse(name)
+        if stored is None:
+            return None
+        self.check_link(name, query)
+        return ContentReader(stored, self.read_rows, self.read_sizes)
+
+    @abstractmethod
+    async def read_rows(self, content: StoredContent, first: int, limit: int) -> Sequence[RowData]:
+        """The rows of a content from a sequence on, until they have `limit` bytes."""
+
+    @abstractmethod
+    async def read_sizes(self, content: StoredContent) -> Sequence[RowSize]:
+        """The sizes of a content's rows."""
+
+    def _link(self, name: str, filename: str, media_type: str) -> str:
+        expires = self._clock() // 1000 + blob_references.BLOB_LINK_LIFETIME
+        query = blob_references.blob_link_query(self._secret, name, expires, filename, media_type)
+        return f"{self._base_url()}/blobs/{name}?{query}"
 
 
 def _committed_without_memory() -> OutOfMemory:

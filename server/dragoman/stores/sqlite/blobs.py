@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -36,11 +36,12 @@ from dragoman.core.task.blob_references import (
     TASK_TREE,
     OffloadedChange,
 )
+from dragoman.core.task.contents import RowData, RowSize, StoredContent, unlimited_budget
 from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, Blob, Event, TaskRef
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
-from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
+from dragoman.stores.shared.blobs import BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads, steps
 from dragoman.stores.sqlite.errors import failure_of
 from dragoman.stores.sqlite.maintenance import search
@@ -179,14 +180,16 @@ class SqliteBlobRestorer(BlobRestorer):
     """Implements `dragoman.ports.Blobs` on files beside the database."""
 
     def __init__(
-        self, blob_files: BlobFiles, secret: bytes, marker: bytes, limit: int, clock: Callable[[], int]
+        self, blob_files: BlobFiles, read: RunJob, secret: bytes, marker: bytes, limit: int, clock: Callable[[], int]
     ) -> None:
+        """read: runs a job on a reader, in one transaction."""
         super().__init__(secret, marker, limit, clock)
         self._blob_files = blob_files
+        self._read = read
 
     def find(self, digest: str, query: Mapping[str, str]) -> Path | None:
         """The file behind a link; None when it was removed. Raises PermissionError for an invalid link."""
-        self._check_link(digest, query)
+        self.check_link(digest, query)
         path = self._blob_files.path(bytes.fromhex(digest))
         return path if path.exists() else None
 
@@ -197,13 +200,22 @@ class SqliteBlobRestorer(BlobRestorer):
             log_fault(log, "the file of a large part cannot be read; a link is given instead", error)
             return None
 
+    async def read_rows(self, content: StoredContent, first: int, limit: int) -> Sequence[RowData]:
+        rows: list[RowData] = await self._read(partial(reads.content_rows, content=content, first=first, limit=limit))
+        return rows
+
+    async def read_sizes(self, content: StoredContent) -> Sequence[RowSize]:
+        sizes: list[RowSize] = await self._read(partial(reads.content_sizes, content=content))
+        return sizes
+
     def read(
         self, connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool
     ) -> TaskSnapshot | None:
-        snapshot = reads.read(connection, ref, history, artifacts)
+        budget = self.budget()
+        snapshot = reads.read(connection, ref, history, artifacts, budget)
         if snapshot is None or self._marker not in snapshot.task:
             return snapshot
-        return replace(snapshot, task=self._restore(snapshot.task, TASK_TREE, BlobBudget(self._limit)))
+        return replace(snapshot, task=self._restore(snapshot.task, TASK_TREE, budget))
 
     def get(
         self,
@@ -229,7 +241,7 @@ class SqliteBlobRestorer(BlobRestorer):
         if found is None:
             return None
         messages = [
-            replace(stored, message=self._restore(stored.message, MESSAGE_TREE, BlobBudget(UNLIMITED_BYTES)))
+            replace(stored, message=self._restore(stored.message, MESSAGE_TREE, unlimited_budget()))
             for stored in found.messages
         ]
         return replace(found, messages=messages)
@@ -238,15 +250,17 @@ class SqliteBlobRestorer(BlobRestorer):
         found = steps.read_steps(connection, ref, results)
         for step in found:
             if self._marker in step.result:
-                step.result = self._restore(step.result, PART_TREE, BlobBudget(UNLIMITED_BYTES))
+                step.result = self._restore(step.result, PART_TREE, unlimited_budget())
         return found
 
     def page(self, connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
-        page, budget = reads.page(connection, query), BlobBudget(self._limit)
+        budget = self.budget()
+        page = reads.page(connection, query, budget)
         return replace(page, tasks=[self._restore(task, TASK_TREE, budget) for task in page.tasks])
 
     def search(self, connection: sqlite3.Connection, query: TaskSearch) -> FoundTasks:
-        found, budget = search.search(connection, query), BlobBudget(self._limit)
+        budget = self.budget()
+        found = search.search(connection, query, budget)
         tasks = [replace(one, task=self._restore(one.task, TASK_TREE, budget)) for one in found.tasks]
         return replace(found, tasks=tasks)
 

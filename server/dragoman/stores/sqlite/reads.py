@@ -7,14 +7,27 @@ A Task is the join of framed rows: identity, status, artifacts, history, metadat
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from typing import Any, Final
 
 from dragoman.core.counters import AgentBacklog, StoreStats
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import frames
+from dragoman.core.task.blob_references import LARGE_PART_BYTES
+from dragoman.core.task.contents import (
+    ArtifactSize,
+    ReadRows,
+    ResponseBudget,
+    RowData,
+    RowSize,
+    StoredContent,
+    fold_artifacts,
+    limit_message,
+    run_fold,
+)
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
-from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
+from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, summary_of, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
@@ -27,14 +40,28 @@ OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
 ALIASES: Final = "SELECT task FROM tasks WHERE owner = ? AND id = ? AND alias"
 MESSAGE: Final = "SELECT data FROM messages WHERE owner = ? AND task = ? AND number = ?"
+MESSAGE_SIZE: Final = "SELECT length(data) FROM messages WHERE owner = ? AND task = ? AND number = ?"
 HISTORY: Final = """
-SELECT data FROM messages WHERE owner = ? AND task = ? AND number != ? ORDER BY number DESC LIMIT ?
+SELECT number, data FROM messages WHERE owner = ? AND task = ? AND number != ? ORDER BY number DESC LIMIT ?
 """
-ARTIFACTS: Final = """
-SELECT a.artifact, a.head, c.text, c.data
-FROM artifacts a JOIN chunks c USING (owner, task, artifact)
-WHERE a.owner = ? AND a.task = ?
-ORDER BY a.position, a.artifact, c.sequence
+# Not joined: SQLite would sort all rows before it returns the first, and a reader may need no more than that.
+SUMMED_ROWS: Final = 4096
+"""Rows whose sizes one statement adds up, without the interpreter lock."""
+
+ARTIFACT_HEADS: Final = "SELECT artifact, head FROM artifacts WHERE owner = ? AND task = ? ORDER BY position, artifact"
+# `length` of a column reads the head of a row, and none of the pages with the rest of a large value. With conditions
+# that end the range, SQLite would read each row as a whole to compare it: the caller stops at the end of the artifact.
+_FROM_ROW: Final = "WHERE (owner, task, artifact, sequence) >= (?, ?, ?, ?) ORDER BY owner, task, artifact, sequence"
+ROW_SIZES: Final = f"SELECT owner, task, artifact, sequence, text, length(data) FROM chunks {_FROM_ROW}"
+SUM_SIZES: Final = f"""
+SELECT count(*), min(sequence), max(sequence), min(text), sum(size) FROM (
+    SELECT owner, task, artifact, sequence, text, length(data) AS size FROM chunks {_FROM_ROW} LIMIT {SUMMED_ROWS}
+) WHERE owner = ? AND task = ? AND artifact = ?
+"""
+ROWS: Final = f"SELECT owner, task, artifact, sequence, text, data FROM chunks {_FROM_ROW}"
+SMALL_ROWS: Final = f"""
+SELECT owner, task, artifact, text, CASE WHEN length(data) <= {LARGE_PART_BYTES} THEN data END
+FROM chunks {_FROM_ROW}
 """
 EVENTS_FROM: Final = """
 SELECT max(first) FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3
@@ -129,13 +156,15 @@ def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
     return found
 
 
-def read(connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
+def read(
+    connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool, budget: ResponseBudget
+) -> TaskSnapshot | None:
     number = owner_number(connection, ref.owner)
     row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
     if number is None or row is None:
         return None
     record = record_from_row(ref, row)
-    return TaskSnapshot(record, task_bytes(connection, number, record, row[-2], history, artifacts))
+    return TaskSnapshot(record, task_bytes(connection, number, record, row[-2], history, artifacts, budget))
 
 
 def task_bytes(
@@ -145,21 +174,125 @@ def task_bytes(
     metadata: bytes,
     history: int | None,
     artifacts: bool,
-    fetch: Callable[[sqlite3.Cursor], Iterable[Any]] = iter,
+    budget: ResponseBudget,
+    fetch: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> bytes:
-    """A serialized Task. fetch: returns the rows of artifacts and of messages, or raises when they are too large."""
+    """A serialized Task within the budget of its response.
+
+    fetch: returns the rows of artifacts and of messages, or raises when they are too large.
+    """
     where = (owner, record.ref.key)
     status_message = b""
     if record.status_message:
-        (status_message,) = connection.execute(MESSAGE, (*where, record.status_message)).fetchone()
+        ((status_message,),) = fetch(connection.execute(MESSAGE, (*where, record.status_message)))
+        status_message = limit_message(status_message, record.status_message, *where, budget)
     parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
     if artifacts:
-        parts += join_artifact_rows(fetch(connection.execute(ARTIFACTS, where)))
+        parts += _artifacts(connection, *where, budget, fetch)
     if history != 0:
         rows = connection.execute(HISTORY, (*where, record.status_message, -1 if history is None else history))
-        parts += [data for (data,) in fetch(rows)][::-1]
+        parts += [limit_message(data, number, *where, budget) for number, data in fetch(rows)][::-1]
     parts.append(frames.submessage(6, metadata))
     return b"".join(parts)
+
+
+def _artifacts(
+    connection: sqlite3.Connection,
+    owner: int,
+    key: bytes,
+    budget: ResponseBudget,
+    fetch: Callable[[Iterable[Any]], Iterable[Any]],
+) -> Iterable[bytes]:
+    """The framed artifacts of a task: their rows as they are, if they are small."""
+    artifacts = connection.execute(ARTIFACT_HEADS, (owner, key)).fetchall()
+    rows, size = [], 0
+    for row in fetch(_chunks(connection, owner, key, artifacts)):
+        if (size := size + (LARGE_PART_BYTES + 1 if row[-1] is None else len(row[-1]))) > LARGE_PART_BYTES:
+            break
+        rows.append(row)
+    if budget.take_rows(size):
+        return join_artifact_rows(rows)
+    rows.clear()
+
+    def data(wanted: ReadRows) -> list[bytes]:
+        found = _rows_from(connection, ROWS, owner, key, wanted.artifact, wanted.first)
+        return [data for _, _, data in takewhile(lambda row: row[0] <= wanted.last, found)]
+
+    sizes = _artifact_sizes(connection, owner, key, artifacts)
+    return run_fold(fold_artifacts(sizes, owner, key, budget), data)
+
+
+def _chunks(
+    connection: sqlite3.Connection, owner: int, key: bytes, artifacts: Iterable[tuple[str, bytes]]
+) -> Iterator[tuple[str, bytes, int, bytes | None]]:
+    """The rows of artifacts; without the data of large ones."""
+    for artifact, head in artifacts:
+        for its_owner, its_key, its_artifact, text, data in connection.execute(SMALL_ROWS, (owner, key, artifact, 0)):
+            if its_artifact != artifact or its_key != key or its_owner != owner:
+                break
+            yield artifact, head, text, data
+
+
+def _rows_from(
+    connection: sqlite3.Connection, statement: str, owner: int, key: bytes, artifact: str, first: int
+) -> Iterator[tuple[int, int, Any]]:
+    """Sequence, whether it is text, and the last column of the rows of an artifact from a sequence on."""
+    for row in connection.execute(statement, (owner, key, artifact, first)):
+        if row[:3] != (owner, key, artifact):
+            return
+        yield row[3:]
+
+
+def _artifact_sizes(
+    connection: sqlite3.Connection, owner: int, key: bytes, artifacts: Iterable[tuple[str, bytes]]
+) -> Iterator[ArtifactSize]:
+    for artifact, head in artifacts:
+        first, size, only_text = _sum_sizes(connection, owner, key, artifact)
+        if first is not None:
+            rows = None if only_text else row_sizes(connection, owner, key, artifact, first)
+            yield ArtifactSize(artifact, head, first, size, rows)
+
+
+def _sum_sizes(connection: sqlite3.Connection, owner: int, key: bytes, artifact: str) -> tuple[int | None, int, bool]:
+    """The first row of an artifact, its size, and whether all rows are text."""
+    begin: int | None = None
+    start = total = 0
+    only_text, count = True, SUMMED_ROWS
+    while count == SUMMED_ROWS:
+        where = (owner, key, artifact)
+        count, first, last, text, size = connection.execute(SUM_SIZES, (*where, start, *where)).fetchone()
+        if count:
+            begin = first if begin is None else begin
+            start, total, only_text = last + 1, total + size, only_text and bool(text)
+    return begin, total, only_text
+
+
+def row_sizes(connection: sqlite3.Connection, owner: int, key: bytes, artifact: str, first: int) -> list[RowSize]:
+    """The sizes of an artifact's rows from a sequence on."""
+    rows = _rows_from(connection, ROW_SIZES, owner, key, artifact, first)
+    return [RowSize(sequence, bool(text), size) for sequence, text, size in rows]
+
+
+def content_sizes(connection: sqlite3.Connection, content: StoredContent) -> list[RowSize]:
+    """The sizes of the rows from that of a content on."""
+    if content.artifact is not None:
+        return row_sizes(connection, content.owner, content.task, content.artifact, content.row)
+    row = connection.execute(MESSAGE_SIZE, (content.owner, content.task, content.row)).fetchone()
+    return [RowSize(content.row, False, row[0])] if row else []
+
+
+def content_rows(connection: sqlite3.Connection, content: StoredContent, first: int, limit: int) -> list[RowData]:
+    """The rows of a content from `first` on, until they have `limit` bytes."""
+    found: list[RowData] = []
+    if content.artifact is None:
+        row = connection.execute(MESSAGE, (content.owner, content.task, content.row)).fetchone()
+        return [RowData(content.row, False, row[0])] if row else found
+    for sequence, text, data in _rows_from(connection, ROWS, content.owner, content.task, content.artifact, first):
+        found.append(RowData(sequence, bool(text), data))
+        limit -= len(data)
+        if limit <= 0:
+            break
+    return found
 
 
 def first_summary(connection: sqlite3.Connection, owner: int, key: bytes) -> str:
@@ -172,6 +305,7 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     number = owner_number(connection, ref.owner)
     (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
     found: list[Event] = []
+    size = 0
     if start is None:
         if first := oldest_sequence(connection, ref):
             raise LogTruncated(first)
@@ -182,7 +316,8 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
                 if sequence > after:
                     found.append(Event(sequence, payload, event_state(payload)))
             found[-1].ends = bool(ends)
-        if len(found) >= limit:
+            size += len(data)
+        if len(found) >= limit or size >= MAX_READ_EVENT_BYTES:
             break
     return found
 
@@ -211,7 +346,7 @@ def envelope(connection: sqlite3.Connection, ref: TaskRef, number: int) -> bytes
     return bytes(row[0]) if row else b""
 
 
-def page(connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
+def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudget) -> TaskPage:
     number = owner_number(connection, query.owner)
     if number is None:
         return TaskPage()
@@ -231,7 +366,7 @@ def page(connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
     for row in rows[: query.page_size]:
         owner = query.owner if row[0] == number else owner_of(connection, row[0])
         record = record_from_row(TaskRef(owner, row[1]), row[2:])
-        tasks.append(task_bytes(connection, row[0], record, row[-1], query.history, query.artifacts))
+        tasks.append(task_bytes(connection, row[0], record, row[-1], query.history, query.artifacts, budget))
         summaries.append(record.summary)
         sequences.append(record.last_sequence)
     more = record is not None and len(rows) > query.page_size

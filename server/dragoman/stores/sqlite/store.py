@@ -147,7 +147,7 @@ class SqliteStore:
         # Without an initializer: if one fails, for lack of memory or descriptors, the pool is unusable for good.
         self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader")
         self.blob_files = BlobFiles(backup.blob_folder(path))
-        self.blobs = SqliteBlobRestorer(self.blob_files, secret, marker, sizes.inline_bytes, clock)
+        self.blobs = SqliteBlobRestorer(self.blob_files, self._read, secret, marker, sizes.inline_bytes, clock)
         self._blob_offloader = SqliteBlobOffloader(self.blob_files, self.blobs, marker, self.writer.submit)
         write_low_priority = partial(self.writer.submit, low_priority=True)
         self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, write_low_priority)

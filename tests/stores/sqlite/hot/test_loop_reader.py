@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.core.names import Owner
 from dragoman.core.task import states
+from dragoman.core.task.contents import unlimited_budget
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.projection import MAX_CACHED_ENCODINGS, CachedResponse, cached_encoding, cached_response
@@ -63,7 +64,7 @@ class Opened:
 
     def by_thread(self, ref: TaskRef, history: int | None = None) -> TaskSnapshot | None:
         """What the reader threads return."""
-        return reads.read(self._other, ref, history, True)
+        return reads.read(self._other, ref, history, True, unlimited_budget())
 
     def close(self) -> None:
         self.reader.close()

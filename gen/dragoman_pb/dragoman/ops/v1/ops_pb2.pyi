@@ -262,7 +262,7 @@ class ExportTaskRequest(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class ExportTaskResponse(_message.Message):
-    __slots__ = ("header", "task", "event", "message", "end", "push", "step")
+    __slots__ = ("header", "task", "event", "message", "end", "push", "step", "content")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +270,7 @@ class ExportTaskResponse(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     PUSH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     header: ExportHeader
     task: _a2a_pb2.Task
     event: ExportedEvent
@@ -277,7 +278,8 @@ class ExportTaskResponse(_message.Message):
     end: ExportEnd
     push: _push_pb2.PushConfig
     step: _steps_pb2.TaskStep
-    def __init__(self, header: _Optional[_Union[ExportHeader, _Mapping]] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., event: _Optional[_Union[ExportedEvent, _Mapping]] = ..., message: _Optional[_Union[ExportedMessage, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ..., push: _Optional[_Union[_push_pb2.PushConfig, _Mapping]] = ..., step: _Optional[_Union[_steps_pb2.TaskStep, _Mapping]] = ...) -> None: ...
+    content: ExportedContent
+    def __init__(self, header: _Optional[_Union[ExportHeader, _Mapping]] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., event: _Optional[_Union[ExportedEvent, _Mapping]] = ..., message: _Optional[_Union[ExportedMessage, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ..., push: _Optional[_Union[_push_pb2.PushConfig, _Mapping]] = ..., step: _Optional[_Union[_steps_pb2.TaskStep, _Mapping]] = ..., content: _Optional[_Union[ExportedContent, _Mapping]] = ...) -> None: ...
 
 class ExportHeader(_message.Message):
     __slots__ = ("version", "dragoman", "exported", "task_id", "agent", "principal", "scope", "dialect")
@@ -321,17 +323,29 @@ class ExportedMessage(_message.Message):
     accepted_output_modes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, number: _Optional[int] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., accepted_output_modes: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ExportedContent(_message.Message):
+    __slots__ = ("url", "offset", "data")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    offset: int
+    data: bytes
+    def __init__(self, url: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class ExportEnd(_message.Message):
-    __slots__ = ("events", "messages", "pushes", "steps")
+    __slots__ = ("events", "messages", "pushes", "steps", "contents")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    CONTENTS_FIELD_NUMBER: _ClassVar[int]
     events: int
     messages: int
     pushes: int
     steps: int
-    def __init__(self, events: _Optional[int] = ..., messages: _Optional[int] = ..., pushes: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+    contents: int
+    def __init__(self, events: _Optional[int] = ..., messages: _Optional[int] = ..., pushes: _Optional[int] = ..., steps: _Optional[int] = ..., contents: _Optional[int] = ...) -> None: ...
 
 class BackupRequest(_message.Message):
     __slots__ = ("destination",)

@@ -15,6 +15,7 @@ from asyncpg import Connection
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner, task_key_of
+from dragoman.core.task.contents import ResponseBudget
 from dragoman.core.task.cursors import (
     FoundTask,
     FoundTasks,
@@ -27,8 +28,8 @@ from dragoman.core.task.cursors import (
 from dragoman.core.task.log import TaskRef
 from dragoman.core.task.projection import summary_of, unframe_message
 from dragoman.core.task.states import STORED_STATES
-from dragoman.stores.postgres.reads import CHUNKS, TASK, task_bytes
-from dragoman.stores.postgres.rows import RECORD_WIDTH, record_from_row, text_array
+from dragoman.stores.postgres.reads import CHUNKS, TASK, TASK_WIDTH, task_bytes
+from dragoman.stores.postgres.rows import record_from_row, text_array
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_OWNER_RANGES: Final = 64
@@ -69,11 +70,12 @@ RANGES: Final = (
     " WITH ORDINALITY r(owner, agent, state, low_updated, low_owner, low_task, n)"
 )
 _FOUND_TASKS: Final = f"""
-SELECT {TASK.format("$3::bigint")}, t.task, o.scope, o.principal, t.created, t.owner,
+SELECT {TASK.format(history="$3::bigint")}, t.task, o.scope, o.principal, t.created, t.owner,
     CASE WHEN t.summary = '' THEN
         (SELECT m.data FROM messages m WHERE m.owner = t.owner AND m.task = t.task AND m.number = 1) END
 FROM unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY f(owner, task, n)
-JOIN tasks t ON t.owner = f.owner AND t.task = f.task JOIN owners o ON o.owner = t.owner {CHUNKS.format("$4::boolean")}
+JOIN tasks t ON t.owner = f.owner AND t.task = f.task JOIN owners o ON o.owner = t.owner
+{CHUNKS.format(artifacts="$4::boolean")}
 ORDER BY f.n
 """
 _USAGE: Final = """
@@ -109,13 +111,13 @@ async def scopes(connection: Connection, limit: int) -> list[str]:
     return [row[0] for row in await connection.fetch(_SCOPES, limit)]
 
 
-async def search(connection: Connection, query: TaskSearch) -> FoundTasks:
+async def search(connection: Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
     """One page of a search."""
     ranges, is_exact = await ranges_of(connection, query)
     reader = PostgresRangeReader(connection, query, [one for one in ranges if one.rows], is_exact)
     positions, following = await reader.page()
     total, is_total_exact = await reader.count() if query.after is None else (0, False)
-    tasks = await _found_tasks(connection, query, positions)
+    tasks = await _found_tasks(connection, query, positions, budget)
     return FoundTasks(tasks, following, total, is_total_exact)
 
 
@@ -336,7 +338,9 @@ async def _pairs(connection: Connection, condition: str, query: TaskSearch) -> l
     return [(agent, state) for agent, state in rows if state in indexed]
 
 
-async def _found_tasks(connection: Connection, query: TaskSearch, positions: list[SearchPosition]) -> list[FoundTask]:
+async def _found_tasks(
+    connection: Connection, query: TaskSearch, positions: list[SearchPosition], budget: ResponseBudget
+) -> list[FoundTask]:
     if not positions:
         return []
     keys = [owner for _, owner, _ in positions], [task for _, _, task in positions]
@@ -345,10 +349,11 @@ async def _found_tasks(connection: Connection, query: TaskSearch, positions: lis
         used.setdefault((owner, task), []).append((tokens, cost, delegated))
     found = []
     for row in await connection.fetch(_FOUND_TASKS, *keys, 0, query.artifacts):
-        key, scope, principal, created, owner, message = row[RECORD_WIDTH + 7 :]
+        key, scope, principal, created, owner, message = row[TASK_WIDTH:]
         record = record_from_row(TaskRef(Owner(scope, principal), key), row)
         if message is not None:
             record.summary = summary_of(pb.Message.FromString(unframe_message(message)))
         usage = Usage.total(used.get((owner, key), ()))
-        found.append(FoundTask(record, created, task_bytes(record, row), usage))
+        task = await task_bytes(connection, record, row, 0, budget)
+        found.append(FoundTask(record, created, task, usage))
     return found

@@ -173,6 +173,7 @@ class SqliteCommitter:
                 self._connection.execute("ROLLBACK")
 
 
+PAGE_BYTES: Final = 4096
 MIN_COMMIT_INTERVAL: Final = 16
 MAX_COMMIT_INTERVAL: Final = 4096
 """Bounds of the commits between two checkpoints."""
@@ -199,6 +200,11 @@ class Checkpointer:
         self._wal = database.with_name(database.name + "-wal")
         self._commits = 0
         self._interval = timings.checkpoint_interval
+        self._target_bytes = timings.target_wal_pages * PAGE_BYTES
+        self._checked_bytes = 0
+        """Size of the log at the last checkpoint: large commits fill it before there are many of them."""
+        self._truncate_above = timings.max_wal_bytes
+        """Size from which the writer truncates the log; more while a reader prevents it."""
         self._due = threading.Event()
         self._restart_pending = False
         """Most of the log was moved; the writer may move the rest and restart the log."""
@@ -211,13 +217,20 @@ class Checkpointer:
         if self._restart_pending:
             self._restart_pending = False
             self._checkpoint(writer, "RESTART", wait_ms=0)
-        if self._commits < self._interval:
-            return
-        self._commits = 0
-        if self._wal.exists() and self._wal.stat().st_size > self._timings.max_wal_bytes:
+        size = self._wal_bytes()
+        if size > self._truncate_above:
             self.truncate(writer)
-        else:
+            self._commits, self._checked_bytes = 0, self._wal_bytes()
+            self._truncate_above = max(self._timings.max_wal_bytes, self._checked_bytes + self._target_bytes)
+        elif self._commits >= self._interval or size > self._checked_bytes + self._target_bytes:
+            self._commits, self._checked_bytes = 0, size
             self._due.set()
+
+    def _wal_bytes(self) -> int:
+        try:
+            return self._wal.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def truncate(self, writer: sqlite3.Connection) -> None:
         """Moves all pages on the writer's connection, and truncates the log."""

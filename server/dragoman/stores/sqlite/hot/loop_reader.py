@@ -12,10 +12,11 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from dragoman.core.names import Owner, task_key_of
+from dragoman.core.task.contents import unlimited_budget
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.projection import cached_response
 from dragoman.ports import TaskSnapshot
@@ -40,6 +41,9 @@ interpreter lock delay it by less."""
 
 READS_SKIPPED_WHEN_SLOW: Final = 32
 """Reads after a slow one that go to the reader threads."""
+
+_BUDGET: Final = unlimited_budget()
+"""What `fetch_few` returns fits into every response."""
 
 _RECORD_NAMES: Final = [name.strip() for name in RECORD_COLUMNS.split(",")]
 _AGENT, _ID, _VISIBLE = (1 + _RECORD_NAMES.index(name) for name in ("agent", "id", "visible"))
@@ -173,19 +177,19 @@ class LoopReader:
         return snapshot
 
     def _task_bytes(self, record: TaskRecord, row: tuple[Any, ...], history: int | None, *, artifacts: bool) -> bytes:
-        task = reads.task_bytes(self._connection, row[0], record, row[-1], history, artifacts, fetch_few)
+        task = reads.task_bytes(self._connection, row[0], record, row[-1], history, artifacts, _BUDGET, fetch_few)
         if self._marker in task:  # its large parts are in files
             raise NotOnLoop
         return task
 
 
-def fetch_few(cursor: sqlite3.Cursor) -> list[Any]:
-    """These rows, whose last column can be large. Raises NotOnLoop for too many rows or bytes."""
-    rows: list[Any] = []
+def fetch_few(rows: Iterable[Any]) -> list[Any]:
+    """These rows; None in the last column stands for a large value. Raises NotOnLoop for too many rows or bytes."""
+    few: list[Any] = []
     size = 0
-    while fetched := cursor.fetchmany(16):
-        rows += fetched
-        size += sum([len(row[-1]) for row in fetched])
-        if len(rows) > MAX_LOOP_ROWS or size > MAX_LOOP_BYTES:
+    for row in rows:
+        few.append(row)
+        size += MAX_LOOP_BYTES + 1 if row[-1] is None else len(row[-1])
+        if len(few) > MAX_LOOP_ROWS or size > MAX_LOOP_BYTES:
             raise NotOnLoop
-    return rows
+    return few

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.names import Owner, task_key_of
+from dragoman.core.task.contents import ResponseBudget
 from dragoman.core.task.cursors import (
     FoundTask,
     FoundTasks,
@@ -90,12 +91,12 @@ class SqliteRange:
     state: int = 0
 
 
-def search(connection: sqlite3.Connection, query: TaskSearch) -> FoundTasks:
+def search(connection: sqlite3.Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
     """One page of a search."""
     reader = SqliteRangeReader(connection, query, ranges_of(connection, query))
     positions, following = reader.page()
     total, is_total_exact = reader.count() if query.after is None else (0, False)
-    tasks = [_found_task(connection, query, position) for position in positions]
+    tasks = [_found_task(connection, query, position, budget) for position in positions]
     return FoundTasks(tasks, following, total, is_total_exact)
 
 
@@ -319,11 +320,13 @@ def _agents(connection: sqlite3.Connection, next_agent: str) -> Iterator[str]:
         yield agent
 
 
-def _found_task(connection: sqlite3.Connection, query: TaskSearch, position: SearchPosition) -> FoundTask:
+def _found_task(
+    connection: sqlite3.Connection, query: TaskSearch, position: SearchPosition, budget: ResponseBudget
+) -> FoundTask:
     _, number, key = position
     *row, created = connection.execute(_FOUND_TASK, (number, key)).fetchone()
     record = record_from_row(TaskRef(Owner(*owner_of(connection, number)), key), row)
     if not record.summary:
         record.summary = first_summary(connection, number, key)
-    task = task_bytes(connection, number, record, row[-1], 0, query.artifacts)
+    task = task_bytes(connection, number, record, row[-1], 0, query.artifacts, budget)
     return FoundTask(record, created, task, task_tables.usage_of(connection, number, key))
