@@ -165,7 +165,7 @@ def own_notes() -> BaseException:
 
 
 EXCEPTIONS: Final[dict[str, Callable[[], BaseException]]] = {
-    **{made.__name__: made for made in (ring, ring_of_two, long_chain, group_in_group, ring_in_group, own_notes)},
+    **{build.__name__: build for build in (ring, ring_of_two, long_chain, group_in_group, ring_in_group, own_notes)},
     **{
         kind.__name__: kind
         for kind in (
