@@ -146,6 +146,25 @@ asyncio.run(run())
     assert 'File "<string>", line 9 in run' in ended.stderr
 
 
+def test_the_stack_is_shown_before_the_process_ends(tmp_path: Path) -> None:
+    program = """
+import asyncio, re
+from pathlib import Path
+from dragoman.wiring.loop_guard import LoopGuard
+async def run():
+    running = asyncio.create_task(LoopGuard(60, (), Path("t-blocked"), early_share=0.005).run())
+    await asyncio.sleep(0.1)
+    re.match("(a+)+$", "a" * 60 + "b")  # holds the interpreter's lock
+asyncio.run(run())
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert 'File "<string>", line 8 in run\n' in (line.lstrip() for line in process.stderr)
+        finally:
+            process.kill()
+
+
 def test_a_debugger_stops_the_timer(tmp_path: Path) -> None:
     program = """
 import asyncio, sys, time

@@ -84,7 +84,9 @@ def guarded_loop(seconds: float, agents: Iterable[Agent] = (), dump: Path | None
 class LoopGuard:
     """Ends this process, with the tracebacks of all threads, when the loop has not run for so many seconds."""
 
-    def __init__(self, seconds: float, agents: Iterable[Agent], dump: Path | None = None) -> None:
+    def __init__(
+        self, seconds: float, agents: Iterable[Agent], dump: Path | None = None, early_share: float = EARLY_SHARE
+    ) -> None:
         """`dump`: the file for the tracebacks; None: stderr. Raises OSError if it cannot be written."""
         self._seconds = seconds
         self._dump = dump
@@ -94,7 +96,7 @@ class LoopGuard:
             self._file.write(json.dumps(header) + "\n")
             self._file.flush()
         self._shows_early = dump is not None and hasattr(signal, "setitimer") and _show_stacks_on(signal.SIGVTALRM)
-        self._early_cpu = seconds * EARLY_SHARE
+        self._early_cpu = seconds * early_share
 
     async def run(self) -> None:
         """Restarts the timer as long as the loop runs, until canceled. A debugger stops it."""

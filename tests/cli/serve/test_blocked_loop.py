@@ -106,14 +106,6 @@ def test_a_process_that_a_pattern_blocks_ends_and_its_tasks_say_why(tmp_path: Pa
         assert not [line for line in server.err.seen if "ended itself" in line]
 
 
-def test_the_stack_is_shown_before_the_process_ends(tmp_path: Path) -> None:
-    (tmp_path / "agents.py").write_text(AGENTS)
-    with serving("agents.py", "--loop-exit", "12", cwd=tmp_path) as server:
-        asyncio.run(begun(server, "matches"))
-        server.err.until(f'File "{tmp_path}/agents.py", line {LINE} in search')
-        assert server.process.poll() is None
-
-
 def test_each_attempt_that_blocks_the_server_counts(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     arguments = "agents.py", "--loop-exit", "1.5"
