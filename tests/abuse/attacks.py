@@ -18,6 +18,7 @@ import grpc
 from tests.abuse import h2
 from tests.abuse.connections import BROKEN, connect, discard, repeat
 from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
+from tests.abuse.operator_attacks import abandoned_changes, denied_operators
 
 from dragoman.core.task import frames
 
@@ -380,6 +381,7 @@ ATTACKS: Final[dict[str, Attack]] = {
             zip_bomb,
         ),
         *(ws_tiny_frames, ws_pings, ws_giant_frame, ws_fragments, ws_zip_bomb, ws_bad_text),
+        *(denied_operators, abandoned_changes),
         *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
     )
 }
