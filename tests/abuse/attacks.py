@@ -27,6 +27,7 @@ from tests.abuse.grpc_attacks import (
 )
 from tests.abuse.large_read_attacks import large_reads
 from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
+from tests.abuse.operator_attacks import abandoned_changes, denied_operators
 from tests.abuse.schema_attacks import schema_patterns, schema_references, schema_unique_items
 
 from dragoman.core.task import frames
@@ -397,6 +398,7 @@ ATTACKS: Final[dict[str, Attack]] = {
             grpc_stalled_health_checks,
             grpc_large_reflections,
         ),
+        *(denied_operators, abandoned_changes),
         *(mcp_deep_json, mcp_answers, mcp_sessions, mcp_unread_results, mcp_listens),
         hostile_exceptions,
         *(schema_unique_items, schema_patterns, schema_references),
@@ -404,7 +406,14 @@ ATTACKS: Final[dict[str, Attack]] = {
     )
 }
 
-BOUNDED_STEPS: Final[frozenset[str]] = frozenset()
+BOUNDED_STEPS: Final = frozenset(
+    attack.__name__
+    for attack in (
+        *(grpc_large_messages, grpc_stalled_messages, grpc_large_health_checks, grpc_stalled_health_checks),
+        *(grpc_large_reflections, hostile_exceptions, large_reads),
+        *(schema_unique_items, schema_patterns, schema_references),
+    )
+)
 """Attacks during which no step of the loop may take long. Requests near the maximum size are parsed in one step."""
 
 
