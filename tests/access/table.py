@@ -194,7 +194,7 @@ of a running server as each of five callers, and compares the results with this 
 - With `--isolation scope`, every principal in the scope is the owner; with `context`, every participant of the
   conversation.
 - Without authentication every caller is owner and operator. With `--insecure`, workers and operator calls on the store
-  are limited to the server's machine.
+  are limited to the server's machine, and behind a proxy to nobody; others see the tasks of anonymous callers only.
 - RESOURCE is `projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*`.
 - `HEAD` is served wherever `GET` is, except for streams. Other paths are not found for all callers.
 """
