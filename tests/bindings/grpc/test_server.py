@@ -226,6 +226,19 @@ async def test_responses_have_no_size_limit() -> None:
     assert len(task.artifacts[0].parts[0].raw) == 6_000_000
 
 
+async def test_a_client_may_make_more_calls_than_a_connection_carries() -> None:
+    service = FakeService(TASK)
+    async with over_grpc(service, connection_calls=10) as (channel, _):
+        stub = rpc.A2AServiceStub(channel)
+
+        async def repeat() -> None:
+            for _ in range(20):
+                await stub.GetTask(pb.GetTaskRequest(id="t1"))
+
+        await asyncio.gather(*(repeat() for _ in range(50)))  # UNAVAILABLE would end them
+    assert len(service.received) == 1000
+
+
 async def test_invalid_bytes_are_an_invalid_argument() -> None:
     async with over_grpc(FakeService()) as (channel, _):
         call: Any = channel.unary_unary("/a2a.v1.A2AService/GetTask")
