@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from contextlib import AsyncExitStack
 from typing import Any
@@ -331,3 +332,22 @@ async def test_a_request_writes_one_line_to_the_access_log(caplog: pytest.LogCap
     record: Any = next(record for record in caplog.records if record.name == "dragoman.access")
     assert (record.method, record.dialect) == ("lf.a2a.v1.A2AService/GetTask", "1.0")
     assert (record.agent, record.task, record.status) == ("echo", "t1", "OK")
+
+
+async def test_a_rejected_call_leaves_no_garbage() -> None:
+    """Otherwise messages of 16 MiB stay in memory until garbage is collected."""
+    async with over_grpc(FakeService(TASK)) as (channel, _):
+        get_task: Any = channel.unary_unary("/lf.a2a.v1.A2AService/GetTask")
+        await failing(get_task(b"\xff"))  # fills caches
+        gc.collect()
+        gc.disable()
+        try:
+            await failing(get_task(b"\xff" * 9000))
+            await get_task(pb.GetTaskRequest(id="t1").SerializeToString())  # by now the server is done with the other
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            assert [one for one in gc.garbage if isinstance(one, grpc.aio.AbortError)] == []
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()

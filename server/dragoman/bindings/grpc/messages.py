@@ -160,9 +160,12 @@ class MessageReader:
             raise read.end_reason from None
         finally:
             del self._reads[task]
+            del task, read  # the error of `read` refers to this frame: a cycle, which would keep the call
         if not isinstance(message, bytes):  # grpc.aio.EOF
             return None
         if len(message) > self._max_bytes:
+            # The traceback of the error refers to this frame, and to the message until garbage is collected.
+            del message
             raise PayloadTooLarge(f"at most {self._max_bytes} bytes are accepted")
         return message
 
