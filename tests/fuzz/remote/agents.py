@@ -76,7 +76,7 @@ class MutatingServer:
     @asynccontextmanager
     async def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
-    ) -> AsyncIterator[_Response]:
+    ) -> AsyncIterator[AnswerStream]:
         """Answers a request."""
         is_card = ".well-known" in url
         values, is_stream = ([self.card()], False) if is_card else self._values(url, orjson.loads(body or b"{}"))
@@ -89,7 +89,7 @@ class MutatingServer:
         self.sent.append(answer)
         if answer.refused:
             raise ConnectFailed("refused the connection")
-        yield _Response(answer)
+        yield AnswerStream(answer)
 
     def card(self) -> Any:
         """The card of its dialect."""
@@ -223,7 +223,7 @@ def _dialect_01(task: str, *, rest: bool) -> list[Any]:
     ]
 
 
-class _Response:
+class AnswerStream:
     """Implements `dragoman.ports.OutboundResponseStream`."""
 
     def __init__(self, answer: Answer) -> None:
@@ -238,7 +238,7 @@ class _Response:
             raise OutboundFailed("the connection broke")
 
 
-class _Clock:
+class SleepingClock:
     """A clock that advances by the seconds slept."""
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ async def check_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) -> s
     except ClientError:
         return "no card"
     _show(discovered)
-    clock, numbers = _Clock(), count(1)
+    clock, numbers = SleepingClock(), count(1)
     context = RecordingTurnContext("hello")
     for attempt in range(1, MAX_ATTEMPTS + 1):
         agent = _agent(discovered, upstream, factory, clock, numbers)
@@ -275,7 +275,7 @@ async def check_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) -> s
             continue
         except Exception as error:
             raise NoEnd(f"{binding} {dialect}: {type(error).__name__}: {error}") from error
-        return _check_result(context, result)
+        return check_result(context, result)
     raise NoEnd(f"{binding} {dialect}: {MAX_ATTEMPTS} attempts did not end the turn")
 
 
@@ -290,7 +290,11 @@ def _show(discovered: DiscoveredAgent) -> None:
 
 
 def _agent(
-    discovered: DiscoveredAgent, upstream: UpstreamSpec, factory: TransportFactory, clock: _Clock, numbers: count[int]
+    discovered: DiscoveredAgent,
+    upstream: UpstreamSpec,
+    factory: TransportFactory,
+    clock: SleepingClock,
+    numbers: count[int],
 ) -> UpstreamAgent:
     """The agent as the registry makes it of a card."""
     agent = UpstreamAgent(
@@ -302,7 +306,7 @@ def _agent(
     return agent
 
 
-def _check_result(context: RecordingTurnContext, result: TurnResult) -> str:
+def check_result(context: RecordingTurnContext, result: TurnResult) -> str:
     """Checks that the result ends the turn, and that the task can be stored and sent."""
     state = result.status.state
     if result.reply is None and state not in _ENDED:

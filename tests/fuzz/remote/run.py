@@ -17,10 +17,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from tests.fuzz.remote.agents import check_calls, check_turn
+from tests.fuzz.remote.mcp_servers import check_mcp_turn
 
 CHECKS: Final[dict[str, Callable[..., Awaitable[str]]]] = {
     "turns": check_turn,
     "calls": check_calls,
+    "mcp": check_mcp_turn,
 }
 """What one input is checked with, by name. Each returns how it ended, and raises AssertionError for a fault."""
 

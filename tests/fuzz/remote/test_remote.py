@@ -18,4 +18,4 @@ async def test_answers_without_mutations_are_read(name: str) -> None:
 async def test_mutated_answers_end_the_turn_or_the_call(name: str) -> None:
     ends = [await check(name, seed) for seed in range(150)]
     assert [(seed, fault) for seed, (_, fault) in enumerate(ends) if fault] == []
-    assert len({ended for ended, _ in ends}) > 2  # the mutations have an effect
+    assert len({ended for ended, _ in ends}) > 1  # the mutations have an effect
