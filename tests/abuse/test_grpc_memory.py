@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
 from typing import Final
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # generated without types
 from tests.abuse import h2
-from tests.abuse.grpc_attacks import CHECK, MESSAGE_BYTES, REFLECTION, SEND, SENT_OF_STALLED, upload
+from tests.abuse.grpc_attacks import CHECK, MESSAGE_BYTES, REFLECTION, SEND, SENT_OF_STALLED, Upload, upload
 from tests.abuse.test_abuse import peak_memory, program, read_line
 from tests.callers import PRINCIPAL
 
@@ -23,6 +26,11 @@ MAX_MEMORY_MIB: Final = 250
 """For callers without credentials."""
 MAX_MEMORY_OF_CALLERS_MIB: Final = 900
 """For callers with credentials: the budget of 256 MiB, and what arrives until the server looks. They send 15,000."""
+
+PROBE_TIMEOUT: Final = 5.0
+"""Seconds for a health check; a probe of Kubernetes has one."""
+LOCAL_CHANNELS: Final = [("grpc.use_local_subchannel_pool", 1)]
+"""Each channel has a connection of its own."""
 
 
 @pytest.mark.parametrize(
@@ -60,3 +68,21 @@ async def attacked(folder: Path, path: str, calls: int, sent: int, headers: byte
         seconds = time.monotonic() - began
         assert server.returncode is None
         return peak_memory(server), started, seconds
+
+
+async def test_health_is_answered_while_others_send_no_end_of_their_checks(tmp_path: Path) -> None:
+    settings = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/tasks.db"}
+    async with program("tests.overload.server_process", json.dumps(settings)) as server:
+        address = json.loads(await read_line(server))["grpc"]
+        until = time.monotonic() + 60
+        uploads = [asyncio.create_task(Upload(CHECK, 8, 3000).run(address, until)) for _ in range(40)]
+        try:
+            for _ in range(20):
+                async with grpc.aio.insecure_channel(address, LOCAL_CHANNELS) as channel:
+                    check = health_pb2_grpc.HealthStub(channel).Check
+                    response = await check(health_pb2.HealthCheckRequest(), timeout=PROBE_TIMEOUT)
+                    assert response.status == health_pb2.HealthCheckResponse.SERVING
+        finally:
+            for upload_task in uploads:
+                upload_task.cancel()
+            await asyncio.gather(*uploads, return_exceptions=True)

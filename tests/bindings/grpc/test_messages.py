@@ -16,7 +16,7 @@ from tests.callers import WRONG, ByHeader, named
 from tests.eventually import eventually
 
 from dragoman.bindings.grpc import messages
-from dragoman.bindings.grpc.messages import MessageReader, PublicQueue
+from dragoman.bindings.grpc.messages import ConnectionLimit, MessageReader
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.errors import InvalidRequest, PayloadTooLarge, Unavailable
 
@@ -149,17 +149,20 @@ async def test_messages_that_arrive_at_once_are_not_counted() -> None:
         assert await read.ended() == []
 
 
-async def test_further_messages_wait_while_as_many_as_allowed_are_read() -> None:
+async def test_a_connection_has_a_number_of_messages_read_and_others_do_not_wait_for_it() -> None:
     async with reads() as read:
-        read.reader = MessageReader(1000, 4000, slow_after=1.0, read_timeout=60.0, queue=PublicQueue(1, 2))
-        calls = [await read.start("anonymous", peer) for peer in ("a", "b", "a", "a")]
-        calls[1].message.set_result(b"second")
-        assert await read.ended() == [3]
+        limit = ConnectionLimit(1)
+        read.reader = MessageReader(1000, 4000, slow_after=1.0, read_timeout=60.0, connection_limit=limit)
+        calls = [await read.start("anonymous", peer) for peer in ("a", "b", "a")]
+        assert await read.ended() == [2]
         with pytest.raises(Unavailable, match="of this connection"):
             await read.tasks.pop()
         calls[0].message.set_result(b"first")
-        calls[2].message.set_result(b"third")
-        assert await asyncio.gather(*read.tasks) == [b"first", b"second", b"third"]
+        calls[1].message.set_result(b"second")
+        assert await asyncio.gather(*read.tasks) == [b"first", b"second"]
+        third = await read.start("anonymous", "a")
+        third.message.set_result(b"third")
+        assert await read.tasks[-1] == b"third"
 
 
 async def test_a_read_that_its_caller_cancels_is_no_error_of_the_reader() -> None:

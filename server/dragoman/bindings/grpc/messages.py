@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,12 +40,10 @@ SLOW_AFTER: Final = 0.05
 MAX_PUBLIC_BYTES: Final = 4096
 """Maximum bytes of a message to a service without authentication: health and reflection."""
 MAX_PUBLIC_READS: Final = 2
-"""Incomplete messages to these services. Their messages fit into one packet, so none waits for long."""
-MAX_PUBLIC_STARTED: Final = 4
-"""Messages to these services that are read at a time; further calls wait, and hold UNREAD_WINDOW_BYTES."""
-MAX_PUBLIC_CALLS: Final = 8
-"""Calls of one connection whose messages to these services are read or wait for that."""
-PUBLIC_SLOW_AFTER: Final = 0.03
+"""Incomplete messages to these services, in all. Their messages fit into one packet, so others are soon complete."""
+MAX_CONNECTION_READS: Final = 4
+"""Messages of one connection to these services that are read at a time; further calls are rejected."""
+PUBLIC_SLOW_AFTER: Final = 0.02
 PUBLIC_TIMEOUT: Final = 5.0
 
 CHECK_INTERVAL: Final = 0.02
@@ -71,28 +69,28 @@ class _Read:
     end_reason: A2AError | None = None
 
 
-class PublicQueue:
-    """Lets some calls at a time read their message. Each connection may have some in the queue."""
+class ConnectionLimit:
+    """Limits how many messages of one connection are read at a time.
 
-    def __init__(self, max_started: int, max_calls: int) -> None:
-        """`max_calls`: of one connection, waiting ones included."""
-        self._free = asyncio.Semaphore(max_started)
-        self._max_calls = max_calls
-        self._calls: Counter[str] = Counter()
+    Nothing waits: calls with messages that stay incomplete would hold up all others.
+    """
 
-    @asynccontextmanager
-    async def turn(self, peer: str) -> AsyncIterator[None]:
-        """Waits for the turn of a call. Raises Unavailable for too many calls of its connection."""
-        if self._calls[peer] >= self._max_calls:
+    def __init__(self, max_reads: int) -> None:
+        self._max_reads = max_reads
+        self._reads: Counter[str] = Counter()
+
+    @contextmanager
+    def reading(self, peer: str) -> Iterator[None]:
+        """Counts a message of a connection. Raises Unavailable if it has too many."""
+        if self._reads[peer] >= self._max_reads:
             raise Unavailable("too many messages of this connection are incomplete; try again later")
-        self._calls[peer] += 1
+        self._reads[peer] += 1
         try:
-            async with self._free:
-                yield
+            yield
         finally:
-            self._calls[peer] -= 1
-            if not self._calls[peer]:
-                del self._calls[peer]
+            self._reads[peer] -= 1
+            if not self._reads[peer]:
+                del self._reads[peer]
 
 
 class MessageReader:
@@ -106,19 +104,19 @@ class MessageReader:
         slow_after: float,
         read_timeout: float,
         max_held: int | None = None,
-        queue: PublicQueue | None = None,
+        connection_limit: ConnectionLimit | None = None,
         received: ReceivedBytes = no_received_bytes,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """`budget`: bytes that all messages may hold that are incomplete after `slow_after` seconds.
 
         `max_held`: bytes that one holds at most, by default `max_bytes`; it counts as much if `received` does not know.
-        `queue`: limits how many are read at a time. `clock`: seconds, monotonic.
+        `clock`: seconds, monotonic.
         """
         self._max_bytes = max_bytes
         self._max_held = max_held or max_bytes
         self._budget = budget
-        self._queue = queue
+        self._connection_limit = connection_limit
         self._slow_after = slow_after
         self._timeout = read_timeout
         self._received = received
@@ -140,9 +138,9 @@ class MessageReader:
 
         Raises InvalidRequest for a slow message, PayloadTooLarge, and Unavailable when too much is being received.
         """
-        if self._queue is None:
+        if self._connection_limit is None:
             return await self._receive(context, principal)
-        async with self._queue.turn(context.peer()):
+        with self._connection_limit.reading(context.peer()):
             return await self._receive(context, principal)
 
     async def _receive(self, context: GrpcContext, principal: str) -> bytes | None:
@@ -239,5 +237,5 @@ def public_messages(message_bytes: int) -> MessageReader:
         slow_after=PUBLIC_SLOW_AFTER,
         read_timeout=PUBLIC_TIMEOUT,
         max_held=largest,
-        queue=PublicQueue(MAX_PUBLIC_STARTED, MAX_PUBLIC_CALLS),
+        connection_limit=ConnectionLimit(MAX_CONNECTION_READS),
     )
