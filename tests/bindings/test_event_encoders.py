@@ -66,6 +66,12 @@ async def test_the_draft_of_1_1_gets_stream_events_with_their_generation() -> No
     assert webhooks.field_prefix(config.dialect, inline=True) == webhooks.field_prefix(v1.dialect, inline=True)
 
 
+def test_marks_of_earlier_versions_are_ignored() -> None:
+    assert webhooks.sends_task("0.3+base64")
+    with pytest.raises(ValueError, match="pigeon"):
+        webhooks.sends_task("pigeon")
+
+
 async def test_1_0_gets_stream_events() -> None:
     assert await body(Dialect.V1, status_update=UPDATE) == {
         "statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_INPUT_REQUIRED"}}

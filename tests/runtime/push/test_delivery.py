@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -343,6 +345,19 @@ async def test_two_receivers_of_a_task_progress_independently(tmp_path: Path) ->
         await here.idle()
         await here.later(SECOND)
         await here.receivers.until(lambda: here.receivers.taken(OTHER) == [3, 4, 5])
+
+
+async def test_a_configuration_of_an_unknown_dialect_fails_alone(tmp_path: Path) -> None:
+    async with open_push_harness(tmp_path, asker) as here:
+        here.receivers.answer(HOOK, answered(500))
+        unreadable = await here.send()
+        await here.until(unreadable.id, PushState.LIVE, failures=1)
+        with closing(sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)) as database:
+            database.execute("UPDATE pushes SET dialect = 'pigeon'")
+        await here.later(SECOND)
+        await here.until(unreadable.id, PushState.LIVE, failures=2)
+        other = await here.send(url=OTHER)
+        await here.until(other.id, PushState.LIVE, last_delivered=2, due_at=0)
 
 
 async def test_an_erased_task_is_no_longer_pushed(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from dragoman.core.counters import DeliveryCounters
@@ -90,7 +91,6 @@ class PushDelivery:
         self._hold = hold
         self._last_delivered = push.last_delivered
         self._last_state_sent = push.last_state_sent
-        self._sends_task = deps.encoder.sends_task(push.config.dialect)
         self._snapshots = TaskSnapshots(deps.store, push.task)
         self._pending: Event | None = None
         """An event that was read but not posted yet."""
@@ -136,6 +136,11 @@ class PushDelivery:
                 await self._record(
                     DeliveryOutcome.FAILED, attempt, retry_delay=deps.retry_policy.delay(self.push.failures + 1, 1.0)
                 )
+
+    @cached_property
+    def _sends_task(self) -> bool:
+        """Whether the receiver gets Tasks. An unknown dialect of a stored configuration fails this delivery alone."""
+        return self._deps.encoder.sends_task(self.push.config.dialect)
 
     @property
     def _interrupted(self) -> bool:

@@ -32,8 +32,11 @@ def recorded_dialect(dialect: Dialect, *, draft: bool = False) -> str:
 
 
 def parse_recorded(recorded: str) -> Dialect:
-    """The dialect of a `recorded_dialect`, without the draft. Raises ValueError for an unknown one."""
-    return Dialect(recorded.removesuffix(_DRAFT))
+    """The dialect of a `recorded_dialect`, without marks. Raises ValueError for an unknown one.
+
+    Stores may have marks of earlier versions, such as `0.3+base64`.
+    """
+    return Dialect(recorded.partition("+")[0])
 
 
 def is_draft(recorded: str) -> bool:
