@@ -51,17 +51,8 @@ class NoEnd(AssertionError):
     """A turn that did not end, or raised what the runtime does not expect."""
 
 
-class MutatingServer:
-    """An A2A server, as an implementation of `dragoman.ports.OutboundStreams`."""
-
-    def __init__(self, chance: random.Random, binding: str, dialect: str, mutations: int) -> None:
-        """mutations: the most answers to mutate."""
-        self.chance = chance
-        self.binding = "JSONRPC" if dialect == "0.1" else binding
-        self.dialect = dialect
-        self.mutations_left = mutations
-        self.sent: list[Answer] = []
-        """The answers so far, to explain a failure."""
+class HttpOnly:
+    """The parts of `dragoman.ports.OutboundStreams` beside `open`: every URL is allowed, and no other protocol."""
 
     def check_url(self, url: str) -> None:
         """Allows every URL."""
@@ -72,6 +63,19 @@ class MutatingServer:
 
     async def close(self) -> None:
         """Does nothing."""
+
+
+class MutatingServer(HttpOnly):
+    """An A2A server, as an implementation of `dragoman.ports.OutboundStreams`."""
+
+    def __init__(self, chance: random.Random, binding: str, dialect: str, mutations: int) -> None:
+        """mutations: the most answers to mutate."""
+        self.chance = chance
+        self.binding = "JSONRPC" if dialect == "0.1" else binding
+        self.dialect = dialect
+        self.mutations_left = mutations
+        self.sent: list[Answer] = []
+        """The answers so far, to explain a failure."""
 
     @asynccontextmanager
     async def open(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, Final
@@ -21,6 +21,7 @@ from tests.fuzz.remote.agents import (
     MAX_MUTATIONS,
     TURN_SECONDS,
     AnswerStream,
+    HttpOnly,
     NoEnd,
     SleepingClock,
     check_result,
@@ -31,7 +32,7 @@ from dragoman.agents.mcp.agent import McpAgent
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError
 from dragoman.core.mcp_sources import McpSpec
-from dragoman.ports import ConnectFailed, OutboundFailed, WorkerLost
+from dragoman.ports import ConnectFailed, WorkerLost
 
 VERSION: Final = "2025-11-25"
 SILENCE: Final = 0.3
@@ -60,7 +61,7 @@ _RESULT: Final = {
 }
 
 
-class MutatingMcpServer:
+class MutatingMcpServer(HttpOnly):
     """An MCP server, as an implementation of `dragoman.ports.OutboundStreams`."""
 
     def __init__(self, chance: random.Random, mutations: int) -> None:
@@ -69,16 +70,6 @@ class MutatingMcpServer:
         self.mutations_left = mutations
         self.sent: list[Answer] = []
         """The answers so far, to explain a failure."""
-
-    def check_url(self, url: str) -> None:
-        """Allows every URL."""
-
-    async def resolve(self, url: str) -> Sequence[str]:
-        """There is no address for other protocols than HTTP."""
-        raise OutboundFailed("the name cannot be resolved")
-
-    async def close(self) -> None:
-        """Does nothing."""
 
     @asynccontextmanager
     async def open(
