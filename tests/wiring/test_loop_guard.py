@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from dragoman import Turn, agent
+from dragoman.cli.logs import TextLogFormatter
 from dragoman.runtime.sessions import BlockedLoop
 from dragoman.settings.settings import Settings
 from dragoman.wiring import loop_guard
@@ -47,7 +48,26 @@ def test_the_dump_names_the_agent_and_its_innermost_line(tmp_path: Path, caplog:
         assert read_dump(written(tmp_path / "t")) == BlockedLoop("slow", "agents.py, line 12")
     assert not (tmp_path / "t").exists()
     assert "did not run its event loop for 60 s and ended itself" in caplog.text
-    assert "it was blocked by agent slow: agents.py, line 12\nTimeout (0:01:00)!" in caplog.text
+    (record,) = caplog.records
+    assert (
+        TextLogFormatter().format(record).splitlines()[0].endswith("it was blocked by agent slow: agents.py, line 12")
+    )
+    assert TextLogFormatter().format(record).splitlines()[1:4] == [
+        "  Timeout (0:01:00)!",
+        "  Thread 0x00007f00000000ff [MainThread] (most recent call first):",
+        f'    File "{LIBRARY}", line 3 in compute',
+    ]
+
+
+def test_the_tracebacks_in_the_log_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frames = "".join(f'  File "{APP}", line {n} in f\n' for n in range(1000))
+    read_dump(written(tmp_path / "t", f"Thread 0x00007f0000000001 (most recent call first):\n{frames}\n{DUMP}"))
+    lines = TextLogFormatter().format(caplog.records[0]).splitlines()
+    assert len(lines) == 1 + loop_guard.MAX_LOGGED_LINES + 1
+    assert (lines[1], lines[-1]) == (
+        "  Thread 0x00007f00000000ff [MainThread] (most recent call first):",
+        "  and 809 more lines",
+    )
 
 
 def test_a_process_that_was_killed_has_no_dump(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -38,6 +38,9 @@ EARLY_SHARE: Final = 0.25
 tracebacks go to a file, the process ends in silence. It is a help for whoever watches, and may be missing."""
 
 _THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)", re.MULTILINE)
+MAX_LOGGED_LINES: Final = 200
+"""Lines of the tracebacks in the log, those of the loop's thread first."""
+
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
@@ -168,11 +171,23 @@ def read_dump(path: Path | None) -> BlockedLoop | None:
         log.warning("%s cannot be read, so it is not known what blocked the last process: %s", path, error)
         return None
     where = f"agent {found.agent or '(unknown)'}: {found.location}" if found else "no agent: it may have been frozen"
-    log.error(
-        "the last process of this store did not run its event loop for %g s and ended itself; it was blocked by %s\n%s",
-        seconds, where, dump.strip(),
-    )  # fmt: skip
+    text = "the last process of this store did not run its event loop for %g s and ended itself; it was blocked by %s"
+    # As a stack: formatters of the log write its lines as lines, but escape those of a message.
+    tracebacks = _log_lines(dump, fields["thread"])
+    log.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, text, (seconds, where), None, sinfo=tracebacks))
     return found
+
+
+def _log_lines(dump: str, thread: int) -> str:
+    """The tracebacks for the log: that of this thread first, and not too many lines."""
+    starts = [match.start() for match in _THREAD.finditer(dump)]
+    head = dump[: starts[0]] if starts else dump
+    tracebacks = [dump[start:end] for start, end in zip(starts, [*starts[1:], len(dump)], strict=True)]
+    tracebacks.sort(key=lambda one: int(_THREAD.findall(one)[0], 16) != thread)
+    lines = [line for line in "".join([head, *tracebacks]).splitlines() if line.strip()]
+    if len(lines) > MAX_LOGGED_LINES:
+        lines[MAX_LOGGED_LINES:] = [f"and {len(lines) - MAX_LOGGED_LINES} more lines"]
+    return "\n".join(lines)
 
 
 def frames_of(dump: str, thread: int) -> Sequence[Frame]:

@@ -45,7 +45,7 @@ def listed(kind: str) -> list[Any]:
 
 def answers(kind: str, message: dict[str, Any]) -> list[str]:
     """What the server sends for a message, as texts."""
-    if "id" not in message:
+    if "id" not in message or "method" not in message:
         return []
     head = {"jsonrpc": "2.0", "id": message["id"]}
     method, params = message["method"], message.get("params") or {}
@@ -65,6 +65,9 @@ def answers(kind: str, message: dict[str, Any]) -> list[str]:
     else:
         return [json.dumps({**head, "error": {"code": -32601, "message": "no"}})]
     return [json.dumps({**head, "result": result})]
+
+
+STRANGE_IDS: Final[list[Any]] = [{}, [], None, True, "9" * 5000]
 
 
 def bad_answers(kind: str, head: dict[str, Any], params: dict[str, Any]) -> list[str]:
@@ -95,7 +98,24 @@ def bad_answers(kind: str, head: dict[str, Any], params: dict[str, Any]) -> list
         "twice": [answer, answer],
         "strange progress": [*(json.dumps({**progress, "params": one}) for one in _strange_progress(token)), answer],
         "flood": [*[note] * 20_000, answer],
+        "requests without end": [*(_request(n, "roots/list") for n in range(2_000)), answer],
+        "strange requests": [
+            *(_request(id, "roots/list") for id in STRANGE_IDS),
+            *map(_withdrawal, STRANGE_IDS),
+            answer,
+        ],
+        "asks and withdraws": [_request("q"), _withdrawal("q")],
+        "asks when told": [_request("q")] if params["arguments"].get("ask") else [],
     }[kind]  # fmt: skip
+
+
+def _request(id: Any, method: str = "elicitation/create") -> str:
+    params = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+
+def _withdrawal(id: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
 
 
 def _strange_progress(token: Any) -> list[Any]:

@@ -66,6 +66,23 @@ async def test_questions_of_the_same_call_at_once_are_asked_one_after_the_other(
     assert log == [answered("a"), answered("b")]
 
 
+async def test_questions_of_a_call_that_has_ended_are_canceled() -> None:
+    calls, release = OpenCalls(), asyncio.Event()
+
+    async def call(on_progress: Any) -> types.Result:
+        await release.wait()
+        return DONE
+
+    opened = calls.start(call, "call", no_progress)
+    questions = [asyncio.create_task(opened.ask(FORM)) for _ in range(3)]
+    await question_of(opened)
+    release.set()
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*questions)
+    assert [one.action for one in answers] == ["cancel"] * 3
+    assert await opened.step() is DONE
+
+
 async def test_a_question_finds_its_call_by_the_context_of_its_request() -> None:
     calls = OpenCalls()
     log: list[Any] = []

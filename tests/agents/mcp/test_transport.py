@@ -14,6 +14,7 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
+from mcp.shared.message import SessionMessage
 
 from dragoman.agents.mcp import transport
 from dragoman.agents.mcp.transport import (
@@ -23,6 +24,7 @@ from dragoman.agents.mcp.transport import (
     UNREADABLE_CODE,
     GuardedHttp,
     GuardedReads,
+    GuardedWrites,
     OpenRequests,
     StderrLog,
     stdio_streams,
@@ -196,14 +198,110 @@ async def test_a_request_is_silent_from_its_last_progress_and_not_while_the_serv
     requests.received(progress(1))
     assert (first.cancelled(), timers[1] is not first) == (True, True)
     requests.received(request(7, "elicitation/create"))
-    assert timers[1].cancelled()
+    assert limited(requests) == []
     requests.received(progress(1))
-    assert 1 not in timers or timers[1].cancelled()
+    assert limited(requests) == []
     requests.sent(types.JSONRPCResponse(jsonrpc="2.0", id=7, result={}))
     await expired.wait()
     assert requests.ids == [1]
     requests.close()
     assert (timers, requests.ids) == ({}, [])
+
+
+def withdrawal(id: Any) -> types.JSONRPCNotification:
+    params = {"requestId": id}
+    return types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
+
+
+def question(id: int | str, method: str = "elicitation/create") -> types.JSONRPCRequest:
+    return types.JSONRPCRequest(jsonrpc="2.0", id=id, method=method)
+
+
+def limited(requests: OpenRequests) -> list[int]:
+    """The calls that end when nothing comes."""
+    return [id for id, timer in requests._timers.items() if not timer.cancelled()]
+
+
+@pytest.mark.parametrize(("id", "withdrawn"), [("q", "q"), (7, 7), ("7", 7), (7, "7")])
+async def test_a_withdrawn_question_no_longer_suspends_the_limit(id: int | str, withdrawn: int | str) -> None:
+    requests, expired = OpenRequests(0.05, []), asyncio.Event()
+    requests.expire = lambda _: expired.set()
+    requests.sent(request(1))
+    requests.received(question(id))
+    others: list[Any] = ["other", {}, [], None, True, 1.5]
+    for other in others:
+        requests.received(withdrawal(other))
+    assert limited(requests) == []
+    requests.received(withdrawal(withdrawn))
+    assert limited(requests) == [1]
+    requests.sent(request(2))
+    assert limited(requests) == [1, 2]
+    await expired.wait()
+
+
+async def test_a_question_suspends_the_limit_of_the_calls_that_may_ask_it() -> None:
+    requests = OpenRequests(60.0, [])
+    requests.sent(request(1))
+    requests.sent(request(2, "tools/list"))
+    requests.received(question("sampling", "sampling/createMessage"))
+    assert limited(requests) == [1, 2], "it is answered at once"
+    requests.received(question("a"))
+    requests.sent(request(3))
+    assert limited(requests) == [2, 3], "a later call does not ask it"
+    requests.received(question("b"))
+    assert limited(requests) == [2]
+    requests.sent(types.JSONRPCResponse(jsonrpc="2.0", id="a", result={}))
+    assert limited(requests) == [2, 1], "call 3 asks the other question"
+    requests.received(types.JSONRPCResponse(jsonrpc="2.0", id=3, result={}))
+    requests.sent(types.JSONRPCError(jsonrpc="2.0", id="b", error=types.ErrorData(code=1, message="no")))
+    assert limited(requests) == [2, 1]
+    requests.close()
+
+
+async def test_a_question_without_an_answer_suspends_the_limit_for_a_bounded_time() -> None:
+    requests, expired = OpenRequests(0.01, [], question_seconds=0.05), asyncio.Event()
+    requests.expire = lambda _: expired.set()
+    requests.sent(request(1))
+    requests.received(question("q"))
+    assert limited(requests) == []
+    await expired.wait()
+    assert requests.received(question("q")) is None, "it has no answer yet"
+    requests.close()
+
+
+async def test_requests_of_a_server_have_ids_of_their_own_and_a_bounded_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    requests = OpenRequests(60.0, [])
+    pings = [question(n, "ping") for n in range(transport.MAX_SERVER_REQUESTS + 5)]
+    passed = [one for one in pings if requests.received(one) is not None]
+    assert len(passed) == transport.MAX_SERVER_REQUESTS
+    requests.sent(types.JSONRPCResponse(jsonrpc="2.0", id=0, result={}))
+    assert requests.received(question("1")) is None, "the id is in use"
+    assert requests.received(question("q")) is not None
+    assert len(caplog.records) == 1, "one line, however many they are"
+    requests.close()
+
+
+async def test_a_request_of_a_server_that_does_not_read_its_answer_stays_open() -> None:
+    requests = OpenRequests(60.0, [])
+    send, receive = anyio.create_memory_object_stream[Any](0)
+    async with GuardedWrites(send, requests) as writes, receive:
+        requests.received(question("q", "ping"))
+        answer = SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id="q", result={}))
+        writing = asyncio.create_task(writes.send(answer))
+        await anyio.wait_all_tasks_blocked()
+        assert requests.received(question("q", "ping")) is None
+        assert await receive.receive() is answer
+        await writing
+        assert requests.received(question("q", "ping")) is not None
+
+
+async def test_an_answer_with_an_id_of_thousands_of_digits_is_not_that_of_a_call() -> None:
+    requests = OpenRequests(None, [])
+    requests.sent(request(1))
+    found = requests.received(types.JSONRPCResponse(jsonrpc="2.0", id="9" * 5000, result={}))
+    assert (found.id, found.error.code) == (1, UNREADABLE_CODE)
 
 
 async def test_answers_are_matched_with_the_open_requests() -> None:

@@ -24,11 +24,16 @@ RAW_SERVER: Final = Path(__file__).with_name("raw_server.py")
 AT_ONCE: Final = 10.0
 """Seconds for a turn to end, far below the silence that a server may have."""
 
+SILENT: Final = (
+    'MCP_UNKNOWN: it is unknown what the tool "bad" has done, because nothing came from the MCP server for 0.5 s '
+    "while it ran."
+)
+
 UNREADABLE: Final = [
     "surrogate", "truncated", "pretty", "no id", "unknown id", "error is a text", "result is null", "result is a list",
     "content is a number", "deep", "too long",
 ]  # fmt: skip
-HARMLESS: Final = ["a log first", "twice", "strange progress", "flood"]
+HARMLESS: Final = ["a log first", "twice", "strange progress", "flood", "requests without end", "strange requests"]
 
 
 def stdio_server(kind: str, **fields: Any) -> McpSpec:
@@ -80,7 +85,28 @@ async def test_a_call_over_stdio_without_an_answer_ends_after_the_silence(opened
             silent, good, _ = await asyncio.gather(*calls)
     assert (good.status.state, texts(good)) == (states.COMPLETED, "ok")
     assert silent.status.state == states.FAILED
-    assert status_text(silent).startswith('MCP_UNKNOWN: it is unknown what the tool "bad" has done')
+    assert status_text(silent).startswith(SILENT)
+
+
+async def test_a_server_that_withdraws_its_question_and_is_silent_ends_that_call_and_later_ones(opened: Open) -> None:
+    async with opened(stdio_server("asks and withdraws", silence=0.5)) as app, Client(str(app.grpc)) as client:
+        async with asyncio.timeout(AT_ONCE):
+            task = await ask(client, "bad {}")
+            again = await ask(client, "bad {}")
+        assert [status_text(one)[: len(SILENT)] for one in (task, again)] == [SILENT] * 2
+        assert app.running == 0
+
+
+async def test_a_question_of_a_canceled_task_leaves_the_limit_of_later_calls(opened: Open) -> None:
+    async with opened(stdio_server("asks when told", silence=0.5)) as app, Client(str(app.grpc)) as client:
+        async with asyncio.timeout(AT_ONCE):
+            question = await ask(client, 'bad {"ask": true}')
+            await client.cancel(question.id)
+            silent = await ask(client, "bad {}")
+            other = await ask(client, 'bad {"ask": true}')
+    assert (question.status.state, status_text(question)) == (states.INPUT_REQUIRED, "Who?")
+    assert status_text(silent).startswith(SILENT)
+    assert other.status.state == states.INPUT_REQUIRED, "the id of the first question is free again"
 
 
 async def test_a_process_that_ends_during_a_call_ends_the_turn(opened: Open) -> None:

@@ -21,6 +21,7 @@ from dragoman.agents.mcp.tasks_extension import TasksExtension
 from dragoman.agents.mcp.transport import (
     FORBIDDEN_CODE,
     SESSION_LOST_CODE,
+    SILENT_CODE,
     UNAVAILABLE_CODE,
     UNREADABLE_CODE,
     GuardedHttp,
@@ -193,7 +194,8 @@ class McpConnection:
         if isinstance(error, MCPError):
             found = call_error(error)
             if isinstance(found, ServerUnavailable) and self.server.command:
-                return _unavailable(f"{location}: {self._lost_reason(stderr)}")
+                reason = found.message if error.code == SILENT_CODE else self._lost_reason(stderr)
+                return _unavailable(f"{location}: {reason}")
             return found or ProtocolError(f"{location}: {error.message} ({error.code})")
         if isinstance(error, OSError):
             return _unavailable(f"{location}: cannot be started: {error.strerror or error}")
@@ -283,7 +285,7 @@ def call_error(error: MCPError) -> ClientError | None:
     match error.code:
         case types.CONNECTION_CLOSED:
             return ServerUnavailable.for_reason("the connection was lost")
-        case _ if error.code == UNAVAILABLE_CODE:
+        case _ if error.code in (UNAVAILABLE_CODE, SILENT_CODE):
             return ServerUnavailable.for_reason(error.message, may_have_arrived=arrived)
         case _ if error.code == SESSION_LOST_CODE:
             return ServerUnavailable.for_reason(error.message, may_have_arrived=False)

@@ -24,6 +24,9 @@ WAITING_CALL_SECONDS: Final = 3600.0
 _CURRENT: ContextVar[OpenCall | None] = ContextVar("dragoman-mcp-call", default=None)
 """The call that a request over HTTP belongs to: the SDK runs what it receives in the context of that request."""
 
+_CALL_ENDED: Final = types.ElicitResult(action="cancel")
+"""The answer to questions of a call that has ended."""
+
 
 class ServerQuestion:
     """A question of the server during a call."""
@@ -49,15 +52,21 @@ class OpenCall:
             self.task = asyncio.create_task(call(self._report_progress), name=name)
         finally:
             _CURRENT.reset(token)
+        self.task.add_done_callback(lambda _: self.answer(_CALL_ENDED))
 
     async def _report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self.on_progress is not None:
             await self.on_progress(progress, total, message)
 
     async def ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """Asks a question of the server, and waits for the answer. Further questions wait for their turn."""
+        """Asks a question of the server, and waits for the answer, or the end of the call.
+
+        Further questions wait for their turn.
+        """
         while self.question is not None:
             await asyncio.wait([self.question.answer])
+        if self.task.done():
+            return _CALL_ENDED
         question = self.question = ServerQuestion(params)
         self._question_set.set()
         try:

@@ -23,9 +23,11 @@ import httpx2
 import mcp_types as types
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from dragoman.agents.mcp.open_calls import WAITING_CALL_SECONDS
 from dragoman.core.mcp_sources import McpSpec
 from dragoman.ports import (
     ConnectFailed,
@@ -48,10 +50,15 @@ UNAVAILABLE_CODE: Final = -33_001
 FORBIDDEN_CODE: Final = -33_002
 SESSION_LOST_CODE: Final = -33_003
 UNREADABLE_CODE: Final = -33_004
+SILENT_CODE: Final = -33_005
 """Codes of errors that this process makes, outside the range of JSON-RPC and MCP."""
 
 _ENDLESS: Final = "subscriptions/listen"
 """The method whose answer comes when the subscription ends."""
+
+MAX_SERVER_REQUESTS: Final = 1_000
+"""Requests of one server without our answer; further ones are ignored. Each has a task, and its answer has to be read.
+Calls that wait for a person (`MAX_WAITING_CALLS`) have at most one each over stdio."""
 
 STDERR_TAIL_LINES: Final = 5
 
@@ -199,10 +206,13 @@ class UnreadableMessage(Exception):
 class OpenRequests:
     """The requests of one connection that have no answer yet."""
 
-    def __init__(self, silence: float | None, left_out: list[str]) -> None:
+    def __init__(
+        self, silence: float | None, left_out: list[str], *, question_seconds: float = WAITING_CALL_SECONDS
+    ) -> None:
         """silence: seconds without an answer or progress after which a request fails; None for no limit.
 
-        left_out: takes the tools of a list that cannot be read, with the reason.
+        left_out: takes the tools of a list that cannot be read, with the reason. question_seconds: for which a question
+        of the server suspends the limit of the call that asks.
         """
         self._left_out = left_out
         self.expire: Callable[[int], None] = lambda _: None
@@ -210,8 +220,12 @@ class OpenRequests:
         self.silence = silence
         self._methods: dict[int, str] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._questions: set[object] = set()
-        """Requests of the server that were not answered yet: meanwhile it waits for a person."""
+        self._question_seconds = question_seconds
+        self._server_requests: dict[types.RequestId, asyncio.TimerHandle | None] = {}
+        """Requests of the server without our answer. The timer of a question ends the suspension of its calls."""
+        self._asking: dict[int, types.RequestId] = {}
+        """The calls without a limit, and their question: meanwhile the server waits for a person."""
+        self._ignores_requests = False
         self._last_id = 0
 
     @property
@@ -228,10 +242,8 @@ class OpenRequests:
                 self._restart(id)
             case types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": int(id)}):
                 self._forget(id)
-            case types.JSONRPCResponse() | types.JSONRPCError():
-                self._questions.discard(message.id)
-                for id in self._methods:
-                    self._restart(id)
+            case types.JSONRPCResponse(id=id) | types.JSONRPCError(id=int() | str() as id):
+                self._end_server_request(id)
 
     def received(self, message: Any) -> Any:
         """The message to pass on; None for one to drop."""
@@ -239,9 +251,10 @@ class OpenRequests:
             case types.JSONRPCResponse() | types.JSONRPCError():
                 return self._answer(message)
             case types.JSONRPCRequest():
-                self._questions.add(message.id)
-                for timer in self._timers.values():
-                    timer.cancel()
+                return message if self._begin_server_request(message) else None
+            case types.JSONRPCNotification(method="notifications/cancelled"):
+                if (canceled := as_request_id((message.params or {}).get("requestId"))) is not None:
+                    self._end_server_request(canceled)
             case types.JSONRPCNotification(method="notifications/progress"):
                 params = message.params or {}
                 if not is_progress(params):
@@ -269,9 +282,11 @@ class OpenRequests:
         """Stops all timers."""
         for id in list(self._methods):
             self._forget(id)
+        for request in list(self._server_requests):
+            self._end_server_request(request)
 
     def _answer(self, message: types.JSONRPCResponse | types.JSONRPCError) -> Any:
-        id = int(message.id) if isinstance(message.id, str) and message.id.isdecimal() else message.id
+        id = coerce_request_id(message.id) if message.id is not None else None
         if isinstance(id, int) and id in self._methods:
             method = self._methods[id]
             self._forget(id)
@@ -299,7 +314,7 @@ class OpenRequests:
             return
         if (timer := self._timers.pop(id, None)) is not None:
             timer.cancel()
-        if not self._questions:
+        if id not in self._asking:
             self._timers[id] = asyncio.get_running_loop().call_later(self.silence, self._expire, id)
 
     def _expire(self, id: int) -> None:
@@ -308,8 +323,42 @@ class OpenRequests:
 
     def _forget(self, id: int) -> None:
         self._methods.pop(id, None)
+        self._asking.pop(id, None)
         if (timer := self._timers.pop(id, None)) is not None:
             timer.cancel()
+
+    def _begin_server_request(self, message: types.JSONRPCRequest) -> bool:
+        """Notes a request of the server. Returns False for one to ignore."""
+        request = coerce_request_id(message.id)
+        if request in self._server_requests or len(self._server_requests) >= MAX_SERVER_REQUESTS:
+            if not self._ignores_requests:
+                self._ignores_requests = True
+                text = "an MCP server repeats the id of an open request, or has %d open requests: further are ignored"
+                log.warning(text, len(self._server_requests))
+            return False
+        self._server_requests[request] = None
+        if self.silence is not None and message.method == "elicitation/create":
+            loop = asyncio.get_running_loop()
+            self._server_requests[request] = loop.call_later(self._question_seconds, self._resume, request)
+            # It does not say which call asks: one that does not wait for an answer yet, as in `OpenCalls.elicit`.
+            for id, method in self._methods.items():
+                if method == "tools/call" and id not in self._asking:
+                    self._asking[id] = request
+                    self._restart(id)
+        return True
+
+    def _end_server_request(self, id: types.RequestId) -> None:
+        """Notes that a request of the server was answered or withdrawn."""
+        request = coerce_request_id(id)
+        if (timer := self._server_requests.pop(request, None)) is not None:
+            timer.cancel()
+        self._resume(request)
+
+    def _resume(self, request: types.RequestId) -> None:
+        """Applies the limit again to the calls that this question has suspended."""
+        for id in [id for id, question in self._asking.items() if question == request]:
+            del self._asking[id]
+            self._restart(id)
 
 
 class GuardedReads:
@@ -356,8 +405,8 @@ class GuardedReads:
                 return item
 
     def _on_expired(self, id: int) -> None:
-        text = f"did not answer within {self._requests.silence or 0:g} s"
-        self._errors.append(SessionMessage(self._requests.error(id, UNAVAILABLE_CODE, text)))
+        text = f"nothing came from the MCP server for {self._requests.silence or 0:g} s"
+        self._errors.append(SessionMessage(self._requests.error(id, SILENT_CODE, text)))
         if self._waiting is not None:
             self._waiting.cancel()
 
@@ -391,8 +440,12 @@ class GuardedWrites:
         self._requests = requests
 
     async def send(self, item: SessionMessage) -> None:
-        self._requests.sent(item.message)
-        await self._inner.send(item)
+        if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
+            await self._inner.send(item)  # a server that does not read has the request open
+            self._requests.sent(item.message)
+        else:
+            self._requests.sent(item.message)
+            await self._inner.send(item)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -25,7 +25,7 @@ from dragoman.agents.mcp.open_calls import OpenCall, ServerQuestion
 from dragoman.agents.mcp.questions import InvalidAnswer, UnsupportedInput
 from dragoman.agents.mcp.tasks_extension import CreateTaskResult
 from dragoman.agents.mcp.tool_choice import ChosenTool, InvalidToolCall, choose_tool, is_repeatable
-from dragoman.agents.mcp.transport import SESSION_LOST_CODE
+from dragoman.agents.mcp.transport import SESSION_LOST_CODE, SILENT_CODE
 from dragoman.agents.mcp.turn_output import McpTurnOutput
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import CallForbidden, OutcomeUnknown, ProtocolError, ServerUnavailable
@@ -205,7 +205,8 @@ class McpTurn:
             self._server.drop_connection(client)
         if failure.may_have_arrived and not self._is_repeatable():
             self._server.record_failure(failure.summary)
-            raise OutcomeUnknown(self._unknown_text("the connection was lost while it ran"))
+            reason = failure.message if code == SILENT_CODE else "the connection was lost"  # others name hosts
+            raise OutcomeUnknown(self._unknown_text(f"{reason} while it ran"))
         self.calls.is_sent = failure.may_have_arrived
         await self.calls.wait_to_retry(failure, attempt)
 
