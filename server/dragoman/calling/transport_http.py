@@ -141,24 +141,15 @@ class HttpTransport:
 
     async def _read_json(self, response: HttpResponse) -> Any:
         """Reads the JSON of a response; None for an error response without JSON. Raises ClientError."""
-        data, started = bytearray(), time.monotonic()
-        max_bytes, max_seconds = self._limits.max_response_bytes, self._limits.blocking_timeout
-        async for chunk in response.chunks():
-            data += chunk
-            if max_bytes is not None and len(data) > max_bytes:
-                raise ProtocolError(f"{self._errors.address}: the response is longer than {max_bytes} bytes")
-            # The idle timeout does not stop a server that sends a byte now and then.
-            if max_seconds is not None and time.monotonic() > started + max_seconds:
-                raise ServerUnavailable.for_address(
-                    self._errors.address, f"the response was not complete within {max_seconds:g} s"
-                )
-        self._trace_bytes("<", bytes(data))
+        limits = self._limits
+        data = await read_body(response, self._errors.address, limits.max_response_bytes, limits.blocking_timeout)
+        self._trace_bytes("<", data)
         try:
-            return orjson.loads(bytes(data))
+            return orjson.loads(data)
         except orjson.JSONDecodeError as error:
             if response.status >= 400:
                 return None
-            raise self._errors.not_json(response.status, bytes(data)) from error
+            raise self._errors.not_json(response.status, data) from error
 
     def _decode(self, operation: ClientOperation, result: Any) -> Message:
         try:
@@ -175,6 +166,19 @@ class HttpTransport:
     def _trace_bytes(self, direction: str, data: bytes | None) -> None:
         if data is not None and self._trace is not no_wire_trace:
             self._trace(direction, data.decode(errors="replace"))
+
+
+async def read_body(response: HttpResponse, address: str, max_bytes: int | None, max_seconds: float | None) -> bytes:
+    """Reads a body. Raises ProtocolError beyond `max_bytes`, ServerUnavailable for one that is never complete."""
+    data, started = bytearray(), time.monotonic()
+    async for chunk in response.chunks():
+        data += chunk
+        if max_bytes is not None and len(data) > max_bytes:
+            raise ProtocolError(f"{address}: the response is longer than {max_bytes} bytes")
+        # The idle timeout does not stop a server that sends a byte now and then.
+        if max_seconds is not None and time.monotonic() > started + max_seconds:
+            raise ServerUnavailable.for_address(address, f"the response was not complete within {max_seconds:g} s")
+    return bytes(data)
 
 
 class JsonRpcTransport(HttpTransport):

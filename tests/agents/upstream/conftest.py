@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,13 @@ def opened(tmp_path: Path) -> Open:
     """Opens a server on free ports, with a store named after it."""
 
     @asynccontextmanager
-    async def open_it(name: str, *upstream: Any, **settings: Any) -> AsyncIterator[App]:
+    async def open_it(
+        name: str, *upstream: Any, agents: Sequence[Any] | None = None, **settings: Any
+    ) -> AsyncIterator[App]:
         given = {"store": f"sqlite:///{tmp_path}/{name}.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
         if upstream:
             given["upstream"] = list(upstream)
-        async with open_app(Settings(**given)) as app:
+        async with open_app(Settings(**given), agents) as app:
             yield app
 
     return open_it

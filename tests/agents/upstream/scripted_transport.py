@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
 
 from dragoman.agents.upstream.agent import UpstreamAgent
+from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -143,18 +144,23 @@ class Clock:
         return self.now
 
 
-def agent(*scripts: ScriptedTransport, streams: bool = True, idempotent: bool = False) -> UpstreamAgent:
+def agent(
+    *scripts: ScriptedTransport,
+    streams: bool = True,
+    idempotent: bool = False,
+    linked_contents: LinkedContents | None = None,
+) -> UpstreamAgent:
     clock, numbers = Clock(), count(1)
     spec = AgentSpec(id="there", name="There", description="Elsewhere", streaming=streams)
     result = UpstreamAgent(
         spec, "http://there", 10, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
     )
-    result.transports, result.idempotent = scripts, idempotent
+    result.transports, result.idempotent, result.linked_contents = scripts, idempotent, linked_contents
     return result
 
 
 async def run_turn(
-    turn_context: RecordingTurnContext, *scripts: ScriptedTransport, **options: bool
+    turn_context: RecordingTurnContext, *scripts: ScriptedTransport, **options: Any
 ) -> tuple[pb.Task, TurnResult]:
     """Runs one turn: the task as its caller sees it, and the result."""
     async with asyncio.timeout(60):

@@ -305,6 +305,7 @@ def _agent(
         discovered.spec, HOST, 10, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
     )
     agent.transports = [factory.create(upstream, interface) for interface in discovered.interfaces]
+    agent.linked_contents = factory.linked_contents(upstream, discovered.interfaces)
     agent.required_extensions, agent.idempotent = discovered.required_extensions, discovered.idempotent
     agent.supports_streaming = discovered.streaming
     return agent

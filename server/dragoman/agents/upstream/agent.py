@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from dragoman.agents.called import CalledAgent
+from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, UpstreamTransport
 from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.agents.upstream.turn_writer import read_task_state
@@ -50,6 +51,7 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         self._idle_timeout = idle_timeout
         self.transports: Sequence[UpstreamTransport] = ()
         """Transports to its interfaces, in order of preference; none before its card was read."""
+        self.linked_contents: LinkedContents | None = None
         self._failed_transports: list[UpstreamTransport] = []
         """Transports that failed since the last success."""
         self._new_id = new_id

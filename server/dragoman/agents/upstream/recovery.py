@@ -13,6 +13,7 @@ from typing import Any, Final, Never, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from dragoman.agents.upstream import turn_writer
+from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.calling import retry
@@ -47,6 +48,8 @@ class UpstreamConnection(Protocol):
     """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
     required_extensions: str
     """URIs that each call has to activate, separated by commas."""
+    linked_contents: LinkedContents | None
+    """What its links to large contents lead to; None before its card was read."""
 
     @property
     def transport(self) -> UpstreamTransport: ...
@@ -89,9 +92,12 @@ class UpstreamCalls:
         """The text for a task that the agent no longer knows."""
         return f"UPSTREAM_LOST: the agent no longer knows its task {self.task_id}, or hides it"
 
-    async def get_task(self) -> pb.Task:
-        """Reads the upstream task. Raises OutcomeUnknown for a lost task, WorkerLost for an unavailable agent."""
-        request = pb.GetTaskRequest(id=self.task_id, history_length=0)
+    async def get_task(self, task_id: str = "") -> pb.Task:
+        """Reads the upstream task. Raises OutcomeUnknown for a lost task, WorkerLost for an unavailable agent.
+
+        task_id: its id, if it is not recorded yet.
+        """
+        request = pb.GetTaskRequest(id=task_id or self.task_id, history_length=0)
         try:
             task = await self.call(
                 lambda transport: transport.call("GetTask", request, extensions=self.connection.required_extensions)

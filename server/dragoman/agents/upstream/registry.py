@@ -176,6 +176,7 @@ class LocalUpstreamRegistry:
         )
         if known is None or known.interfaces != discovered.interfaces:
             entry.transports = [self._transport_factory().create(entry.upstream, one) for one in discovered.interfaces]
+            agent.linked_contents = self._transport_factory().linked_contents(entry.upstream, discovered.interfaces)
             for problem in discovered.skipped:
                 log.info("agent %s: unused interface: %s", discovered.spec.id, problem)
             log.info("agent %s is upstream: %s", discovered.spec.id, discovered.interfaces[0])

@@ -8,6 +8,8 @@ artifact are kept, not their content: a Task then adds only the new parts, or re
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dragoman.agents.values import (
@@ -31,6 +33,10 @@ MAX_TASK_ARTIFACTS = 10_000
 """Artifacts of one task; their ids stay in memory during the turn."""
 
 
+MAX_CHUNK_CHARS = 64 * 1024
+"""Characters of one text chunk, at most 256 KiB: a longer text of a Task is written as several."""
+
+
 class ArtifactSync:
     """The written artifacts of one upstream task. Raises InvalidAgentResponse for invalid ones."""
 
@@ -45,8 +51,7 @@ class ArtifactSync:
 
     def snapshot(self, task: pb.Task) -> list[ArtifactChange]:
         """The changes in a Task that are not written yet."""
-        changes = (self._compare(artifact) for artifact in task.artifacts)
-        return [change for change in changes if change is not None]
+        return [change for artifact in task.artifacts for change in self._compare(artifact)]
 
     def update(self, update: pb.TaskArtifactUpdateEvent) -> ArtifactChange | None:
         """The change of a stream event; None when there is none."""
@@ -75,10 +80,10 @@ class ArtifactSync:
             metadata=checked_metadata("metadata of an artifact update", update.metadata),
         )
 
-    def _compare(self, received: pb.Artifact) -> ArtifactChange | None:
+    def _compare(self, received: pb.Artifact) -> Sequence[ArtifactChange]:
         artifact = self._check_artifact(received)
         if not artifact.parts:
-            return None
+            return ()
         known = self._contents.get(artifact.artifact_id)
         rest = known.remaining_parts(artifact) if known is not None else None
         if known is None or rest is None:
@@ -87,17 +92,18 @@ class ArtifactSync:
             if len(artifact.parts) == 1 and is_plain_text(artifact.parts[0]):
                 # A single text may grow: written as a text chunk, it stays one text part when it does.
                 content.may_grow = True
-                change = artifact_change(artifact)
-                return ArtifactChange(change.artifact_id, change.head, tail=change.tail, text=artifact.parts[0].text)
-            return artifact_change(artifact)
+                first, *more = _slices(artifact.parts[0].text)
+                change = replace(artifact_change(artifact), parts=b"", text=first)
+                return [change, *_text_chunks(artifact.artifact_id, more)]
+            return [artifact_change(artifact)]
         if not rest:
-            return None
+            return ()
         known.add(rest)
         id = artifact.artifact_id
         if known.may_grow and len(rest) == 1 and is_plain_text(rest[0]):
-            return ArtifactChange(id, encode_artifact_head(id), text=rest[0].text, append=True)
+            return _text_chunks(id, _slices(rest[0].text))
         known.may_grow = False
-        return artifact_change(pb.Artifact(artifact_id=id, parts=rest), append=True)
+        return [artifact_change(pb.Artifact(artifact_id=id, parts=rest), append=True)]
 
     def _check_artifact(self, artifact: pb.Artifact) -> pb.Artifact:
         """The artifact, with a new id if it has none. Raises InvalidAgentResponse."""
@@ -109,6 +115,16 @@ class ArtifactSync:
         if artifact.artifact_id not in self._contents and len(self._contents) >= MAX_TASK_ARTIFACTS:
             raise InvalidAgentResponse(f"the task has more than {MAX_TASK_ARTIFACTS} artifacts")
         return artifact
+
+
+def _slices(text: str) -> list[str]:
+    """A text in pieces of up to MAX_CHUNK_CHARS; one empty piece for an empty text."""
+    return [text[start : start + MAX_CHUNK_CHARS] for start in range(0, len(text), MAX_CHUNK_CHARS)] or [""]
+
+
+def _text_chunks(artifact_id: str, texts: Iterable[str]) -> list[ArtifactChange]:
+    head = encode_artifact_head(artifact_id)
+    return [ArtifactChange(artifact_id, head, text=text, append=True) for text in texts]
 
 
 def is_turn_over(state: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.calling.errors import (
     CallForbidden,
     CallRefused,
@@ -71,6 +72,11 @@ class TransportFactory:
             ca=self.ca,
             v03_files=upstream.v03_files,
         )
+
+    def linked_contents(self, upstream: UpstreamSpec, interfaces: Iterable[Interface]) -> LinkedContents:
+        """The contents behind the links of an agent. No interface is at a host that must not receive its headers."""
+        addresses = (upstream.location, *(one.url for one in interfaces if one.binding != "GRPC"))
+        return LinkedContents(addresses, GuardedHttpClient(self.outbound), upstream.headers, self.limits)
 
 
 def open_transport(

@@ -14,7 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from dragoman.agents.upstream import recovery, turn_writer
-from dragoman.agents.upstream.recovery import FollowUpSender, UpstreamCalls, UpstreamConnection
+from dragoman.agents.upstream.recovery import (
+    UPSTREAM_RETRY_BACKOFF,
+    FollowUpSender,
+    UpstreamCalls,
+    UpstreamConnection,
+)
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
@@ -36,6 +41,9 @@ log = logging.getLogger("dragoman.upstream")
 
 UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
 """Between two polls of a task that bring no new event."""
+
+MAX_DOWNLOAD_ATTEMPTS: Final = 4
+"""Attempts to read a large content behind a link, while the agent responds."""
 
 AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 """Seconds for which AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
@@ -274,7 +282,9 @@ class UpstreamTurn:
                         continue
                     if not (complete or event.HasField("task")):
                         event = pb.StreamResponse(task=await self.calls.get_task())
-                    if (result := await self._apply(event)) is not None:
+                    restored = await self._with_contents(event)
+                    complete = complete and restored is event  # the stream may repeat what was read again
+                    if (result := await self._write(restored)) is not None:
                         return result if event.HasField("task") else await self._with_missing_artifacts(result)
             finally:
                 for one in (step, wakeup):
@@ -285,8 +295,13 @@ class UpstreamTurn:
     async def _with_missing_artifacts(self, result: TurnResult) -> TurnResult:
         """The result, after reading artifacts that the stream left out: some servers stream COMPLETED without them."""
         if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
-            with suppress(ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same
-                return await self._apply(pb.StreamResponse(task=await self.calls.get_task()), polled=True) or result
+            try:
+                event = pb.StreamResponse(task=await self.calls.get_task())
+            except (ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same
+                return result
+            event = await self._with_contents(event)
+            with suppress(ClientError):
+                return await self._write(event, polled=True) or result
         return result
 
     async def _wait_for_wakeup(self, seconds: float) -> None:
@@ -300,6 +315,31 @@ class UpstreamTurn:
         self._wakeup.clear()
 
     async def _apply(self, event: pb.StreamResponse, *, polled: bool = False) -> TurnResult | None:
+        return await self._write(await self._with_contents(event), polled=polled)
+
+    async def _with_contents(self, event: pb.StreamResponse) -> pb.StreamResponse:
+        """The event with its large contents in place of their links; a Task may be read again for that.
+
+        Raises ProtocolError when they cannot be read, WorkerLost for an unavailable agent.
+        """
+        contents, attempt = self.connection.linked_contents, 1
+        while contents is not None and contents.are_in(event):
+            try:
+                await contents.download(event)
+            except ServerUnavailable as error:
+                log.info("a large content could not be read upstream: %s", error.summary, extra=self._fields)
+                if attempt == MAX_DOWNLOAD_ATTEMPTS:
+                    raise ProtocolError(f"a large content of a response cannot be read: {error.summary}") from None
+                await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
+                attempt += 1
+                # Shows whether the agent responds at all. New links replace expired ones, and those of an artifact that
+                # was replaced.
+                if task_id := event.task.id or self.calls.task_id:
+                    task = await self.calls.get_task(task_id)
+                    event = pb.StreamResponse(task=task) if event.HasField("task") else event
+        return event
+
+    async def _write(self, event: pb.StreamResponse, *, polled: bool = False) -> TurnResult | None:
         return await self.writer.apply(event, self._message.message_id, polled=polled)
 
     # Errors -----------------------------------------------------------------------------------------------------
@@ -310,7 +350,9 @@ class UpstreamTurn:
 
     def _redact_urls(self, text: str) -> str:
         """A text for callers, without the agent's address."""
-        for url in (self.connection.transport.interface.url, self.connection.location):
+        contents = self.connection.linked_contents
+        others = contents.addresses if contents is not None else ()
+        for url in (self.connection.transport.interface.url, self.connection.location, *others):
             host = url.partition("://")[2].partition("/")[0] or url
             text = text.replace(f"{url}: ", "").replace(url, "it").replace(f"{host}: ", "").replace(host, "it")
         return text
