@@ -20,7 +20,6 @@ from dragoman.calling.transport import (
     BINDING_NAMES,
     DIALECT_NAMES,
     StreamResponses,
-    Transport,
     WireTrace,
     no_wire_trace,
 )
@@ -33,6 +32,7 @@ from dragoman.client.agent_connection import (
     split_grpc_url,
     url_problem,
 )
+from dragoman.client.content_transport import ContentTransport
 from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace as trace_context
 from dragoman.core.agent_sources import FileForm
@@ -99,7 +99,7 @@ class Client:
         self._retry_timeout = retry_timeout
         self._parent = parent
         self._tenant = agent
-        self._open_transport: Transport | None = None
+        self._open_transport: ContentTransport | None = None
         self._connection: AgentConnection | None = None
 
     async def __aenter__(self) -> Self:
@@ -239,6 +239,7 @@ class Client:
         while True:
             page = cast(pb.ListTasksResponse, await self._call("ListTasks", request))
             for task in page.tasks:
+                await self._transport.restore(task)
                 yield task
             if not page.next_page_token:
                 return
@@ -255,7 +256,7 @@ class Client:
         return await self._transport.call(rpc, request, key=key, parent=self._parent)
 
     @property
-    def _transport(self) -> Transport:
+    def _transport(self) -> ContentTransport:
         if self._open_transport is None:
             raise RuntimeError("use a Client inside `async with`")
         return self._open_transport

@@ -8,11 +8,13 @@ files anywhere. The link itself is the credential: whoever fetches it sends no o
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
+
+from google.protobuf.message import Message
 
 from dragoman.core.task.blob_references import BLOB_NAME, TEXT_MEDIA_TYPE, text_type
 from dragoman.core.task.contents import StoredContent
@@ -79,6 +81,30 @@ def content_link(part: pb.Part, addresses: Collection[str]) -> ContentLink | Non
     if not _SIGNATURE.fullmatch(query.get("signature", "")):
         return None
     return ContentLink(part, url, None if stored is None else stored.size)
+
+
+def content_links(response: Message, addresses: Collection[str]) -> list[ContentLink]:
+    """The links of a response, a task, a message or an event to contents of the server with these addresses."""
+    links = (content_link(part, addresses) for part in _parts(response))
+    return [link for link in links if link is not None]
+
+
+def _parts(message: Any) -> Iterator[pb.Part]:
+    match message:
+        case pb.Message() | pb.Artifact():
+            yield from message.parts
+        case pb.Task():
+            for one in (message.status, *message.artifacts, *message.history):
+                yield from _parts(one)
+        case pb.TaskStatus() if message.HasField("message"):
+            yield from message.message.parts
+        case pb.TaskStatusUpdateEvent():
+            yield from _parts(message.status)
+        case pb.TaskArtifactUpdateEvent():
+            yield from message.artifact.parts
+        case pb.StreamResponse() | pb.SendMessageResponse():
+            if payload := message.WhichOneof("payload"):
+                yield from _parts(getattr(message, payload))
 
 
 def _query(link: SplitResult) -> dict[str, str]:
