@@ -21,7 +21,7 @@ MAX_CONTENT_BYTES: Final = (1 << 31) - 1
 MAX_REASON_BYTES: Final = 500
 
 
-class ContentGone(ClientError):
+class ContentAbsent(ClientError):
     """The link has expired, or the content was replaced or deleted since the response. Reading the task again helps."""
 
     def __init__(self, message: str) -> None:
@@ -38,7 +38,7 @@ async def content_chunks(
 ) -> AsyncGenerator[bytes, None]:
     """Yields a content as it arrives. limit: bytes of the content. headers: of the request, without credentials.
 
-    Raises ContentGone, ProtocolError for a content that is longer than the limit or not as long as its link says, and
+    Raises ContentAbsent, ProtocolError for a content that is longer than the limit or not as long as its link says, and
     the errors of `http`.
     """
     address = link.url.partition("?")[0]
@@ -84,7 +84,7 @@ async def _refusal(address: str, response: HttpResponse) -> ClientError:
     text = reason[:MAX_REASON_BYTES].decode(errors="replace").strip()
     message = f"a content of the response could not be read: {address} responded with {response.status}: {text}"
     if response.status in (403, 404):
-        return ContentGone(message)
+        return ContentAbsent(message)
     if response.status in (429, 502, 503, 504):
         return ServerUnavailable.for_reason(message)
     return ProtocolError(message)

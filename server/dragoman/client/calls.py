@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -32,7 +33,7 @@ from dragoman.client.agent_connection import (
     split_grpc_url,
     url_problem,
 )
-from dragoman.client.content_transport import ContentTransport
+from dragoman.client.content_transport import ContentReceiver, ContentTransport
 from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace as trace_context
 from dragoman.core.agent_sources import FileForm
@@ -101,6 +102,10 @@ class Client:
         self._tenant = agent
         self._open_transport: ContentTransport | None = None
         self._connection: AgentConnection | None = None
+
+    def set_content_receiver(self, receive: ContentReceiver) -> None:
+        """Sets what reads the contents that responses link to, before `async with`. By default they are read whole."""
+        self._options = replace(self._options, receive_content=receive)
 
     async def __aenter__(self) -> Self:
         if self._calls_card:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from google.protobuf.message import Message
 
-from dragoman.calling.contents import MAX_CONTENT_BYTES, ContentGone, content_chunks, read_part
+from dragoman.calling.contents import MAX_CONTENT_BYTES, ContentAbsent, content_chunks, read_part
 from dragoman.calling.transport import StreamResponses, Transport
 from dragoman.wire.content_links import ContentLink, content_links
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -58,7 +58,7 @@ class ContentTransport:
             response = await self._transport.call(rpc, request, key=key, parent=parent, extensions=extensions)
             try:
                 await self.restore(response)
-            except ContentGone:
+            except ContentAbsent:
                 if rpc != "GetTask" or attempt == GET_ATTEMPTS:
                     raise
             else:

@@ -109,7 +109,7 @@ def _parts(message: Any) -> Iterator[pb.Part]:
 
 def _query(link: SplitResult) -> dict[str, str]:
     """The query of a link of ours; empty for any other query."""
-    fields = parse_qs(link.query, keep_blank_values=True)
+    fields = parse_qs(link.query)
     if not fields.keys() <= _QUERY_FIELDS or any(len(values) != 1 for values in fields.values()):
         return {}
     return {name: values[0] for name, values in fields.items()}
