@@ -9,10 +9,11 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
-from dragoman.calling.transport import Transport
 from dragoman.client.agent_connection import AgentConnection
+from dragoman.client.content_transport import ContentTransport
 from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
+from dragoman.client.http_client import AiohttpClient
 from dragoman.client.transport import CallOptions
 from dragoman.client.turn_stream import TurnStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
@@ -99,6 +100,10 @@ _NAMES: dict[Any, str] = {
 }
 
 
+def _no_http(url: str) -> AiohttpClient:
+    raise AssertionError(f"no script has contents at {url}")
+
+
 class ScriptedConnection(AgentConnection):
     """A connection whose transports are scripts, in the order of the interfaces."""
 
@@ -112,8 +117,8 @@ class ScriptedConnection(AgentConnection):
         self._scripts = dict(zip(interfaces, scripts, strict=True))
 
     @property
-    def transport(self) -> Transport:
-        return self._scripts[self.interface]
+    def transport(self) -> ContentTransport:
+        return ContentTransport(self._scripts[self.interface], (), _no_http)
 
 
 def turn_stream(

@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TextIO
@@ -16,10 +17,12 @@ import orjson
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from dragoman.calling.contents import read_part
 from dragoman.cli import escape_controls
-from dragoman.client.content import write_file
+from dragoman.client.content import create_file, write_file
 from dragoman.core.limits.quotas import BILLION, usage_from_metadata
 from dragoman.core.task import states
+from dragoman.wire.content_links import ContentLink
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -105,6 +108,8 @@ class ConsoleOutput:
         self._out = out or sys.stdout
         self.is_terminal = self._out.isatty()
         self._save = save
+        self._linked_files: dict[tuple[str, str], str] = {}
+        """Descriptions of files that are links in a response, by path and file name."""
         self._artifact_id = ""
         self.at_line_start = True
         """Whether the current line is empty."""
@@ -169,6 +174,21 @@ class ConsoleOutput:
         self._parts(message.parts)
         self.end_line()
 
+    async def receive(self, link: ContentLink, chunks: AsyncGenerator[bytes, None]) -> pb.Part:
+        """Reads a text that a response links to. Writes a file to the folder as it arrives; its part keeps the link."""
+        if link.is_text:
+            return await read_part(link, chunks)
+        async with aclosing(chunks):
+            part, key = link.part, _link_key(link.part)
+            if key not in self._linked_files:  # the events of a task, and the task, link to the same file
+                size = "" if link.size is None else f", {link.size:,} bytes"
+                done = "pass --save DIR to write it"
+                if self._save is not None:
+                    path, size = await _write_chunks(self._save, part.filename, chunks)
+                    done = f"written to {path}"
+                self._linked_files[key] = f"{_file_label(part)}{size}; {done}"
+        return part
+
     def _parts(self, parts: Iterable[pb.Part]) -> None:
         for part in parts:
             match part.WhichOneof("content"):
@@ -182,16 +202,36 @@ class ConsoleOutput:
                 case "raw":
                     self.line(self._describe_file(part))
                 case "url":
-                    self.line(f"[{' '.join(filter(None, (part.filename, part.media_type, part.url)))}]")
+                    linked = self._linked_files.get(_link_key(part))
+                    self.line(f"[{linked or ' '.join(filter(None, (part.filename, part.media_type, part.url)))}]")
 
     def _describe_file(self, part: pb.Part) -> str:
-        description = (
-            f"{part.filename or 'file'}, {part.media_type or 'application/octet-stream'}, {len(part.raw):,} bytes"
-        )
+        description = f"{_file_label(part)}, {len(part.raw):,} bytes"
         if self._save is None:
             return f"[{description}; pass --save DIR to write it]"
         path = write_file(self._save, part.filename, part.raw)
         return f"[{description}; written to {path}]"
+
+
+def _file_label(part: pb.Part) -> str:
+    return f"{part.filename or 'file'}, {part.media_type or 'application/octet-stream'}"
+
+
+def _link_key(part: pb.Part) -> tuple[str, str]:
+    """What identifies a linked file: each response signs its link anew."""
+    return part.url.partition("?")[0], part.filename
+
+
+async def _write_chunks(folder: Path, name: str, chunks: AsyncGenerator[bytes, None]) -> tuple[str, str]:
+    """Writes a file as it arrives. Returns its path, and its size in words. Leaves no incomplete file behind."""
+    with create_file(folder, name) as file:
+        try:
+            async for chunk in chunks:
+                file.write(chunk)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+        return str(file.name), f", {file.tell():,} bytes"
 
 
 REMINDER_INTERVAL: Final = 15.0

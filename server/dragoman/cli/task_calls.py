@@ -170,8 +170,9 @@ async def send(client: Client, request: pb.Message, *, json: bool, stream: bool,
 
     Uses a stream, so that no proxy or wait limit ends the call early, unless the agent does not support streaming.
     """
+    out = _output(client, save, json=json)
     async with client:
-        view = _TaskView(client, ConsoleOutput(save), json=json, live=stream)
+        view = _TaskView(client, out, json=json, live=stream)
         try:
             return await view.follow(client.stream(request))
         except ClientError as error:
@@ -188,8 +189,9 @@ async def send(client: Client, request: pb.Message, *, json: bool, stream: bool,
 
 async def watch(client: Client, task_id: str, *, after: str, json: bool, save: Path | None) -> ExitCode:
     """Follows a task to its end. Prints the final task if it has ended already."""
+    out = _output(client, save, json=json)
     async with client:
-        view = _TaskView(client, ConsoleOutput(save), json=json, live=True, until_terminal=True)
+        view = _TaskView(client, out, json=json, live=True, until_terminal=True)
         try:
             return await view.follow(client.subscribe(task_id, after=after))
         except ClientError as error:
@@ -203,9 +205,9 @@ async def watch(client: Client, task_id: str, *, after: str, json: bool, save: P
 
 async def get(client: Client, task_id: str, *, history: int | None, json: bool, save: Path | None) -> ExitCode:
     """Prints one task."""
+    out = _output(client, save, json=json)
     async with client:
         task = await client.get(task_id, history=history if json else history or 0)
-    out = ConsoleOutput(save)
     if json:
         out.json(task)
         return ExitCode.OK
@@ -285,6 +287,14 @@ async def cancel(client: Client, task_id: str, *, json: bool) -> ExitCode:
     if task.status.state not in states.TERMINAL:
         print_note(f"the agent has not stopped yet; follow it with: {_command_line('watch', task_id, client)}")
     return ExitCode.OK
+
+
+def _output(client: Client, save: Path | None, *, json: bool) -> ConsoleOutput:
+    """The output of a command, which also receives large files. In JSON they are in their parts, like small ones."""
+    out = ConsoleOutput(save)
+    if not json:
+        client.set_content_receiver(out.receive)
+    return out
 
 
 class _TaskView:

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote, urlsplit
 from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ProtocolError
-from dragoman.calling.transport import Transport
 from dragoman.client import content
+from dragoman.client.content_transport import ContentTransport
 from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION
@@ -34,9 +34,9 @@ class AgentConnection:
     """One agent, its capabilities, and the transport in use. Calls raise ClientError."""
 
     def __init__(
-        self, card: RemoteCard, interfaces: Sequence[Interface], options: CallOptions, *, secure: bool = False
+        self, card: RemoteCard, interfaces: Sequence[Interface], options: CallOptions, *, card_url: str = ""
     ) -> None:
-        """`interfaces`: at least one, the best first. `secure`: gRPC addresses without a scheme are encrypted."""
+        """`interfaces`: at least one, the best first. `card_url`: from which the card was read."""
         uris = {extension.uri for extension in card.extensions}
         self.card = card
         self.supports_streaming = card.streaming
@@ -48,9 +48,12 @@ class AgentConnection:
         required = [extension.uri for extension in card.extensions if extension.required]
         self._options = replace(options, extensions=",".join(dict.fromkeys([RESUME_EXTENSION.uri, *required])))
         self._interfaces = list(interfaces)
-        self._secure = secure
+        self._secure = card_url.startswith("https:")
+        """Whether gRPC addresses without a scheme are encrypted."""
+        named = (card_url, *(interface.url for interface in card.interfaces))
+        self._server_urls = [url for url in named if is_http_url(url)]
         self._tried: list[Interface] = []
-        self._transports: dict[Interface, Transport] = {}
+        self._transports: dict[Interface, ContentTransport] = {}
 
     @property
     def interface(self) -> Interface:
@@ -66,13 +69,19 @@ class AgentConnection:
         return f"{'grpcs' if scheme == 'https' else 'grpc'}://{target}"
 
     @property
-    def transport(self) -> Transport:
+    def transport(self) -> ContentTransport:
         """The transport to the interface in use."""
         interface = self.interface
         if interface not in self._transports:
             binding = _BINDING_BY_CARD_NAME[interface.binding]
             self._transports[interface] = open_transport(
-                self.address, interface.dialect, binding, interface.tenant, self._options, is_endpoint=True
+                self.address,
+                interface.dialect,
+                binding,
+                interface.tenant,
+                self._options,
+                is_endpoint=True,
+                server_urls=self._server_urls,
             )
         return self._transports[interface]
 
@@ -223,4 +232,4 @@ async def discover(url: str, options: CallOptions, *, binding: str = "", dialect
         available = "; ".join(map(str, choice.interfaces))
         wanted = f"{dialect or 'any version'} over {binding or 'any binding'}"
         raise ProtocolError(f"the card at {card_url} names no interface for {wanted}; it names {available}")
-    return AgentConnection(card, matching, options, secure=card_url.startswith("https:"))
+    return AgentConnection(card, matching, options, card_url=card_url)

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -20,7 +21,6 @@ from dragoman.calling.transport import (
     BINDING_NAMES,
     DIALECT_NAMES,
     StreamResponses,
-    Transport,
     WireTrace,
     no_wire_trace,
 )
@@ -33,6 +33,7 @@ from dragoman.client.agent_connection import (
     split_grpc_url,
     url_problem,
 )
+from dragoman.client.content_transport import ContentReceiver, ContentTransport
 from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace as trace_context
 from dragoman.core.agent_sources import FileForm
@@ -99,8 +100,12 @@ class Client:
         self._retry_timeout = retry_timeout
         self._parent = parent
         self._tenant = agent
-        self._open_transport: Transport | None = None
+        self._open_transport: ContentTransport | None = None
         self._connection: AgentConnection | None = None
+
+    def set_content_receiver(self, receive: ContentReceiver) -> None:
+        """Sets what reads the contents that responses link to, before `async with`. By default they are read whole."""
+        self._options = replace(self._options, receive_content=receive)
 
     async def __aenter__(self) -> Self:
         if self._calls_card:
@@ -239,6 +244,7 @@ class Client:
         while True:
             page = cast(pb.ListTasksResponse, await self._call("ListTasks", request))
             for task in page.tasks:
+                await self._transport.restore(task)
                 yield task
             if not page.next_page_token:
                 return
@@ -255,7 +261,7 @@ class Client:
         return await self._transport.call(rpc, request, key=key, parent=self._parent)
 
     @property
-    def _transport(self) -> Transport:
+    def _transport(self) -> ContentTransport:
         if self._open_transport is None:
             raise RuntimeError("use a Client inside `async with`")
         return self._open_transport

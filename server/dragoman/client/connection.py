@@ -323,6 +323,7 @@ class Connection:
             response = await self._retry_budget().retry(lambda: connection.call("ListTasks", request, parent=parent))
             page = cast(pb.ListTasksResponse, response)
             for task in page.tasks:
+                await connection.transport.restore(task)
                 yield Result(task)
             if not page.next_page_token:
                 return

@@ -7,6 +7,7 @@ import mimetypes
 import os
 import re
 from collections.abc import Iterable, Mapping
+from io import BufferedWriter
 from pathlib import Path
 from typing import Final
 
@@ -75,7 +76,14 @@ def safe_name(name: str) -> str:
 
 
 def write_file(folder: Path | str, name: str, content: bytes) -> Path:
-    """Writes a remote file into a folder, which is created if missing, and returns its path.
+    """Writes a remote file into a folder, and returns its path. As `create_file`."""
+    with create_file(folder, name) as file:
+        file.write(content)
+    return Path(file.name)
+
+
+def create_file(folder: Path | str, name: str) -> BufferedWriter:
+    """Opens a new file for a remote one in a folder, which is created if missing.
 
     Overwrites nothing: a second `name` becomes `name-1`. Raises OSError.
     """
@@ -85,13 +93,10 @@ def write_file(folder: Path | str, name: str, content: bytes) -> Path:
     path, number = directory / base, 0
     while True:
         try:
-            with path.open("xb") as file:
-                file.write(content)
+            return path.open("xb")
         except FileExistsError:
             number += 1
             path = directory / f"{base.stem}-{number}{base.suffix}"
-        else:
-            return path
 
 
 MAX_SAFE_JSON_INTEGER: Final = 2**53

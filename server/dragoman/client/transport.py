@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dragoman.calling import tls
+from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError, ResponseErrors
 from dragoman.calling.transport import (
     Transport,
@@ -17,12 +18,15 @@ from dragoman.calling.transport import (
     extensions_header,
     no_wire_trace,
 )
+from dragoman.client.content_transport import ContentReceiver, ContentTransport
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.wire.cards.remote_card import Interface
 
 if TYPE_CHECKING:
     import grpc
+
+    from dragoman.client.http_client import AiohttpClient
 
 _CHANNEL_OPTIONS: Final = (
     # The server limits sizes; a limit here would only hide its error.
@@ -54,6 +58,8 @@ class CallOptions:
     idle_timeout: float | None = None
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response
     to a send has no limit: some servers respond only when the task has ended."""
+    receive_content: ContentReceiver = read_part
+    """Reads the contents that responses link to."""
 
     @property
     def request_headers(self) -> dict[str, str]:
@@ -62,13 +68,39 @@ class CallOptions:
 
 
 def open_transport(
-    address: str, dialect: str, binding: str, agent: str, options: CallOptions, *, is_endpoint: bool = False
-) -> Transport:
+    address: str,
+    dialect: str,
+    binding: str,
+    agent: str,
+    options: CallOptions,
+    *,
+    is_endpoint: bool = False,
+    server_urls: Sequence[str] = (),
+) -> ContentTransport:
     """Opens the transport to one agent. Requires a running event loop.
 
-    `is_endpoint`: the address is an interface's, as in a card, not the server's. Raises ClientError for unusable
+    `is_endpoint`: the address is an interface's, as in a card, not the server's. `server_urls`: the HTTP URLs that name
+    the server, from which contents of its responses are fetched; by default `address`. Raises ClientError for unusable
     certificate files; over gRPC the first call does.
     """
+
+    def open_http(url: str) -> AiohttpClient:
+        from dragoman.client.http_client import AiohttpClient
+
+        return AiohttpClient(url, options, {})
+
+    return ContentTransport(
+        _open_transport(address, dialect, binding, agent, options, is_endpoint=is_endpoint),
+        server_urls or (address if "://" in address else f"grpc://{address}",),
+        open_http,
+        idle_timeout=options.idle_timeout,
+        receive=options.receive_content,
+    )
+
+
+def _open_transport(
+    address: str, dialect: str, binding: str, agent: str, options: CallOptions, *, is_endpoint: bool
+) -> Transport:
     headers = {
         "A2A-Version": dialect,
         extensions_header(dialect): options.extensions,
