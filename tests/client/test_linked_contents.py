@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from aiohttp import web
+from tests.eventually import EVENTUALLY_TIMEOUT
 
 from dragoman import Turn, agent, types
 from dragoman.calling.errors import ClientError, ServerUnavailable
@@ -119,8 +120,9 @@ async def test_a_running_task_is_followed_from_its_first_byte(server: Server, di
     async with connect(f"{server.http}/paused", dialect=dialect, binding=binding) as client:
         task = (await client.start("x")).task_id
         snapshot = ""
-        while snapshot != "".join(CHUNKS[:-1]):
-            snapshot = (await client.get(task)).text
+        async with asyncio.timeout(EVENTUALLY_TIMEOUT):
+            while snapshot != "".join(CHUNKS[:-1]):
+                snapshot = (await client.get(task)).text
         texts, artifacts = [], 0
         async with aclosing(client.follow(task)) as events:
             async for event in events:
