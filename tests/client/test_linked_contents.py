@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import pytest
 from aiohttp import web
+from tests.eventually import EVENTUALLY_TIMEOUT
 
 from dragoman import Turn, agent, types
 from dragoman.calling.errors import ClientError, ServerUnavailable
 from dragoman.client import Artifact, Client, Finished, Text, connect, message
 from dragoman.client import sync as blocking
+from dragoman.client.http_client import AiohttpClient
 from dragoman.core.task.blob_references import LARGE_PART_BYTES, blob_link_query
 from dragoman.ports import Agent
 from dragoman.settings.settings import Address, Settings
@@ -89,14 +91,14 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 @pytest.mark.parametrize("name", ["streams", "waits"])
 async def test_every_call_returns_the_complete_text(server: Server, dialect: str, binding: str, name: str) -> None:
     async with connect(f"{server.http}/{name}", dialect=dialect, binding=binding) as client:
-        asked = await client.ask("x")
-        assert (asked.text == TEXT, asked.files) == (True, [])
+        result = await client.ask("x")
+        assert (result.text == TEXT, result.files) == (True, [])
         events = [event async for event in client.run("x")]
         assert "".join(event.text for event in events if isinstance(event, Text)) == TEXT
         assert isinstance(events[-1], Finished)
         assert events[-1].result.text == TEXT
-        for result in (await client.get(asked.task_id), await client.wait(asked.task_id)):
-            assert (result.text == TEXT, result.files) == (True, [])
+        for read in (await client.get(result.task_id), await client.wait(result.task_id)):
+            assert (read.text == TEXT, read.files) == (True, [])
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc"])
@@ -118,8 +120,9 @@ async def test_a_running_task_is_followed_from_its_first_byte(server: Server, di
     async with connect(f"{server.http}/paused", dialect=dialect, binding=binding) as client:
         task = (await client.start("x")).task_id
         snapshot = ""
-        while snapshot != "".join(CHUNKS[:-1]):
-            snapshot = (await client.get(task)).text
+        async with asyncio.timeout(EVENTUALLY_TIMEOUT):
+            while snapshot != "".join(CHUNKS[:-1]):
+                snapshot = (await client.get(task)).text
         texts, artifacts = [], 0
         async with aclosing(client.follow(task)) as events:
             async for event in events:
@@ -167,10 +170,10 @@ async def test_a_reply_without_a_task_is_complete(server: Server) -> None:
 async def test_the_blocking_client_returns_complete_results(server: Server) -> None:
     def calls() -> list[bool]:
         with blocking.connect(f"{server.http}/waits") as client:
-            asked = client.ask("x")
-            events = list(client.follow(asked.task_id))
+            result = client.ask("x")
+            events = list(client.follow(result.task_id))
             followed = "".join(event.text for event in events if isinstance(event, Text))
-            return [asked.text == TEXT, followed == TEXT, client.get(asked.task_id).text == TEXT]
+            return [result.text == TEXT, followed == TEXT, client.get(result.task_id).text == TEXT]
 
     assert await asyncio.to_thread(calls) == [True, True, True]
 
@@ -248,6 +251,23 @@ async def test_an_unavailable_content_is_retried_and_then_raises(scripted: Scrip
     async with connect(scripted.url, retry_timeout=0) as client:
         with pytest.raises(ServerUnavailable, match="responded with 503: busy"):
             await client.get("t")
+
+
+async def test_a_grpc_client_that_cannot_reach_http_raises_and_shows_no_signature(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(f"{server.grpc}/streams", retry_timeout=0) as client:
+        task = (await client.ask("x")).task_id
+
+        def no_http(self: AiohttpClient, *_: object, **__: object) -> None:
+            raise ServerUnavailable.for_address(self._url, "no route", may_have_arrived=False)
+
+        monkeypatch.setattr(AiohttpClient, "open", no_http)
+        with pytest.raises(
+            ServerUnavailable, match=f"read from {server.http}/blobs/.*: {server.http}: no route"
+        ) as raised:
+            await client.get(task)
+    assert "signature" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,14 @@ class ContentTransport:
         idle_timeout: float | None = None,
         receive: ContentReceiver = read_part,
     ) -> None:
-        """addresses: of the server, see `content_link`. open_http: opens a client without credentials for a URL."""
+        """addresses: of the server, see `content_link`. open_http: opens a client without credentials for an origin."""
         self._transport = transport
         self._addresses = addresses
         self._open_http = open_http
         self._idle_timeout = idle_timeout
         self._receive = receive
         self._clients: dict[str, AiohttpClient] = {}
-        """By scheme."""
+        """By origin."""
 
     async def call(
         self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
@@ -87,7 +87,8 @@ class ContentTransport:
             await self._clients.popitem()[1].close()
 
     def _http(self, url: str) -> AiohttpClient:
-        scheme = urlsplit(url).scheme
-        if scheme not in self._clients:
-            self._clients[scheme] = self._open_http(url)
-        return self._clients[scheme]
+        server = urlsplit(url)
+        origin = f"{server.scheme}://{server.netloc}"
+        if origin not in self._clients:
+            self._clients[origin] = self._open_http(origin)
+        return self._clients[origin]
