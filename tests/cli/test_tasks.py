@@ -68,7 +68,8 @@ def test_a_question_is_printed_and_its_answer_continues_the_task(dragoman: Run) 
 def test_every_command_takes_every_form_of_address(dragoman: Run, served: Server, form: str) -> None:
     at = ("--server", form.format(http=served.http, grpc=served.grpc))
     assert dragoman("send", "x", "--agent", "quote", *at).code == 0
-    task = dragoman("send", "ask", "--agent", "still", "--no-wait", *at).out.strip()
+    assert dragoman("send", "x", "--agent", "quote", "--no-wait", *at).code == 0
+    task = dragoman("send", "ask", "--agent", "still", *at).err.split("task ")[1].split()[0]
     assert f"task     {task}\n" in dragoman("get", task, *at).out
     assert task in dragoman("list", "--agent", "still", "--state", "input-required", "--json", *at).out
     assert f"task         {task}\n" in dragoman("explain", task, *at).out
