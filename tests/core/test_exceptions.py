@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -119,3 +120,23 @@ def test_an_unreadable_text_says_why() -> None:
     assert exceptions.describe(ValueError()) == "ValueError"
     assert exceptions.text_of(ValueError("x" * 10), 4) == "xxxx…"
     assert exceptions.text_of(ValueError("\ud800")) == "\\ud800"
+
+
+def test_an_exception_without_frames_does_not_keep_their_values() -> None:
+    class Large:
+        pass
+
+    def fail() -> None:
+        value = Large()
+        held.append(weakref.ref(value))
+        raise ValueError
+
+    held: list[weakref.ref[Large]] = []
+    kept: list[ValueError] = []
+    try:
+        fail()
+    except ValueError as error:
+        kept.append(error)
+    assert held[0]() is not None
+    exceptions.forget_frames(kept[0])
+    assert held[0]() is None

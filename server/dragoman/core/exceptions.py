@@ -126,6 +126,11 @@ def traceback_of(error: BaseException) -> TracebackType | None:
     return found
 
 
+def forget_frames(error: BaseException) -> None:
+    """Drops what refers to the frames that an exception has passed, so that they do not live as long as it."""
+    error.__traceback__ = error.__context__ = None
+
+
 def stack_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     """The frames of its traceback with the lines, outermost first."""
     return islice(traceback.walk_tb(traceback_of(error)), MAX_TRACEBACK_ENTRIES)

@@ -28,6 +28,7 @@ from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.pipeline import Pipeline, RequestExchange
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
+from dragoman.core import exceptions
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.access import Call
@@ -286,7 +287,7 @@ def _method_handler(row: RpcRow, pipeline: GrpcPipeline, reader: MessageReader) 
         except grpc.aio.AbortError as error:
             # gRPC keeps the error with the call, and its traceback refers to the call and the message: a cycle, which
             # would keep 16 MiB until garbage is collected.
-            error.__traceback__ = error.__context__ = None
+            exceptions.forget_frames(error)
             del requests, context
             raise
 
