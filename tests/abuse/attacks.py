@@ -27,6 +27,7 @@ from tests.abuse.grpc_attacks import (
 )
 from tests.abuse.large_read_attacks import large_reads
 from tests.abuse.mcp_attacks import mcp_answers, mcp_deep_json, mcp_listens, mcp_sessions, mcp_unread_results
+from tests.abuse.mcp_server_attacks import SERVERS, unreadable_mcp_answers
 from tests.abuse.operator_attacks import abandoned_changes, denied_operators
 from tests.abuse.schema_attacks import schema_patterns, schema_references, schema_unique_items
 
@@ -403,14 +404,18 @@ ATTACKS: Final[dict[str, Attack]] = {
         hostile_exceptions,
         *(schema_unique_items, schema_patterns, schema_references),
         large_reads,
+        unreadable_mcp_answers,
     )
 }
+
+SETTINGS: Final[dict[str, dict[str, Any]]] = {unreadable_mcp_answers.__name__: {"mcp": SERVERS}}
+"""Settings of the server under an attack, beside those for all."""
 
 BOUNDED_STEPS: Final = frozenset(
     attack.__name__
     for attack in (
         *(grpc_large_messages, grpc_stalled_messages, grpc_large_health_checks, grpc_stalled_health_checks),
-        *(grpc_large_reflections, hostile_exceptions, large_reads),
+        *(grpc_large_reflections, hostile_exceptions, large_reads, unreadable_mcp_answers),
         *(schema_unique_items, schema_patterns, schema_references),
     )
 )

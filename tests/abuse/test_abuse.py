@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.abuse.attacks import ATTACKS, BOUNDED_STEPS
+from tests.abuse.attacks import ATTACKS, BOUNDED_STEPS, SETTINGS
 from tests.cli.server import clean_environment
 
 ROOT: Final = Path(__file__).parents[2]
@@ -75,6 +75,7 @@ async def test_an_attack_neither_blocks_others_nor_exhausts_memory(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/tasks.db"}
+    settings |= SETTINGS.get(name, {})
     async with program("tests.overload.server_process", json.dumps(settings)) as server:
         addresses = json.loads(await read_line(server))
         assert server.stdin is not None
