@@ -207,8 +207,8 @@ class Auditor:
             await asyncio.wait(running)
         try:
             await self._write()
-        except Exception:
-            log.exception("the last entries of the audit log could not be written: %d", len(self._pending))
+        except Exception as error:
+            log_fault(log, f"the last entries of the audit log could not be written: {len(self._pending)}", error)
 
     async def _write_soon(self) -> None:
         while self._pending:
