@@ -202,7 +202,8 @@ class Session:
         if earlier := self._programs.pop(key, None):
             self._type(f"kill -TERM {earlier.pid} 2>/dev/null")
             self._await(lambda: not _alive(earlier.pid), f"process {earlier.pid} did not stop")
-            self._type("jobs >/dev/null")  # removes it from the job table, so that the next one is %1
+            # The shell may not have seen its end yet. Then it is removed from the job table: the next one is %1.
+            self._type(f"wait {earlier.pid} 2>/dev/null; jobs >/dev/null")
         number = out.with_suffix(".pid")
         bare = re.sub(r"\s+#\s.*$", "", command).rstrip().removesuffix("&")
         self._type(f"LOG='{out} {err}'; {{ {bare} & }} </dev/null >'{out}' 2>'{err}'; echo $! >'{number}'")
