@@ -60,6 +60,7 @@ LONG = \
 	tests/agents/mcp/test_connection.py \
 	tests/agents/mcp/test_end_to_end.py \
 	tests/agents/mcp/test_registry.py \
+	tests/agents/mcp/test_unreadable_servers.py \
 	tests/agents/upstream \
 	tests/agents/workers \
 	tests/bindings/http/test_google_parameters.py \
@@ -70,6 +71,7 @@ LONG = \
 	tests/cli/admin/test_keys.py \
 	tests/cli/admin/test_push.py \
 	tests/cli/admin/test_signing.py \
+	tests/cli/serve/test_blocked_loop.py \
 	tests/cli/serve/test_encrypted.py \
 	tests/cli/serve/test_frozen_postgres.py \
 	tests/cli/serve/test_lost_file.py \
@@ -77,6 +79,7 @@ LONG = \
 	tests/cli/serve/test_replicas.py \
 	tests/cli/serve/test_rolling.py \
 	tests/cli/serve/test_serve.py \
+	tests/cli/serve/test_stop.py \
 	tests/cli/test_startup.py \
 	tests/cli/test_tasks.py \
 	tests/client/test_bindings.py \
@@ -84,6 +87,7 @@ LONG = \
 	tests/client/test_sync_processes.py \
 	tests/dialects \
 	tests/examples/test_own_store.py \
+	tests/hostile \
 	tests/isolation \
 	tests/proto/test_buf.py \
 	tests/proto/test_openapi.py \

@@ -1,4 +1,4 @@
-"""Files of `a2a.v1`: the `bytes` field holds the file, or its base64 text where somebody says so.
+"""Files of `a2a.v1`: the `bytes` field holds the file, or its base64 text if a caller says so.
 
 | in `file_with_bytes` | implementations |
 |---|---|
