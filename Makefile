@@ -56,18 +56,18 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 # Long tests: complete matrices on real servers, killed processes, Node. `make test` leaves them to `make long`, to stay
 # well under three minutes.
 LONG = \
-	tests/agents/mcp/test_agent.py \
-	tests/agents/mcp/test_connection.py \
-	tests/agents/mcp/test_end_to_end.py \
-	tests/agents/mcp/test_registry.py \
-	tests/agents/mcp/test_unreadable_servers.py \
+	tests/extensions/mcp/servers/test_agent.py \
+	tests/extensions/mcp/servers/test_connection.py \
+	tests/extensions/mcp/servers/test_end_to_end.py \
+	tests/extensions/mcp/servers/test_registry.py \
+	tests/extensions/mcp/servers/test_unreadable_servers.py \
 	tests/agents/upstream \
 	tests/agents/workers \
 	tests/bindings/http/test_google_parameters.py \
 	tests/bindings/test_bad_input.py \
 	tests/bindings/test_card_versions.py \
 	tests/bindings/test_cards_by_version.py \
-	tests/bus/nats \
+	tests/extensions/nats \
 	tests/cli/admin/test_keys.py \
 	tests/cli/admin/test_push.py \
 	tests/cli/admin/test_signing.py \
@@ -96,7 +96,7 @@ LONG = \
 	tests/runtime/test_postgres.py \
 	tests/runtime/test_postgres_outage.py \
 	tests/security/test_attacks.py \
-	tests/stores/postgres \
+	tests/extensions/postgres \
 	tests/stores/sqlite/test_next_schema.py \
 	tests/stores/sqlite/test_state_machine.py \
 	tests/test_background_faults.py \
@@ -118,19 +118,19 @@ LONGEST = \
 	tests/examples/test_research.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
-	tests/agents/executors/test_executors.py \
+	tests/extensions/frameworks/test_executors.py \
 	tests/one_port \
 	tests/overload \
 	tests/endurance \
-	tests/stores/postgres/test_next_schema.py \
-	tests/stores/postgres/test_state_machine.py \
-	tests/stores/postgres/test_pooler.py \
+	tests/extensions/postgres/test_next_schema.py \
+	tests/extensions/postgres/test_state_machine.py \
+	tests/extensions/postgres/test_pooler.py \
 	tests/stubs \
 	tests/supply/test_index.py \
 	tests/supply/test_installed.py \
 	tests/test_make_cluster.py \
 	tests/testing/test_contracts.py \
-	tests/agents/mcp/test_crash.py \
+	tests/extensions/mcp/servers/test_crash.py \
 	tests/agents/upstream/test_crash.py \
 	tests/agents/workers/test_crash.py \
 	tests/agents/workers/test_churn.py

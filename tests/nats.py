@@ -121,7 +121,7 @@ def grants(verb: str) -> list[str]:
 def patient_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long timeouts of the bus, so that a pause of the machine does not count as a lost connection."""
     for name in ("connection.NATS_FLUSH_TIMEOUT", "connection.NATS_CONNECT_TIMEOUT", "bus.NATS_CONNECT_TIMEOUT"):
-        monkeypatch.setattr(f"dragoman.bus.nats.{name}", 60.0)
+        monkeypatch.setattr(f"dragoman.extensions.nats.{name}", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -55,9 +55,14 @@ class Release(NamedTuple):
         """Whether another release, an older one too, can serve a store of this one."""
         return other.schema(kind) >= self.oldest(kind)
 
+    def migrations(self, kind: str) -> Path:
+        """The folder of its migrations."""
+        folder = self.server / "dragoman" / "stores" / kind / "migrations"
+        return folder if folder.is_dir() else self.server / "dragoman" / "extensions" / kind / "migrations"
+
     def steps(self, kind: str) -> next_schema.Migrations:
         """Its migrations."""
-        found = (self.server / "dragoman" / "stores" / kind / "migrations").glob("*.sql")
+        found = self.migrations(kind).glob("*.sql")
         return sorted((int(path.name.split("_")[0]), path.read_text()) for path in found)
 
 
@@ -115,7 +120,5 @@ def to_come(folder: Path) -> Release:
         steps = release.steps(kind)
         tables = [table for _, script in steps for table in re.findall(r"CREATE TABLE (\w+) \(", script)]
         number, script = next_schema.with_next_migration(steps, tables)[-1]
-        (folder / "server" / "dragoman" / "stores" / kind / "migrations" / f"{number:04}_to_come.sql").write_text(
-            script
-        )
+        (release.migrations(kind) / f"{number:04}_to_come.sql").write_text(script)
     return release

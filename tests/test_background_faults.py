@@ -23,9 +23,7 @@ from tests.runtime.harness import Harness
 from tests.runtime.remote_agent import Far
 
 from dragoman import Turn
-from dragoman.agents.executors.supervisor import ExecutorSupervisor
 from dragoman.agents.functions.declaration import agent as declare
-from dragoman.agents.mcp.registry import McpRegistry
 from dragoman.agents.upstream.registry import LocalUpstreamRegistry
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings.grpc import server as grpc_server
@@ -39,6 +37,10 @@ from dragoman.core.agent_sources import ExecutorSpec
 from dragoman.core.audit import AuditEntry
 from dragoman.core.errors import Unavailable
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
+from dragoman.extensions.frameworks.supervisor import ExecutorSupervisor
+from dragoman.extensions.mcp.servers.registry import McpRegistry
+from dragoman.extensions.postgres import open_store as open_postgres
+from dragoman.extensions.postgres.hot.writer import PostgresWriter
 from dragoman.ports import Store
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease
@@ -52,8 +54,6 @@ from dragoman.runtime.sessions import ClaimRecovery, Heartbeat
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys
 from dragoman.security.tls.certificate_files import CertificateFiles
-from dragoman.stores.postgres import open_store as open_postgres
-from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.sqlite import open_store as open_sqlite
 from dragoman.stores.sqlite.hot.commit import Checkpointer
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
@@ -386,8 +386,8 @@ async def with_traces(stage: Stage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def with_bus(stage: Stage) -> AsyncIterator[None]:
-    from dragoman.bus.nats.address import NatsAddress
-    from dragoman.bus.nats.connection import NatsConnection
+    from dragoman.extensions.nats.address import NatsAddress
+    from dragoman.extensions.nats.connection import NatsConnection
 
     def random() -> float:
         stage.fault()
@@ -402,7 +402,7 @@ async def with_bus(stage: Stage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def with_bus_sender(stage: Stage) -> AsyncIterator[None]:
-    from dragoman.bus.nats.connection import NatsConnection
+    from dragoman.extensions.nats.connection import NatsConnection
 
     class Client:
         sent: Final[list[bytes]] = []
@@ -425,8 +425,8 @@ async def with_bus_sender(stage: Stage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def with_bus_heartbeat(stage: Stage) -> AsyncIterator[None]:
-    from dragoman.bus.nats.address import NatsAddress
-    from dragoman.bus.nats.bus import NatsBus
+    from dragoman.extensions.nats.address import NatsAddress
+    from dragoman.extensions.nats.bus import NatsBus
 
     class FaultyBus(NatsBus):
         def _send_heartbeat(self, *, fresh: bool) -> None:

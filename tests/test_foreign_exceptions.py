@@ -26,7 +26,7 @@ FORMATTERS: Final = frozenset(
 """Functions that follow causes, read texts or list frames without a bound."""
 
 BOUNDARY: Final = (
-    *("agents/functions/", "executor_child/", "worker/", "runtime/turn/", "runtime/scheduler.py"),
+    *("agents/functions/", "extensions/frameworks/child/", "worker/", "runtime/turn/", "runtime/scheduler.py"),
     *("supervision.py", "wiring/agent_loader.py"),
 )
 """Where exceptions of agents arrive: their texts are read by `text_of` and `describe` only."""

@@ -51,8 +51,8 @@ def test_a_wheel_is_a_start_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     wheel = tmp_path / "dragoman-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for kind in ("sqlite", "postgres"):
-            for path in sorted((releases.ROOT / f"server/dragoman/stores/{kind}/migrations").glob("*.sql")):
-                archive.write(path, f"dragoman/stores/{kind}/migrations/{path.name}")
+            for path in sorted(releases.this().migrations(kind).glob("*.sql")):
+                archive.write(path, path.relative_to(releases.ROOT / "server"))
     monkeypatch.setenv("UPGRADE_FROM", str(wheel))
     found, this = releases.before(tmp_path / "old"), releases.this()
     assert found.environment == {"PYTHONPATH": f"{tmp_path / 'old'}:{tmp_path / 'old'}"}
@@ -64,8 +64,8 @@ def test_a_wheel_is_a_start_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_older_release_cannot_serve_a_store_whose_schema_forbids_it(tmp_path: Path) -> None:
     this = releases.this()
     for kind in ("sqlite", "postgres"):
-        folder = tmp_path / "server" / "dragoman" / "stores" / kind / "migrations"
-        shutil.copytree(this.server / "dragoman" / "stores" / kind / "migrations", folder)
+        folder = tmp_path / this.migrations(kind).relative_to(this.server.parent)
+        shutil.copytree(this.migrations(kind), folder)
         old = releases.in_tree("old", tmp_path)
         for path in sorted(folder.glob("*.sql")):
             if int(path.name.partition("_")[0]) >= this.oldest(kind):

@@ -149,13 +149,13 @@ def test_a_process_that_ends_says_so_and_has_a_code_of_its_own() -> None:
 
 UNSUPERVISED: Final[Mapping[str, str]] = {
     "agents/called.py": "part of a turn, which awaits it",
-    "agents/executors/process.py": "reads the errors of one child; ends with it",
-    "agents/executors/supervisor.py": "exchanges frames with one child; whoever ends first ends the others",
+    "extensions/frameworks/process.py": "reads the errors of one child; ends with it",
+    "extensions/frameworks/supervisor.py": "exchanges frames with one child; whoever ends first ends the others",
     "agents/functions/threads.py": "threads of sync agents, which hand every outcome to the turn",
-    "agents/mcp/connection.py": "one connection; whoever calls next opens another",
-    "agents/mcp/open_calls.py": "one call, which its turn awaits, or which ends after an hour",
-    "agents/mcp/transport.py": "reads the errors of one child; ends with it",
-    "agents/mcp/turn.py": "part of a turn, which awaits it",
+    "extensions/mcp/servers/connection.py": "one connection; whoever calls next opens another",
+    "extensions/mcp/servers/open_calls.py": "one call, which its turn awaits, or which ends after an hour",
+    "extensions/mcp/servers/transport.py": "reads the errors of one child; ends with it",
+    "extensions/mcp/servers/turn.py": "part of a turn, which awaits it",
     "agents/upstream/agent.py": "part of a turn, which awaits it",
     "agents/upstream/recovery.py": "part of a turn, which awaits it",
     "agents/upstream/turn.py": "part of a turn, which awaits it",
@@ -166,10 +166,10 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "bindings/http/listener.py": "one handshake, with a timeout",
     "bindings/http/plain.py": "one call of a connection, which answers it",
     "bindings/http/websocket.py": "one call of a connection, which answers it",
-    "bindings/mcp/exchange.py": "the first frames of one response, which awaits them",
-    "bindings/mcp/listen.py": "parts of one stream, which their failure ends",
-    "bindings/mcp/services.py": "one cancel of a call that its client gave up; the task goes on if it fails",
-    "bus/nats/connection.py": "one flush, which its callers await",
+    "extensions/mcp/endpoint/exchange.py": "the first frames of one response, which awaits them",
+    "extensions/mcp/endpoint/listen.py": "parts of one stream, which their failure ends",
+    "extensions/mcp/endpoint/services.py": "one cancel of a call that its client gave up; the task goes on if it fails",
+    "extensions/nats/connection.py": "one flush, which its callers await",
     "cli/process_setup.py": "awaited by the command",
     "cli/serve/command.py": "awaited by the command, or ends with its supervisor",
     "cli/serve/processes.py": "awaited by the command",
@@ -177,7 +177,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "cli/worker.py": "awaited by the command",
     "bindings/admin/actions.py": "one call of an operator, whose end its caller and the audit log get",
     "client": "runs in the caller's process",
-    "executor_child": "runs in the executor's process, which its supervisor starts again",
+    "extensions/frameworks/child": "runs in the executor's process, which its supervisor starts again",
     "fault_proxy.py": "one connection of a tool",
     "runtime/observe/metrics.py": "one read, which its callers await",
     "runtime/push/scheduler.py": "one delivery; a failed one is claimed again by the next poll",
@@ -215,10 +215,9 @@ def test_tasks_and_threads_are_started_by_the_supervisor_or_listed_with_a_reason
         for path in PACKAGE.rglob("*.py")
         if path.name != "supervision.py" and (lines := starts_of(path))
     }
-    listed = {file for file in started if file in UNSUPERVISED or file.split("/")[0] in UNSUPERVISED}
+    listed = {file: place for file in started if (place := next(filter(file.startswith, UNSUPERVISED), None))}
     assert {file: lines for file, lines in started.items() if file not in listed} == {}
-    used = listed | {file.split("/")[0] for file in listed}
-    assert set(UNSUPERVISED) - used == set(), "these start nothing any more"
+    assert set(UNSUPERVISED) == set(listed.values()), "these start nothing any more"
 
 
 def test_every_background_work_is_started_somewhere() -> None:

@@ -110,10 +110,10 @@ def sums(files: Mapping[str, bytes]) -> str:
 
 def schemas_of(root: Path) -> dict[str, int]:
     """Returns the newest schema number of each kind of store."""
-    stores = root / "server" / "dragoman" / "stores"
+    package = root / "server" / "dragoman"
     return {
-        kind: max(int(path.name.partition("_")[0]) for path in (stores / kind / "migrations").glob("*.sql"))
-        for kind in ("postgres", "sqlite")
+        folder.name: max(int(path.name.partition("_")[0]) for path in (package / folder / "migrations").glob("*.sql"))
+        for folder in (Path("extensions/postgres"), Path("stores/sqlite"))
     }
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from tests.abuse.connections import BROKEN, connect, repeat
-from tests.bindings.mcp.mcp_client import FORMS, STATELESS, TASKS
+from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS
 
 MEBI: Final = 1 << 20
 LISTENS: Final = 600

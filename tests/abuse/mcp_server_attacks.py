@@ -13,7 +13,7 @@ from tests.abuse.connections import repeat
 _RAW_SERVER: Final = Path(__file__).parents[1] / "agents" / "mcp" / "raw_server.py"
 
 KINDS: Final = ("truncated", "deep", "too long", "unknown id", "strange progress", "flood")
-"""What the servers answer; `tests/agents/mcp/raw_server.py` has the words."""
+"""What the servers answer; `tests/extensions/mcp/servers/raw_server.py` has the words."""
 
 SERVERS: Final[list[dict[str, Any]]] = [
     {"id": kind.replace(" ", "-"), "command": [sys.executable, str(_RAW_SERVER), kind], "silence": 5} for kind in KINDS

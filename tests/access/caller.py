@@ -14,8 +14,8 @@ import aiohttp
 import grpc
 from tests.access.endpoints import Endpoint, row_of
 from tests.access.table import ABSENT, FORBIDDEN, REJECTED, SERVED
-from tests.bindings.mcp.mcp_client import TASKS, McpCaller
 from tests.dialects.dialect_clients import AGENT as RESOURCE
+from tests.extensions.mcp.endpoint.mcp_client import TASKS, McpCaller
 from tests.isolation.calls import AGENT_ID, VERSIONS, params_of, path_of
 from tests.isolation.names import Names
 from tests.isolation.request_fields import NAMES, fields, filled

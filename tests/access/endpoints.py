@@ -16,8 +16,8 @@ from grpc.aio._server import Server as _Server  # what grpc.aio.server() returns
 from dragoman.bindings import method_table
 from dragoman.bindings.a2a_operations import A2AOperation
 from dragoman.bindings.http.rest import RestRoute
-from dragoman.bindings.mcp.decoder import KNOWN_METHODS
 from dragoman.bindings.method_table import JsonRpcRow, RpcRow
+from dragoman.extensions.mcp.endpoint.decoder import KNOWN_METHODS
 from dragoman.wire.http import httprule
 from dragoman.wire.http.routes import Routes
 

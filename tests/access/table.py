@@ -16,7 +16,7 @@ from dragoman.bindings import a2a_operations
 from dragoman.bindings.admin.handlers import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 from dragoman.bindings.http.server import RESOURCE_BASES
-from dragoman.bindings.mcp.endpoint import McpEndpoint
+from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 

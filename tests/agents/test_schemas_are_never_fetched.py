@@ -10,18 +10,18 @@ from typing import Any
 import aiohttp
 import mcp_types as types
 import pytest
-from tests.agents.mcp import raw_server
-from tests.agents.mcp.raw_server import http_raw_server
 from tests.agents.test_skill_schemas import serving
 from tests.agents.workers.fake_worker import connected_worker
-from tests.bindings.mcp.mcp_client import McpCaller
+from tests.extensions.mcp.endpoint.mcp_client import McpCaller
+from tests.extensions.mcp.servers import raw_server
+from tests.extensions.mcp.servers.raw_server import http_raw_server
 
 from dragoman import Extension, Turn, agent
-from dragoman.agents.mcp.questions import read_answer
 from dragoman.agents.values import data_part
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.skill_schemas import SCHEMAS_URI
 from dragoman.core.mcp_sources import McpSpec
+from dragoman.extensions.mcp.servers.questions import read_answer
 from dragoman.wiring.app import App
 from dragoman.worker.frames import encode_registration
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.faults.logged_errors import AWAY, FAILED_OVER, NOTICED, errors_of
 
-from dragoman.stores.postgres.database import DEFAULT_RETRIES
+from dragoman.extensions.postgres.database import DEFAULT_RETRIES
 
 
 def line(at: float, exception: str, level: str = "ERROR") -> str:

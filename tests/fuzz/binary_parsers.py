@@ -12,12 +12,12 @@ from tests.fuzz.parser import Parser
 
 from dragoman.agents.workers import connection, turn
 from dragoman.bindings import method_table
-from dragoman.bus.nats import codec as bus_frames
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
 from dragoman.core.names import Owner
 from dragoman.core.task import blob_references
 from dragoman.core.task.log import Append, Event, Exists, IncomingMessage, StatusChange, TaskRef
+from dragoman.extensions.nats import codec as bus_frames
 from dragoman.ports import Job, TaskSignal
 from dragoman.wire import field_count
 from dragoman.wire.cards import agent_card

@@ -9,13 +9,19 @@ import orjson
 from multidict import CIMultiDict
 from tests.fuzz.parser import Parser
 
-from dragoman.bindings.mcp.tool_call import ElicitationId, ResumePoint
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
+from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoint
+from dragoman.extensions.mcp.wire import questions, tools
+from dragoman.extensions.mcp.wire.envelope import (
+    SUPPORTED_VERSIONS,
+    client_features,
+    new_session,
+    read_envelope,
+    read_session,
+)
+from dragoman.extensions.mcp.wire.tools import AgentTool
 from dragoman.wire import body_scan, jsonrpc
-from dragoman.wire.mcp import questions, tools
-from dragoman.wire.mcp.envelope import SUPPORTED_VERSIONS, client_features, new_session, read_envelope, read_session
-from dragoman.wire.mcp.tools import AgentTool
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _MODES: Final = ("text/plain", "application/json", "image/png")

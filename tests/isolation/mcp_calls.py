@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-from tests.bindings.mcp.mcp_client import FORMS, STATELESS, TASKS, McpCaller
+from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS, McpCaller
 from tests.isolation.calls import AGENT_ID, DEFAULT, Call, Without, http_text
 from tests.isolation.names import Names
 
 from dragoman.bindings.a2a_operations import CANCEL_TASK, GET_TASK, A2AOperation
-from dragoman.bindings.mcp.tool_call import ElicitationId, ResumePoint
-from dragoman.wire.mcp.tools import TASK_TOOLS
+from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoint
+from dragoman.extensions.mcp.wire.tools import TASK_TOOLS
 
 HANDSHAKE: Final = "2025-11-25"
 CONTEXT_FIELD: Final = "lf.a2a.v1.Message.context_id"
@@ -25,7 +25,7 @@ CONTEXT_FIELD: Final = "lf.a2a.v1.Message.context_id"
 NAMELESS: Final = frozenset(
     {
         *("initialize", "ping", "server/discover", "tools/list", "notifications/initialized"),
-        # It names a request of the same principal and session, in this process (bindings/mcp/services.py).
+        # It names a request of the same principal and session, in this process (extensions/mcp/endpoint/services.py).
         "notifications/cancelled",
     }
 )

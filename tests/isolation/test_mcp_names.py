@@ -12,15 +12,15 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.bindings.mcp.mcp_client import FORMS, STATELESS, TASKS, McpCaller, asker
-from tests.bindings.mcp.mcp_client import serving as serving_mcp
 from tests.callers import named
+from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS, McpCaller, asker
+from tests.extensions.mcp.endpoint.mcp_client import serving as serving_mcp
 from tests.isolation.mcp_calls import HANDSHAKE, expanded
 from tests.isolation.names import settled
 from tests.isolation.victim import rows_of
 
-from dragoman.bindings.mcp.tool_call import ElicitationId, ResumePoint
 from dragoman.core.names import task_id_of, task_key_of
+from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoint
 
 VICTIM = named("alice")
 STRANGER = named("mallory")

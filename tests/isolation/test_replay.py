@@ -24,12 +24,12 @@ from tests.isolation.victim import SECRET, STATES, VICTIM, Victim, kept, serving
 from dragoman.bindings import method_table
 from dragoman.bindings.a2a_operations import CANCEL_TASK, GET_TASK, A2AOperation
 from dragoman.bindings.http import rest
-from dragoman.bindings.mcp.decoder import KNOWN_METHODS
-from dragoman.bindings.mcp.tool_call import ResumePoint
 from dragoman.bindings.method_table import JSONRPC_ROWS, RPC_ROWS
 from dragoman.core.names import Owner
+from dragoman.extensions.mcp.endpoint.decoder import KNOWN_METHODS
+from dragoman.extensions.mcp.endpoint.tool_call import ResumePoint
+from dragoman.extensions.mcp.wire.tools import TASK_TOOLS
 from dragoman.wire.http import httprule
-from dragoman.wire.mcp.tools import TASK_TOOLS
 from dragoman.wiring.app import App
 
 pytestmark = [pytest.mark.usefixtures("time_to_think", "time_to_stop"), pytest.mark.timeout(600)]

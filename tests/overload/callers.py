@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 import aiohttp
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from tests.bindings.mcp.mcp_client import STATELESS, TASKS, McpCaller
 from tests.callers import named
+from tests.extensions.mcp.endpoint.mcp_client import STATELESS, TASKS, McpCaller
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc

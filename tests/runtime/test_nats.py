@@ -21,11 +21,11 @@ from tests.runtime.harness import Harness, collect, kinds, open_harness, state, 
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
-from dragoman.bus.nats import NatsAddress, NatsBus, open_nats_bus
 from dragoman.core.task.log import Event, TaskRef
+from dragoman.extensions.nats import NatsAddress, NatsBus, open_nats_bus
+from dragoman.extensions.postgres import open_store
 from dragoman.ports import Job
 from dragoman.runtime.queues import Backlog
-from dragoman.stores.postgres import open_store
 from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -17,8 +17,8 @@ from tests.runtime.harness import Harness, open_harness, state, status_text, tex
 from dragoman import Turn
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
+from dragoman.extensions.postgres import database, errors, open_store
 from dragoman.runtime import sessions
-from dragoman.stores.postgres import database, errors, open_store
 from dragoman.testing.fixtures import Clock
 
 TASKS = 8

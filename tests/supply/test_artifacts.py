@@ -20,7 +20,7 @@ from tools.versions import ReleaseError
 ROOT = Path(__file__).parents[2]
 VERSION, DAY = "7.1.0", "2026-12-24"
 FILES = {name: name.encode() for name in names(VERSION)}
-MIGRATION = "server/dragoman/stores/{}/migrations/{}"
+MIGRATION = "server/dragoman/{}/migrations/{}"
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def test_a_folder_is_completed_twice_to_the_same_bytes(tmp_path: Path) -> None:
         "gen/dragoman.binpb": "image",
         "gen/openapi/dragoman.openapi.json": "{}",
         "server/dragoman/console/index.html": "console",
-        MIGRATION.format("sqlite", "0020_more.sql"): "",
-        MIGRATION.format("sqlite", "0003_less.sql"): "",
-        MIGRATION.format("postgres", "0014_more.sql"): "",
+        MIGRATION.format("stores/sqlite", "0020_more.sql"): "",
+        MIGRATION.format("stores/sqlite", "0003_less.sql"): "",
+        MIGRATION.format("extensions/postgres", "0014_more.sql"): "",
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

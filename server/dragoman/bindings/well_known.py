@@ -23,8 +23,8 @@ from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE
+from dragoman.extensions.mcp.wire.envelope import SUPPORTED_VERSIONS
 from dragoman.wire.cards import agent_card
-from dragoman.wire.mcp.envelope import SUPPORTED_VERSIONS
 
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dragoman.agents.executors import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
 from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
 from dragoman.core.exceptions import describe, is_a, stack_of
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
+from dragoman.extensions.frameworks import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.ports import Agent
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.store import now_ms
@@ -72,7 +72,7 @@ def load_own_app(settings: Settings) -> LoadedApp:
     """
     if settings.mcp:
         with suppress(ImportError):  # _open_mcp_servers says which package is missing
-            import dragoman.agents.mcp.registry  # noqa: F401 - for later
+            import dragoman.extensions.mcp.servers.registry  # noqa: F401 - for later
     return load_app(settings.own_app)
 
 

@@ -31,8 +31,8 @@ from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
 from dragoman.wiring.infra import Infra, StartError, open_outbound
 
 if TYPE_CHECKING:
-    from dragoman.agents.mcp.registry import McpRegistry
     from dragoman.agents.upstream.transport import TransportFactory
+    from dragoman.extensions.mcp.servers.registry import McpRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ async def _open_mcp_servers(
     if not settings.mcp:
         return None
     try:  # the SDK takes a second to import, and is not a dependency of every server
-        from dragoman.agents.mcp.registry import InvalidMcpServer, McpRegistry, with_mcp_token
+        from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegistry, with_mcp_token
     except ImportError as error:
         raise StartError("--mcp: MCP servers need one more package: pip install 'dragoman[mcp]'") from error
     outbound = open_outbound(settings, per_host=0)

@@ -165,7 +165,7 @@ START_LOG_INTERVAL: Final = 10.0
 async def _open_postgres(settings: Settings, create: bool, wait: bool) -> Store:
     """Raises StartError."""
     try:
-        from dragoman.stores import postgres
+        from dragoman.extensions import postgres
     except ImportError as error:
         raise StartError("--store: PostgreSQL needs one more package: pip install 'dragoman[postgres]'") from error
     clock = asyncio.get_running_loop().time
@@ -251,7 +251,7 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
     if not settings.is_shared:
         raise SettingsError("--bus: an SQLite store has one server, so there is no other to notify; see --store")
     try:
-        from dragoman.bus import nats
+        from dragoman.extensions import nats
     except ImportError as error:
         raise StartError("--bus: NATS needs one more package: pip install 'dragoman[nats]'") from error
     try:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.stores.postgres.database import DEFAULT_RETRIES
+from dragoman.extensions.postgres.database import DEFAULT_RETRIES
 
 AWAY: Final = ("the store does not respond", "the store stopped responding", "dragoman.store: a batch of")
 """Parts of the errors that a server without its database logs."""

@@ -12,7 +12,6 @@ from contextlib import aclosing
 from typing import Any
 
 import aiohttp
-from tests.bindings.mcp.mcp_client import FORMS, TASKS
 from tests.chaos.history import CallLeft, Canceled, Got
 from tests.chaos.load.clients import random_words
 from tests.chaos.load.followers import CUT, Stage
@@ -29,11 +28,12 @@ from tests.chaos.load.mcp_transport import (
     tool_params,
 )
 from tests.chaos.load.transports import CALL_TIMEOUT
+from tests.extensions.mcp.endpoint.mcp_client import FORMS, TASKS
 
-from dragoman.bindings.mcp.tool_call import ElicitationId
 from dragoman.client import ClientError
 from dragoman.core.task import states
-from dragoman.wire.mcp.tools import handle_of
+from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId
+from dragoman.extensions.mcp.wire.tools import handle_of
 
 
 class McpClient:

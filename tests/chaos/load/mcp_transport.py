@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-from tests.bindings.mcp.mcp_client import FORMS, STATELESS, TASKS, McpCaller, events_of
+from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS, McpCaller, events_of
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

@@ -14,8 +14,8 @@ from tests.chaos_checker.checker import GRACE, StoredTask
 
 from dragoman.core.names import task_id_of
 from dragoman.core.task import states
+from dragoman.extensions.postgres import open_store
 from dragoman.runtime.sessions import LEASE_SECONDS
-from dragoman.stores.postgres import open_store
 
 NEAR: Final = ("once", "again")
 FAR: Final = ("far", "far-again")

@@ -68,8 +68,9 @@ async def begin_and_wait_until_it_works(grpc: str, text: str) -> str:
 UNUSED = (
     "a2a", "asyncpg", "cryptography", "jwt", "mcp", "nats", "offapi", "opentelemetry", "prometheus_client",
     "pydantic_settings", "rich", "watchfiles",
-    "dragoman.agents.mcp", "dragoman.agents.upstream.transport", "dragoman.bindings.openapi", "dragoman.bus.nats",
-    "dragoman.client", "dragoman.executor_child", "dragoman.playground", "dragoman.stores.postgres", "dragoman.testing",
+    "dragoman.extensions.mcp.servers", "dragoman.agents.upstream.transport", "dragoman.bindings.openapi",
+    "dragoman.extensions.nats", "dragoman.client", "dragoman.extensions.frameworks.child", "dragoman.playground",
+    "dragoman.extensions.postgres", "dragoman.testing",
     "dragoman.wiring.doctor", "dragoman.wiring.offline_admin", "dragoman.worker",
 )  # fmt: skip
 """Modules that a server with one function, SQLite, HTTP and gRPC imports at first use, if at all."""

@@ -28,10 +28,10 @@ from tests.fuzz.remote.agents import (
 )
 from tests.fuzz.remote.mutations import Answer, events_answer, json_answer, mutated_answer
 
-from dragoman.agents.mcp.agent import McpAgent
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError
 from dragoman.core.mcp_sources import McpSpec
+from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.ports import ConnectFailed, WorkerLost
 
 VERSION: Final = "2025-11-25"

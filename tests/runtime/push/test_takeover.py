@@ -24,6 +24,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import DeliveryReport, PushRecord
 from dragoman.core.task.log import TaskRef
+from dragoman.extensions import postgres
 from dragoman.ports import OutboundResponse, Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease
@@ -31,7 +32,7 @@ from dragoman.runtime.push.breaker import HostLimiter
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler
 from dragoman.security.secret_box import AesGcmSecretBox
-from dragoman.stores import postgres, sqlite
+from dragoman.stores import sqlite
 from dragoman.testing.fixtures import Clock, created, follow_up, new_ref
 
 LEASE = 10.0

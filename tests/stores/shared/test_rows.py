@@ -85,6 +85,6 @@ def test_a_push_is_read_as_it_was_written() -> None:
 
 
 def test_migrations_of_both_stores_are_numbered_from_one_without_a_gap() -> None:
-    for package in ("dragoman.stores.sqlite", "dragoman.stores.postgres"):
+    for package in ("dragoman.stores.sqlite", "dragoman.extensions.postgres"):
         numbers = sorted(number for number, _ in rows.migration_scripts(package))
         assert numbers == list(range(1, len(numbers) + 1))

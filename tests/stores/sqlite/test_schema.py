@@ -13,7 +13,9 @@ from dragoman.core.task import maintenance
 from dragoman.stores.sqlite import SchemaTooNew, open_store, schema, store
 from dragoman.testing.fixtures import new_ref
 
-ROOT = Path(__file__).parents[3] / "server" / "dragoman" / "stores"
+PACKAGE = Path(__file__).parents[3] / "server" / "dragoman"
+ROOT = PACKAGE / "stores"
+FOLDERS = {"sqlite": ROOT / "sqlite", "postgres": PACKAGE / "extensions" / "postgres"}
 
 KNOWN = max(number for number, _ in schema.migrations())
 
@@ -134,7 +136,7 @@ def test_a_release_accepts_known_and_compatible_schemas(version: int, known: int
 
 @pytest.mark.parametrize(("kind", "before"), [("sqlite", 14), ("postgres", 8)])
 def test_every_migration_declares_its_minimum_schema_and_only_adds_if_compatible(kind: str, before: int) -> None:
-    for path in sorted((ROOT / kind / "migrations").glob("*.sql")):
+    for path in sorted((FOLDERS[kind] / "migrations").glob("*.sql")):
         number, script = int(path.name.split("_")[0]), path.read_text()
         if number <= before:  # before declarations were introduced
             continue

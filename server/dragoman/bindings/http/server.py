@@ -27,14 +27,14 @@ from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
-from dragoman.bindings.mcp.endpoint import McpEndpoint
-from dragoman.bindings.mcp.services import McpServices
 from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
+from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
+from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed

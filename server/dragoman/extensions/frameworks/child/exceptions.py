@@ -1,0 +1,33 @@
+"""The functions of `core/exceptions.py`, loaded from its file.
+
+The package's own import path does not exist here: the executor's environment may have another Dragoman, or none. That
+file imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any
+
+
+def _load() -> Any:
+    here = os.path.dirname(os.path.abspath(__file__))
+    file = os.path.normpath(os.path.join(here, "..", "..", "..", "core", "exceptions.py"))
+    spec = importlib.util.spec_from_file_location(f"{__package__}.core_exceptions", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_functions = _load()
+
+is_a: Callable[..., bool] = _functions.is_a
+name_of: Callable[[BaseException], str] = _functions.name_of
+text_of: Callable[..., str] = _functions.text_of
+describe: Callable[..., str] = _functions.describe
+stack_of: Callable[[BaseException], Any] = _functions.stack_of
+format_traceback: Callable[..., str] = _functions.format_traceback

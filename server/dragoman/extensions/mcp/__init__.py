@@ -1,0 +1,1 @@
+"""The Model Context Protocol: an endpoint for its clients, and its servers as agents."""

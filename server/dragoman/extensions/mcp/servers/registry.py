@@ -1,0 +1,240 @@
+"""The MCP servers of one process, from the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dragoman.agents.values import NewId
+from dragoman.calling.breaker import CircuitBreaker
+from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
+from dragoman.core.agent_sources import check_headers
+from dragoman.core.durations import Backoff
+from dragoman.core.mcp_sources import MCP_FORMAT, McpSpec
+from dragoman.extensions.mcp.servers.agent import McpAgent
+from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
+from dragoman.ids import IDS
+from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
+from dragoman.supervision import Background, start_task
+
+log = logging.getLogger("dragoman.mcp")
+
+TOOLS_REFRESH_INTERVAL: Final = 300.0
+"""Seconds between two reads of the tools of a server that does not announce changes."""
+
+CHANGE_DELAY: Final = 0.2
+"""Seconds between an announcement and the read: changes come in groups."""
+
+RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)
+"""Between two attempts to reach a server that is unavailable, or to restart its process."""
+
+STABLE_SECONDS: Final = 10.0
+"""A connection that lasted for so long begins again with the first delay of the backoff."""
+
+
+class InvalidMcpServer(Exception):
+    """A configured MCP server that cannot be served. The text names it and says why."""
+
+
+class McpEntry:
+    """One server and its refresh task."""
+
+    def __init__(self, agent: McpAgent) -> None:
+        self.agent = agent
+        self.wake = asyncio.Event()
+        self.refresh_task: asyncio.Task[None] | None = None
+
+
+class McpRegistry:
+    """Serves the configured MCP servers as agents."""
+
+    def __init__(
+        self,
+        outbound: OutboundStreams,
+        agent_registry: RemoteAgentRegistry,
+        *,
+        max_response_bytes: int,
+        monotonic: Callable[[], float] = time.monotonic,
+        new_id: NewId = IDS.hex,
+    ) -> None:
+        """agent_registry: where changes are registered. monotonic: seconds."""
+        self._outbound = outbound
+        self._agent_registry = agent_registry
+        self._max_response_bytes = max_response_bytes
+        self._monotonic = monotonic
+        self._new_id = new_id
+        self.entries: list[McpEntry] = []
+        """The servers, in the order of the settings."""
+
+    @property
+    def agents(self) -> Sequence[McpAgent]:
+        """The agents, in the order of the settings, without those whose id is not known yet."""
+        return [entry.agent for entry in self.entries if entry.agent.spec.id]
+
+    async def start(self, servers: Sequence[McpSpec], reserved_ids: Sequence[str]) -> None:
+        """Connects to all servers and reads their tools. `reserved_ids`: those of other agents.
+
+        A server that is unavailable, or cannot be read, is served, too, if its id is known; one that cannot be read
+        and has no id is served as soon as it can. Raises InvalidMcpServer.
+        """
+        self.entries = [self._new_entry(server) for server in servers]
+        results = await asyncio.gather(*(self._discover(entry.agent) for entry in self.entries))
+        ids = list(reserved_ids)
+        for entry, found in zip(self.entries, results, strict=True):
+            agent, location = entry.agent, entry.agent.server.location
+            if isinstance(found, ClientError):
+                if not agent.server.id and not isinstance(found, ProtocolError):
+                    is_transient = isinstance(found, ServerUnavailable)
+                    hint = f"; with an id ({MCP_FORMAT}) it is served as soon as it responds" if is_transient else ""
+                    raise InvalidMcpServer(f"{_without(location, found.summary)}{hint}")
+                served = f"is served as agent {agent.spec.id}, but is" if agent.spec.id else "is not served yet:"
+                log.warning("%s %s unavailable: %s", location, served, found.summary)
+                agent.breaker.open(found.summary)
+            elif not agent.server.id and found.spec.id in ids:
+                self._reject_id(agent, found.spec.id)
+            else:
+                self._apply(agent, found)
+            if agent.spec.id in ids:
+                raise InvalidMcpServer(
+                    f'{location}: the id "{agent.spec.id}" belongs to another agent here; choose one with {MCP_FORMAT}'
+                )
+            ids.extend([agent.spec.id] if agent.spec.id else [])
+
+    def _reject_id(self, agent: McpAgent, id: str) -> None:
+        """Leaves out a server that has given itself the id of another agent."""
+        problem = f'it calls itself "{id}", which belongs to another agent here; choose an id with {MCP_FORMAT}'
+        log.warning("%s is not served: %s", agent.server.location, problem)
+        agent.breaker.open(problem)
+
+    def status(self) -> Sequence[UpstreamStatus]:
+        """The status of each server, in the order of the settings."""
+        return [self._status_of(entry.agent) for entry in self.entries]
+
+    def _status_of(self, agent: McpAgent) -> UpstreamStatus:
+        server, discovered = agent.server, agent.discovered
+        transport = "stdio" if server.command else "HTTP"
+        return UpstreamStatus(
+            agent=agent.spec.id,
+            url=server.location,
+            from_settings=True,
+            has_credentials=bool(server.headers or server.env),
+            seconds_absent=agent.seconds_absent,
+            problem=agent.breaker.last_error,
+            interfaces=[f"MCP {discovered.protocol_version} over {transport}"] if discovered is not None else [],
+            skipped_interfaces=discovered.left_out if discovered is not None else (),
+            running_turns=agent.running,
+            max_turns=server.turns,
+        )
+
+    def start_refresh(self) -> None:
+        """Starts to follow the tools of all servers."""
+        for entry in self.entries:
+            location = entry.agent.server.location
+            entry.refresh_task = start_task(Background.MCP_REFRESH, partial(self.run_refresh, entry), location)
+
+    async def close(self) -> None:
+        """Stops the refresh tasks, and closes all connections."""
+        for entry in self.entries:
+            if entry.refresh_task is not None:
+                entry.refresh_task.cancel()
+                await asyncio.wait([entry.refresh_task])
+        await asyncio.gather(*(entry.agent.close() for entry in self.entries))
+
+    def _new_entry(self, server: McpSpec) -> McpEntry:
+        entry: McpEntry
+        agent = McpAgent(
+            server,
+            self._outbound,
+            self._max_response_bytes,
+            CircuitBreaker(self._monotonic),
+            self._new_id,
+            on_availability_change=lambda: self._on_availability_change(entry),
+            on_tools_changed=lambda: self._on_tools_changed(entry),
+            clock=self._monotonic,
+        )
+        entry = McpEntry(agent)
+        return entry
+
+    def _on_availability_change(self, entry: McpEntry) -> None:
+        entry.wake.set()
+        self._agent_registry.capacity_changed()
+
+    def _on_tools_changed(self, entry: McpEntry) -> None:
+        entry.wake.set()
+
+    async def _discover(self, agent: McpAgent) -> DiscoveredServer | ClientError:
+        try:
+            return await agent.discover()
+        except ClientError as error:
+            return error
+
+    def _apply(self, agent: McpAgent, found: DiscoveredServer) -> bool:
+        is_new = agent.discovered is None
+        if found.left_out and (is_new or agent.left_out != found.left_out):
+            log.warning("agent %s lacks tools that cannot be read: %s", found.spec.id, "; ".join(found.left_out))
+        changed = agent.apply(found)
+        if is_new:
+            log.info(
+                "agent %s is the MCP server %s (%s%s): %d tools",
+                agent.spec.id, agent.server.location, found.protocol_version, ", tasks" if found.has_tasks else "",
+                len(found.tools),
+            )  # fmt: skip
+        return changed
+
+    # Refresh ----------------------------------------------------------------------------------------------------
+
+    async def run_refresh(self, entry: McpEntry) -> None:
+        """Reads the tools when they change and periodically, and reconnects. Runs until canceled."""
+        agent, failures, available_since = entry.agent, 0, self._monotonic()
+        while True:
+            entry.wake.clear()
+            if agent.is_connected:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(TOOLS_REFRESH_INTERVAL):
+                        await entry.wake.wait()
+            if agent.is_connected:
+                await asyncio.sleep(CHANGE_DELAY)
+            else:
+                failures = 1 if self._monotonic() - available_since >= STABLE_SECONDS else failures + 1
+                await asyncio.sleep(RECONNECT_BACKOFF.delay(failures))
+                available_since = self._monotonic()
+            await self.refresh(entry)
+
+    async def refresh(self, entry: McpEntry) -> None:
+        """Reads the tools once and applies them."""
+        agent = entry.agent
+        found = await self._discover(agent)
+        if isinstance(found, ClientError):
+            if not agent.is_connected:
+                agent.breaker.open(found.summary)
+                self._agent_registry.capacity_changed()
+            log.info("could not read the tools of %s: %s", agent.spec.id or agent.server.location, found.summary)
+            return
+        if not agent.spec.id and self._agent_registry.is_registered(found.spec.id):
+            self._reject_id(agent, found.spec.id)
+            return
+        if self._apply(agent, found):
+            await self._agent_registry.register(agent)
+        if agent.breaker.is_open:
+            agent.breaker.half_open()
+            self._agent_registry.capacity_changed()
+
+
+def with_mcp_token(server: McpSpec) -> McpSpec:
+    """The server with the token from its file. Raises OSError, ValueError."""
+    if not server.token_file:
+        return server
+    token = Path(server.token_file).read_text("utf-8").strip()
+    return replace(server, headers={**server.headers, **check_headers({"Authorization": f"Bearer {token}"})})
+
+
+def _without(location: str, text: str) -> str:
+    """A text that names the server once."""
+    return text if text.startswith(location) else f"{location}: {text}"

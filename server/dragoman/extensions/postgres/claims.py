@@ -1,0 +1,270 @@
+"""Sessions, the queue of waiting tasks, cancel requests, and the identity of processes."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from asyncpg import Connection
+
+from dragoman.core.names import Owner
+from dragoman.core.task.log import TaskRecord, TaskRef
+from dragoman.extensions.postgres.database import SQL_NOW, Database
+from dragoman.extensions.postgres.rows import TABLE_RECORD_COLUMNS, PostgresBulkStatement, record_from_row, text_array
+
+_END_ALL_SESSIONS: Final = "UPDATE sessions SET expires = 0 WHERE expires > 0"
+_INSERT_SESSION: Final = f"""
+INSERT INTO sessions (started, expires, process)
+VALUES ({SQL_NOW.format("$1")}, {SQL_NOW.format("$1")} + $2, $3) RETURNING session
+"""
+_RENEW_SESSION: Final = f"""
+UPDATE sessions s SET expires = {SQL_NOW.format("$2")} + $3
+FROM (SELECT expires FROM sessions WHERE session = $1) was WHERE s.session = $1
+RETURNING was.expires - {SQL_NOW.format("$2")}, left(pg_walfile_name(pg_current_wal_lsn()), 8)
+"""
+_LIMIT_SESSIONS: Final = f"""
+UPDATE sessions SET expires = {SQL_NOW.format("$1")} + $2
+WHERE session IN (
+    SELECT session FROM sessions WHERE expires > {SQL_NOW.format("$1")} + 2 * $2
+    FOR UPDATE SKIP LOCKED)
+"""
+"""Such expiries are from before the clock was set back: their sessions get one lease to renew."""
+_SELECT_LOCAL_SESSIONS: Final = "SELECT session, process FROM sessions WHERE expires > 0 AND process LIKE $1 || ' %'"
+_END_SESSIONS: Final = "UPDATE sessions SET expires = 0 WHERE session = ANY ($1::bigint[])"
+_SELECT_LIVE_SESSIONS: Final = f"SELECT session, expires FROM sessions WHERE expires > {SQL_NOW.format('$1')}"
+
+
+class UnknownSession(Exception):
+    """An open session is not in the store: the store lost its last commits, or is another one."""
+
+    def __init__(self, session: int) -> None:
+        super().__init__(
+            f"the store no longer has session {session}: it was restored, or failed over to a standby that lagged "
+            "behind; restart this server"
+        )
+
+
+async def begin_session(
+    connection: Connection, fixed_now: int | None, lease: float, exclusive: bool, process: str
+) -> int:
+    """Opens a session. `exclusive` ends all others. Sessions expire by the server's clock."""
+    if exclusive:
+        await connection.execute(_END_ALL_SESSIONS)
+    session: int = await connection.fetchval(_INSERT_SESSION, fixed_now, _lease_ms(lease), process)
+    return session
+
+
+async def renew_session(connection: Connection, session: int, fixed_now: int | None, lease: float) -> tuple[int, str]:
+    """Extends a session. An expired one becomes valid again, but not the claims that others took from it.
+
+    Returns how many milliseconds it had left, and the database's timeline, which changes with each failover. Raises
+    UnknownSession for a session that does not exist.
+    """
+    row = await connection.fetchrow(_RENEW_SESSION, session, fixed_now, _lease_ms(lease))
+    if row is None:
+        raise UnknownSession(session)
+    await connection.execute(_LIMIT_SESSIONS, fixed_now, _lease_ms(lease))
+    return row[0], row[1]
+
+
+async def local_sessions(connection: Connection, pid_namespace: str) -> dict[int, str]:
+    """The open sessions of processes in a PID namespace, with these processes (see `current_process`)."""
+    return {row[0]: row[1] for row in await connection.fetch(_SELECT_LOCAL_SESSIONS, pid_namespace)}
+
+
+async def end_sessions(connection: Connection, sessions: Collection[int]) -> None:
+    """Ends sessions."""
+    await connection.execute(_END_SESSIONS, list(sessions))
+
+
+async def live_sessions(connection: Connection, fixed_now: int | None) -> dict[int, int]:
+    """The sessions that have not expired, with their expiry in milliseconds."""
+    return {row[0]: row[1] for row in await connection.fetch(_SELECT_LIVE_SESSIONS, fixed_now)}
+
+
+def _lease_ms(lease: float) -> int:
+    return round(lease * 1000)
+
+
+_SELECT_PAIRS: Final = """
+WITH RECURSIVE pairs (principal, agent) AS (
+    (SELECT principal, agent FROM tasks WHERE ready AND principal {0} $1 ORDER BY principal, agent LIMIT 1)
+    UNION ALL
+    SELECT next.principal, next.agent FROM pairs CROSS JOIN LATERAL (
+        SELECT t.principal, t.agent FROM tasks t
+        WHERE t.ready AND (t.principal, t.agent) > (pairs.principal, pairs.agent)
+        ORDER BY t.principal, t.agent LIMIT 1) next
+    WHERE pairs.principal {0} $1)
+SELECT principal, agent FROM pairs WHERE principal {0} $1 AND agent = ANY ($2::text[]) LIMIT $3
+"""
+_PAIRS_AFTER: Final = _SELECT_PAIRS.format(">")
+_PAIRS_UP_TO: Final = _SELECT_PAIRS.format("<=")
+_OLDEST_TASKS: Final = PostgresBulkStatement(
+    "SELECT r.principal, f.* FROM {rows}"
+    f" CROSS JOIN LATERAL (SELECT t.created, t.task, o.scope, o.principal AS whose, {TABLE_RECORD_COLUMNS}"
+    " FROM tasks t JOIN owners o ON o.owner = t.owner WHERE t.ready AND t.principal = r.principal"
+    " AND t.agent = r.agent ORDER BY t.created, t.task LIMIT $3) f",
+    "tt",
+    "principal, agent",
+)
+
+PrincipalAgent = tuple[str, str]
+
+
+async def ready_tasks(connection: Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
+    """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
+    if not agents or limit <= 0:
+        return []
+    pairs = await _principal_agent_pairs(connection, agents, limit, after)
+    queues = await _tasks_by_principal(connection, pairs, limit)
+    rounds = [
+        (round_, number, record) for number, queue in enumerate(queues.values()) for round_, record in enumerate(queue)
+    ]
+    return [record for _, _, record in sorted(rounds, key=lambda item: item[:2])][:limit]
+
+
+async def _principal_agent_pairs(
+    connection: Connection, agents: Collection[str], limit: int, after: str
+) -> list[PrincipalAgent]:
+    """Principals and agents with waiting tasks, starting after the principal `after`, which comes last."""
+    found: list[PrincipalAgent] = []
+    for sql in (_PAIRS_AFTER, _PAIRS_UP_TO):
+        most = limit * len(agents) - len(found)
+        found += [tuple(row) for row in await connection.fetch(sql, after, text_array(agents), most)]
+    return found
+
+
+async def _tasks_by_principal(
+    connection: Connection, pairs: Sequence[PrincipalAgent], limit: int
+) -> dict[str, list[TaskRecord]]:
+    """The oldest tasks of each principal, as many as may be claimed: few at first, then more where there are more."""
+    queues: dict[str, list[TaskRecord]] = {principal: [] for principal, _ in pairs}
+    each, open_pairs = -(-limit // max(len(queues), 1)), list(pairs)
+    while open_pairs:
+        rows: defaultdict[str, list[Any]] = defaultdict(list)
+        counts: defaultdict[PrincipalAgent, int] = defaultdict(int)
+        for row in await _OLDEST_TASKS.fetch(connection, open_pairs, each):
+            rows[row[0]].append(row)
+            counts[row[0], row[5]] += 1
+        for principal, some in rows.items():
+            some.sort(key=lambda row: (row[1], row[2]))
+            # Of the oldest `each` tasks of two agents, only `each` are known to be the oldest of both.
+            queues[principal] = [
+                record_from_row(TaskRef(Owner(row[3], row[4]), row[2]), row[5:]) for row in some[:each]
+            ]
+        more = {pair[0] for pair in open_pairs if counts[pair] >= each}
+        open_pairs = [pair for pair in pairs if pair[0] in more]
+        if each >= limit or sum(map(len, queues.values())) >= limit:
+            break
+        each = min(each * 2, limit)
+    return queues
+
+
+_REQUEST_CANCEL: Final = """
+INSERT INTO cancels (owner, task, until, metadata)
+SELECT t.owner, t.task, t.inbox, $4 FROM owners o JOIN tasks t ON t.owner = o.owner
+WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND (t.session > 0 OR t.ready)
+ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
+"""
+_IS_PENDING: Final = "t.answered < c.until AND (t.session > 0 OR t.ready)"
+_SELECT_PENDING_CANCELS: Final = f"""
+SELECT o.scope, o.principal, c.task, c.metadata FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
+"""
+# In one order, so that two processes never deadlock here.
+_DELETE_OBSOLETE_CANCELS: Final = f"""
+DELETE FROM cancels WHERE (owner, task) IN (
+    SELECT c.owner, c.task FROM cancels c WHERE NOT EXISTS (
+        SELECT 1 FROM tasks t WHERE t.owner = c.owner AND t.task = c.task AND {_IS_PENDING})
+    ORDER BY c.owner, c.task FOR UPDATE OF c)
+"""
+_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancels)"
+
+
+class PostgresCancels:
+    """Implements `dragoman.ports.CancelRequests` on a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
+        owner, key = task
+        await self._database.write(_execute, _REQUEST_CANCEL, owner.scope, owner.principal, key, metadata)
+
+    async def of_session(self, session: int) -> dict[TaskRef, bytes]:
+        return await self._database.read(_pending_cancels, " AND t.session = $1", session)
+
+    async def pending(self, tasks: Collection[TaskRef]) -> dict[TaskRef, bytes]:
+        found = await self._database.read(_pending_cancels, "")
+        return {task: found[task] for task in tasks if task in found}
+
+    async def delete_obsolete(self) -> None:
+        """Deletes the requests of tasks that are no longer running or waiting."""
+        if await self._database.read(_has_cancels):
+            await self._database.write(_execute, _DELETE_OBSOLETE_CANCELS)
+
+
+async def _execute(connection: Connection, sql: str, *values: Any) -> None:
+    await connection.execute(sql, *values)
+
+
+async def _pending_cancels(connection: Connection, condition: str, *values: int) -> dict[TaskRef, bytes]:
+    rows = await connection.fetch(_SELECT_PENDING_CANCELS + condition, *values)
+    return {TaskRef(Owner(row[0], row[1]), row[2]): row[3] for row in rows}
+
+
+async def _has_cancels(connection: Connection) -> bool:
+    return bool(await connection.fetchval(_ANY_CANCELS))
+
+
+PROC_FOLDER: Final = Path("/proc")
+_START_TICK_FIELD: Final = 19
+"""Index of the start tick among the fields after the program name: field 22, and the name is field 2."""
+
+
+def current_process() -> str:
+    """This process: PID namespace, PID and start tick; empty where the system does not provide them."""
+    pid = os.getpid()
+    start_tick = _start_tick(pid)
+    return f"{current_pid_namespace()} {pid} {start_tick}" if current_pid_namespace() and start_tick else ""
+
+
+def current_pid_namespace() -> str:
+    """Boot id and PID namespace of this process; empty where the system does not provide them."""
+    try:
+        boot = (PROC_FOLDER / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {os.readlink(PROC_FOLDER / 'self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def has_process_ended(process: str) -> bool:
+    """Whether a process, as `current_process` named it, has ended. False for one that cannot be seen from here."""
+    namespace, _, rest = process.rpartition("] ")
+    if not namespace or f"{namespace}]" != current_pid_namespace():
+        return False
+    pid, _, start_tick = rest.partition(" ")
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it belongs to another user, and exists
+        pass
+    current_tick = _start_tick(int(pid))  # the PID may have been reused
+    return bool(current_tick) and current_tick != start_tick
+
+
+def _start_tick(pid: int) -> str:
+    """The tick in which a process started; empty when unknown."""
+    try:
+        return (
+            (PROC_FOLDER / str(pid) / "stat")
+            .read_text("utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()[_START_TICK_FIELD]
+        )
+    except (OSError, IndexError):
+        return ""

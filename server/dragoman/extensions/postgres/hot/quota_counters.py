@@ -1,0 +1,185 @@
+"""Quota counters of principals, for admission: updated in every batch, read where a quota is checked.
+
+A counter is several rows, one for each slot, and each process adds to the rows of its own slot: processes do not wait
+for each other, and the sum is exact. A principal whose quota is checked is locked by name until the commit
+(`transaction.lock_numbers`), so that two processes never both use the last free capacity.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncpg import Connection
+
+from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
+from dragoman.core.limits.quotas import Quota
+from dragoman.core.task import states
+from dragoman.core.task.log import Append, StatusChange, TaskRecord
+from dragoman.core.task.plan import Plan
+from dragoman.extensions.postgres.rows import PostgresBulkStatement, insert_statement, text_array
+
+COUNTER_SLOTS: Final = 32
+MINUTE_MS: Final = 60_000
+
+ADD_TO_COUNTERS: Final = insert_statement(
+    "standings",
+    "ttiii",
+    "principal, agent, slot, live, queued",
+    "ON CONFLICT (principal, agent, slot) DO UPDATE SET live = standings.live + excluded.live,"
+    " queued = standings.queued + excluded.queued",
+)
+_SELECT_COUNTERS: Final = """
+SELECT principal, agent, sum(live)::bigint, sum(queued)::bigint FROM standings
+WHERE principal = ANY ($1::text[]) GROUP BY principal, agent
+"""
+_SELECT_UNREAD_MESSAGES: Final = PostgresBulkStatement(
+    "SELECT m.owner, m.task, m.number, m.size, m.sender FROM {rows}"
+    " JOIN messages m ON m.owner = r.owner AND m.task = r.task AND m.number > r.after WHERE m.size > 0",
+    "iyi",
+    "owner, task, after",
+)
+_DELETE_EMPTY_COUNTERS: Final = """
+DELETE FROM standings s WHERE s.principal = $1 AND NOT EXISTS (
+    SELECT 1 FROM standings o WHERE o.principal = s.principal AND o.agent = s.agent
+    HAVING sum(o.live) <> 0 OR sum(o.queued) <> 0)
+"""
+
+TaskRowKey = tuple[int, bytes]
+"""A task: its owner's number and its key."""
+
+UnreadMessages = list[tuple[int, int, str]]
+"""Messages that no turn has delivered: number, size, and sender."""
+
+
+@dataclass(slots=True)
+class PostgresPrincipalLoad:
+    """Unfinished tasks by agent, and bytes of undelivered messages."""
+
+    live_tasks: dict[str, int] = field(default_factory=dict)
+    queued_bytes: int = 0
+
+
+def unread_after(change: Append, record: TaskRecord | None) -> int | None:
+    """The number after which a task's messages have to be read to count this change; None for no messages."""
+    if record is None:
+        return None
+    if change.retry:
+        return min(record.last_completed, record.last_delivered)
+    ends = any(isinstance(event, StatusChange) and event.state in states.TERMINAL for event in change.events)
+    return (
+        record.last_delivered
+        if (ends or change.discard or change.last_delivered > record.last_delivered)
+        and record.last_received > record.last_delivered
+        else None
+    )
+
+
+class PostgresQuotaCounters:
+    """The counters of one batch. token_buckets: of this process."""
+
+    def __init__(self, token_buckets: TokenBuckets) -> None:
+        self._token_buckets = token_buckets
+        self._loads: dict[str, PostgresPrincipalLoad] = {}
+        self._unread: dict[TaskRowKey, UnreadMessages] = {}
+        self._deltas: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+
+    async def load(self, connection: Connection, principals: Collection[str], tasks: dict[TaskRowKey, int]) -> None:
+        """Reads what these principals use, and the messages of these tasks after a number."""
+        if principals:
+            self._loads = {principal: PostgresPrincipalLoad() for principal in principals}
+            for principal, agent, live, queued in await connection.fetch(_SELECT_COUNTERS, text_array(principals)):
+                self._loads[principal].live_tasks[agent] = live
+                self._loads[principal].queued_bytes += queued
+        for row_key in tasks:
+            self._unread[row_key] = []
+        for owner, task, number, size, sender in await _SELECT_UNREAD_MESSAGES.fetch(
+            connection, [(*row_key, after) for row_key, after in sorted(tasks.items())]
+        ):
+            self._unread[owner, task].append((number, size, sender))
+
+    def admit(self, quota: Quota, plan: Plan, now: int) -> None:
+        """Raises QuotaExceeded for a message that would exceed its sender's quota."""
+        agent, sender = plan.record.agent, sender_of(plan)
+        load = self._loads[sender]
+        wait, every = 0.0, 0.0
+        if quota.starts_per_minute:
+            every = MINUTE_MS / quota.starts_per_minute
+            wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
+        check_quota(
+            quota,
+            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks.get(agent, 0), load.queued_bytes, wait),
+            plan,
+        )
+        if every and starts_turn(plan):
+            self._token_buckets.take((sender, agent), now, every)
+
+    def record(self, row_key: TaskRowKey, plan: Plan) -> None:
+        """Counts a change."""
+        before, record = plan.before, plan.record
+        over = record.state in states.TERMINAL or plan.change.discard
+        self._count(record.principal, record.agent, (not over) - (before is not None), 0)
+        arrived = [(row.number, row.size, sender_of(plan)) for row in plan.messages if row.size]
+        unread = self._unread.get(row_key)
+        for number, size, sender in (unread or ()) if before else ():
+            waits = before is not None and number > before.last_delivered
+            self._count(
+                sender or record.ref.owner.principal, record.agent, 0, size * (self._is_waiting(plan, number) - waits)
+            )
+        for number, size, sender in arrived:
+            self._count(sender, record.agent, 0, size * self._is_waiting(plan, number))
+        if arrived:
+            # A task that was not read may have other messages, whose counts do not change.
+            self._unread.setdefault(row_key, []).extend(arrived)
+
+    def rows(self, counter_slot: int) -> list[tuple[object, ...]]:
+        """The rows to add, for ADD_TO_COUNTERS."""
+        deltas = sorted((key, delta) for key, delta in self._deltas.items() if any(delta))
+        self._deltas.clear()
+        return [(*key, counter_slot, *delta) for key, delta in deltas]
+
+    def _is_waiting(self, plan: Plan, number: int) -> bool:
+        record = plan.record
+        return record.state not in states.TERMINAL and not plan.change.discard and number > record.last_delivered
+
+    def _count(self, principal: str, agent: str, live: int, queued: int) -> None:
+        if not (live or queued):
+            return
+        delta = self._deltas[principal, agent]
+        delta[0] += live
+        delta[1] += queued
+        if load := self._loads.get(principal):
+            load.live_tasks[agent] = load.live_tasks.get(agent, 0) + live
+            load.queued_bytes += queued
+
+
+async def record_erasures(
+    connection: Connection, counter_slot: int, tasks: Sequence[tuple[TaskRowKey, TaskRecord]]
+) -> None:
+    """Counts tasks that are erased, while their messages still exist."""
+    deltas: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    live = {row_key: record for row_key, record in tasks if record.state not in states.TERMINAL}
+    for record in live.values():
+        deltas[record.principal, record.agent][0] -= 1
+    for owner, task, _, size, sender in await _SELECT_UNREAD_MESSAGES.fetch(
+        connection,
+        [(*row_key, record.last_delivered) for row_key, record in sorted(live.items(), key=lambda item: item[0])],
+    ):
+        record = live[owner, task]
+        deltas[sender or record.ref.owner.principal, record.agent][1] -= size
+    await ADD_TO_COUNTERS.run(
+        connection, [(*key, counter_slot, *delta) for key, delta in sorted(deltas.items()) if any(delta)]
+    )
+
+
+async def delete_empty_counters(connection: Connection, principal: str) -> None:
+    """Deletes the rows of a principal whose counts are all zero."""
+    await connection.execute(_DELETE_EMPTY_COUNTERS, principal)
+
+
+def sender_of(plan: Plan) -> str:
+    """The principal that sent the message of a change."""
+    assert plan.change.message is not None
+    return plan.change.message.sender or plan.record.ref.owner.principal

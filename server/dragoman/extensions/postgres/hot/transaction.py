@@ -1,0 +1,442 @@
+"""Applies a batch of appends inside one transaction.
+
+All appends go through here; apart from them, push configurations and erasure change rows of `tasks`.
+`core.plan` decides what is written; this module decides in which order it is read, locked and sent. All processes lock
+in the same order, so their batches wait for each other but never deadlock: first the names that have to be unique or
+are counted (`lock_numbers`), then the records of the tasks by scope, principal and key, then new owners. Everything
+is then decided in memory and written with one statement; rare kinds of rows cost another one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Final
+
+from asyncpg import Connection
+
+from dragoman.core.daily_usage import DailyCounter, DailyKeys
+from dragoman.core.limits.admission import TokenBuckets
+from dragoman.core.names import Owner
+from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
+from dragoman.core.task.plan import ArtifactRow, Plan, plan
+from dragoman.core.task.projection import merge_metadata
+from dragoman.extensions.postgres import blobs, daily_usage, pushes, task_tables
+from dragoman.extensions.postgres.hot import quota_counters
+from dragoman.extensions.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, unread_after
+from dragoman.extensions.postgres.hot.steps import END_TURN, WRITE_STEPS
+from dragoman.extensions.postgres.maintenance import compaction
+from dragoman.extensions.postgres.maintenance.compaction import PostgresArtifactGrowth
+from dragoman.extensions.postgres.rows import (
+    MUTABLE_TYPES,
+    RECORD_TYPES,
+    PostgresBulkStatement,
+    combine_statements,
+    insert_statement,
+)
+from dragoman.stores.shared.rows import (
+    MUTABLE_COLUMNS,
+    RECORD_COLUMNS,
+    mutable_values,
+    qualified,
+    record_values,
+    step_values,
+)
+
+_SELECT_BY_ALIAS: Final = "SELECT 1 FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
+
+AppendResult = Appended | AppendRejected
+
+
+class PostgresTransaction:
+    """One batch, on a connection inside a transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        counter_slot: int,
+        artifact_growth: PostgresArtifactGrowth,
+        token_buckets: TokenBuckets,
+        daily_keys: DailyKeys,
+    ) -> None:
+        self._connection = connection
+        self._counter_slot = counter_slot
+        self._artifact_growth = artifact_growth
+        self._quota_counters = PostgresQuotaCounters(token_buckets)
+        self._daily_keys = daily_keys
+        self._daily_counter = DailyCounter()
+        self._now = 0
+        self._owner_numbers: dict[Owner, int] = {}
+        self._records: dict[TaskRowKey, TaskRecord | None] = {}
+        self._used_keys: task_tables.UsedKeys = {}
+        self._aliases: set[tuple[int, str, str]] = set()
+        self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
+        self._pending = PostgresPendingRows()
+        self._delegated: task_tables.DelegatedUsage = {}
+
+    async def run(self, changes: Sequence[Append], fixed_now: int | None) -> list[AppendResult]:
+        """Applies the changes, and returns their results after all was written."""
+        await self._lock_and_load(changes, fixed_now)
+        results: list[AppendResult] = []
+        for change in changes:
+            try:
+                results.append(await self._apply(change))
+            except AppendRejected as rejected:  # before anything of it was written
+                results.append(rejected)
+        await self._flush(await daily_usage.counter_rows(self._connection, self._daily_keys, self._daily_counter))
+        if self._delegated:
+            await task_tables.add_delegated_usage(self._connection, self._delegated)
+        return results
+
+    # Reading and locking ----------------------------------------------------------------------------------------
+
+    async def _lock_and_load(self, changes: Sequence[Append], fixed_now: int | None) -> None:
+        new: set[Owner] = set()
+        for change in changes:
+            if change.create is not None:
+                new.add(change.task.owner)
+            if change.idempotency_key is not None:
+                new.add(change.idempotency_key.owner or change.task.owner)
+            if change.participant is not None:
+                new.add(change.participant)
+        refs = {change.task for change in changes}
+        found = await task_tables.lock_tasks(self._connection, refs, new, fixed_now)
+        self._now, self._owner_numbers = found.now, found.owner_numbers
+        self._records = {self._row_key(change): found.records.get(change.task) for change in changes}
+        await self._load_counters(changes)
+        self._used_keys = await task_tables.find_keys(
+            self._connection, [self._key_name(change) for change in changes if change.idempotency_key is not None]
+        )
+
+    async def _load_counters(self, changes: Sequence[Append]) -> None:
+        principals = {_sender(change) for change in changes if change.quota is not None and change.message is not None}
+        tasks: dict[TaskRowKey, int] = {}
+        for change in changes:
+            row_key = self._row_key(change)
+            if (after := unread_after(change, self._records[row_key])) is not None:
+                tasks[row_key] = min(after, tasks.get(row_key, after))
+        await self._quota_counters.load(self._connection, principals, tasks)
+
+    def _row_key(self, change: Append) -> TaskRowKey:
+        return self._owner_numbers[change.task.owner], change.task.key
+
+    def _key_name(self, change: Append) -> task_tables.KeyName:
+        assert change.idempotency_key is not None
+        return (
+            self._owner_numbers[change.idempotency_key.owner or change.task.owner],
+            change.idempotency_key.agent,
+            change.idempotency_key.text,
+        )
+
+    # Deciding ---------------------------------------------------------------------------------------------------
+
+    async def _apply(self, change: Append) -> Appended:
+        row_key, connection, pending = self._row_key(change), self._connection, self._pending
+        owner, now = row_key[0], self._now
+        if change.idempotency_key is not None:
+            task_tables.check_key(
+                self._used_keys, self._key_name(change), change.idempotency_key.owner or change.task.owner, now
+            )
+        if change.create is not None and change.create.alias:
+            await self._check_alias(owner, change.create)
+        planned = plan(self._records[row_key], change, now)
+        if change.quota is not None:
+            self._quota_counters.admit(change.quota, planned, now)
+        if change.push_config is not None:
+            await pushes.check_push_limit(connection, row_key, planned.record, change.push_config.id)
+        if change.context_state is not None:
+            await task_tables.write_context_state(connection, owner, planned.record, change.context_state)
+        if change.idempotency_key is not None:
+            host = change.task.owner if change.idempotency_key.owner not in (None, change.task.owner) else None
+            first = planned.before.last_sequence if planned.before else 0
+            used = task_tables.UsedKey(
+                change.idempotency_key.digest, change.task.key, None, first, now, host, owner if host else None
+            )
+            self._used_keys[self._key_name(change)] = pending.used_keys[self._key_name(change)] = used
+        if change.participant is not None:
+            pending.participants.add((self._owner_numbers[change.participant], owner, planned.record.context))
+        self._quota_counters.record(row_key, planned)
+        self._daily_counter.count(planned, now)
+        if planned.before is not None and planned.before.visible:
+            self._totals[owner, planned.record.agent, planned.before.state] -= 1
+        if change.discard:
+            await self._discard(row_key, change)
+            return planned.outcome
+        if planned.record.visible:
+            self._totals[owner, planned.record.agent, planned.record.state] += 1
+        if change.create is not None and change.create.alias:
+            self._aliases.add((owner, change.create.agent, change.create.id))
+        if change.create is not None and change.create.parent:
+            await task_tables.add_parent(connection, row_key, change.create.parent)
+        self._add_to_pending(row_key, planned)
+        if planned.past_turn:
+            await self._flush()
+            await connection.execute(END_TURN, *row_key, planned.past_turn)
+        if change.push_config is not None:
+            await pushes.record_new_push(connection, row_key, planned, change.push_config, now)
+        self._records[row_key] = planned.record
+        if change.usage_report is not None:
+            await self._flush()
+            report = change.usage_report
+            usage, is_counted = await task_tables.record_usage(connection, row_key, report, self._delegated)
+            if is_counted and report.has_amount:
+                self._daily_counter.count_usage(planned.record, report, now)
+            return replace(planned.outcome, usage=usage)
+        return planned.outcome
+
+    async def _check_alias(self, owner: int, new: NewTask) -> None:
+        name = owner, new.agent, new.id
+        if name in self._aliases or await self._connection.fetchval(_SELECT_BY_ALIAS, *name):
+            raise AppendRejected(EXISTS, None)
+
+    def _add_to_pending(self, row_key: TaskRowKey, plan: Plan) -> None:
+        """Adds what a change writes to the pending rows."""
+        change, record, pending = plan.change, plan.record, self._pending
+        if change.create is not None and change.create.joinable:
+            pending.open_tasks.append((record.context, *row_key))
+        if record.has_live_push and plan.events:
+            pending.due_tasks.add(row_key)
+        pending.blob_uses.update((*row_key, blob.digest) for blob in change.blobs)
+        grew, is_long = self._artifact_growth.record(row_key, plan)
+        if grew:
+            pending.grown.append((*row_key, grew))
+        if is_long:
+            pending.long_logs.append((record.updated, *row_key))
+        pending.add(row_key, plan)
+
+    async def _discard(self, row_key: TaskRowKey, change: Append) -> None:
+        await self._flush()
+        await task_tables.record_reply(self._connection, row_key, change.reply)
+        await delete_task(self._connection, row_key)
+        await task_tables.remove_open_task(self._connection, row_key)
+        await pushes.delete_pushes_of_task(self._connection, row_key)
+        await task_tables.delete_usage(self._connection, row_key)
+        for name, used in self._used_keys.items():
+            if used.task == change.task.key:
+                self._used_keys[name] = task_tables.with_reply(used, change.reply)
+        self._records[row_key] = None
+
+    async def _flush(self, daily_rows: Sequence[Sequence[Any]] = ()) -> None:
+        totals = sorted((*key[:3], self._counter_slot, count) for key, count in self._totals.items() if count)
+        self._totals.clear()
+        daily = [(*row[:4], self._counter_slot, *row[4:]) for row in daily_rows]
+        pending, self._pending = self._pending, PostgresPendingRows()
+        counts = totals, self._quota_counters.rows(self._counter_slot), daily
+        await pending.write(self._connection, counts, self._now)
+
+
+def lock_numbers(changes: Sequence[Append]) -> list[int]:
+    """The advisory locks that a batch needs before it reads, in the order that all processes use."""
+    found: set[int] = set()
+    for change in changes:
+        owner = change.task.owner
+        if change.idempotency_key is not None:
+            holder = change.idempotency_key.owner or owner
+            found.add(
+                _lock_number(
+                    "key", holder.scope, holder.principal, change.idempotency_key.agent, change.idempotency_key.text
+                )
+            )
+        if change.create is not None and change.create.alias:
+            found.add(_lock_number("alias", owner.scope, owner.principal, change.create.agent, change.create.id))
+        if change.context_state is not None:  # its agent is known only after the record was read
+            found.add(_lock_number("state", owner.scope, owner.principal))
+        if change.quota is not None and change.message is not None:
+            found.add(_lock_number("quota", _sender(change)))
+    return sorted(found)
+
+
+def _sender(change: Append) -> str:
+    assert change.message is not None
+    return change.message.sender or change.task.owner.principal
+
+
+def _lock_number(kind: str, *parts: Any) -> int:
+    """The number of an advisory lock. Names with the same number only wait for each other."""
+    digest = blake2b(repr((kind, *parts)).encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+ADD_TO_TOTALS: Final = insert_statement(
+    "totals",
+    "itiii",
+    "owner, agent, state, slot, tasks",
+    "ON CONFLICT (owner, agent, state, slot) DO UPDATE SET tasks = totals.tasks + excluded.tasks",
+)
+_INSERT_TASKS: Final = insert_statement(
+    "tasks", "iyiyy" + RECORD_TYPES, f"owner, task, created, metadata, memory, {RECORD_COLUMNS}"
+)
+_UPDATE_TASKS: Final = PostgresBulkStatement(
+    f"UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({qualified(MUTABLE_COLUMNS, 'r')})"
+    " FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
+    "iy" + MUTABLE_TYPES,
+    f"owner, task, {MUTABLE_COLUMNS}",
+)
+_INSERT_LOG: Final = insert_statement("log", "iyiiby", "owner, task, first, count, ends, data")
+_INSERT_MESSAGES: Final = insert_statement(
+    "messages", "iyiiyyti", "owner, task, number, role, data, envelope, sender, size"
+)
+
+_UPDATE_TASK_STATES: Final = PostgresBulkStatement(
+    "UPDATE tasks SET memory = r.memory FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
+    "iyy",
+    "owner, task, memory",
+)
+_DELETE_CHUNKS: Final = PostgresBulkStatement(
+    "DELETE FROM chunks c USING {rows}"
+    " WHERE c.owner = r.owner AND c.task = r.task AND c.artifact = r.artifact AND c.sequence < r.sequence",
+    "iyti",
+    "owner, task, artifact, sequence",
+)
+_UPSERT_ARTIFACTS: Final = insert_statement(
+    "artifacts",
+    "iytiy",
+    "owner, task, artifact, position, head",
+    "ON CONFLICT (owner, task, artifact) DO UPDATE SET head = excluded.head",
+)
+_INSERT_ARTIFACTS: Final = insert_statement(
+    "artifacts", "iytiy", "owner, task, artifact, position, head", "ON CONFLICT DO NOTHING"
+)
+_INSERT_CHUNKS: Final = insert_statement("chunks", "iytiby", "owner, task, artifact, sequence, text, data")
+_MAIN_STATEMENTS: Final = (
+    _INSERT_TASKS,
+    _UPDATE_TASKS,
+    _INSERT_LOG,
+    _INSERT_MESSAGES,
+    ADD_TO_TOTALS,
+    quota_counters.ADD_TO_COUNTERS,
+    daily_usage.ADD_DAILY_USAGE,
+    _DELETE_CHUNKS,
+    _UPSERT_ARTIFACTS,
+    _INSERT_ARTIFACTS,
+    _INSERT_CHUNKS,
+)
+_DELETE_TASK_ROWS: Final = tuple(
+    f"DELETE FROM {table} WHERE owner = $1 AND task = $2"
+    for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses", "steps")
+)
+
+ArtifactKey = tuple[int, bytes, str]
+
+
+@dataclass(slots=True)
+class PostgresPendingRows:
+    """Rows that are not sent yet."""
+
+    new_tasks: dict[TaskRowKey, tuple[Any, ...]] = field(default_factory=dict)
+    """Creation time, metadata and state of tasks that are not in the table yet; `records` has their records."""
+    records: dict[TaskRowKey, TaskRecord] = field(default_factory=dict)
+    task_states: dict[TaskRowKey, bytes] = field(default_factory=dict)
+    task_metadata: dict[TaskRowKey, bytes] = field(default_factory=dict)
+    """Serialized Structs to merge."""
+    log: list[tuple[Any, ...]] = field(default_factory=list)
+    messages: list[tuple[Any, ...]] = field(default_factory=list)
+    replaced_artifacts: dict[ArtifactKey, tuple[int, bytes]] = field(default_factory=dict)
+    """Replaced artifacts: position and record."""
+    new_artifacts: dict[ArtifactKey, tuple[int, bytes]] = field(default_factory=dict)
+    """Artifacts to insert unless they exist: position and record."""
+    first_kept_chunks: dict[ArtifactKey, int] = field(default_factory=dict)
+    """Chunks before this sequence are deleted."""
+    chunks: dict[ArtifactKey, list[tuple[int, bool, bytes]]] = field(default_factory=dict)
+    used_keys: task_tables.UsedKeys = field(default_factory=dict)
+    participants: set[tuple[int, int, str]] = field(default_factory=set)
+    open_tasks: list[tuple[str, int, bytes]] = field(default_factory=list)
+    due_tasks: set[TaskRowKey] = field(default_factory=set)
+    """Tasks with events to deliver."""
+    blob_uses: set[tuple[int, bytes, bytes]] = field(default_factory=set)
+    """New references: owner, task key and digest."""
+    steps: dict[tuple[int, bytes, str, int], tuple[Any, ...]] = field(default_factory=dict)
+    """Values of STEP_COLUMNS, by task, name and number."""
+    grown: list[tuple[int, bytes, int]] = field(default_factory=list)
+    long_logs: list[tuple[int, int, bytes]] = field(default_factory=list)
+
+    def add(self, row_key: TaskRowKey, plan: Plan) -> None:
+        """Adds the rows that a change writes for its task."""
+        change, record, before = plan.change, plan.record, plan.before
+        if before is None:
+            assert change.create is not None
+            self.new_tasks[row_key] = record.updated, change.create.metadata, change.task_state or b""
+            self.records[row_key] = record
+        else:
+            if record != before:
+                self.records[row_key] = record
+            if change.task_state is not None:
+                self.task_states[row_key] = change.task_state
+        if change.task_metadata:
+            pending = self.task_metadata.get(row_key, b"")
+            self.task_metadata[row_key] = merge_metadata(pending, change.task_metadata)
+        if plan.events:
+            first, last = plan.events[0].sequence, plan.events[-1]
+            self.log.append((*row_key, first, len(plan.events), last.ends, plan.log_row))
+        for message in plan.messages:
+            sender = "" if message.sender == record.ref.owner.principal else message.sender
+            content = message.data, message.envelope, sender, message.size
+            self.messages.append((*row_key, message.number, message.role, *content))
+        for step in change.steps:
+            self.steps[*row_key, step.name, step.number] = step_values(step)
+        for row in plan.artifacts:
+            self._add_artifact((*row_key, row.artifact_id), row)
+
+    def _add_artifact(self, artifact_key: ArtifactKey, row: ArtifactRow) -> None:
+        known = self.replaced_artifacts.get(artifact_key) or self.new_artifacts.get(artifact_key)
+        position = known[0] if known else row.sequence
+        if row.replaces:
+            self.new_artifacts.pop(artifact_key, None)
+            self.replaced_artifacts[artifact_key] = position, row.head
+            self.first_kept_chunks[artifact_key] = row.sequence
+            self.chunks[artifact_key] = []
+        elif known is None:
+            self.new_artifacts[artifact_key] = position, row.head
+        self.chunks.setdefault(artifact_key, []).append((row.sequence, row.text, row.data))
+
+    async def write(self, connection: Connection, counts: Sequence[Sequence[Any]], now: int) -> None:
+        """Sends the pending rows, and these rows of the tables `totals`, `standings` and `daily_usage`."""
+        await self._write_main_tables(connection, counts)
+        await _UPDATE_TASK_STATES.run(connection, [(*row_key, memory) for row_key, memory in self.task_states.items()])
+        for row_key, update in self.task_metadata.items():
+            await task_tables.merge_task_metadata(connection, row_key, update)
+        await task_tables.record_keys(connection, self.used_keys)
+        await task_tables.add_participants(connection, self.participants)
+        await task_tables.add_open_tasks(connection, self.open_tasks)
+        await pushes.MARK_DUE.run(connection, sorted(self.due_tasks), now)
+        await blobs.INSERT_BLOB_USES.run(connection, sorted(self.blob_uses))
+        await WRITE_STEPS.run(connection, [(*key[:2], *values) for key, values in self.steps.items()])
+        await compaction.ADD_GROWN.run(connection, sorted(self.grown))
+        await compaction.INSERT_LONG_LOGS.run(connection, self.long_logs)
+
+    async def _write_main_tables(self, connection: Connection, counts: Sequence[Sequence[Any]]) -> None:
+        new = [(*row_key, *row, *record_values(self.records[row_key])) for row_key, row in self.new_tasks.items()]
+        changed = [
+            (*row_key, *mutable_values(record))
+            for row_key, record in self.records.items()
+            if row_key not in self.new_tasks
+        ]
+        rows: list[Sequence[Any]] = [new, changed, self.log, self.messages, *counts]
+        if self.chunks:
+            rows += self._artifact_rows()
+        statements = tuple(
+            statement for statement, statement_rows in zip(_MAIN_STATEMENTS, rows, strict=False) if statement_rows
+        )
+        if statements:
+            batches = zip(statements, filter(None, rows), strict=True)
+            await connection.execute(
+                combine_statements(statements),
+                *(column for statement, statement_rows in batches for column in statement.columns(statement_rows)),
+            )
+
+    def _artifact_rows(self) -> list[Sequence[Any]]:
+        return [
+            [(*where, sequence) for where, sequence in self.first_kept_chunks.items()],
+            [(*where, *row) for where, row in self.replaced_artifacts.items()],
+            [(*where, *row) for where, row in self.new_artifacts.items()],
+            [(*where, *row) for where, rows in self.chunks.items() for row in rows],
+        ]
+
+
+async def delete_task(connection: Connection, row_key: TaskRowKey) -> None:
+    """Deletes a task that was never visible. Pending rows have to be sent before."""
+    await blobs.mark_blobs_loose(connection, [row_key])
+    for statement in _DELETE_TASK_ROWS:
+        await connection.execute(statement, *row_key)

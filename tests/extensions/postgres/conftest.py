@@ -1,0 +1,31 @@
+"""Stores on one new database: one of them, or two as of two processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.extensions.postgres.two_stores import Stores
+
+from dragoman.extensions.postgres import PostgresStore, open_store
+from dragoman.testing.fixtures import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(postgres_url: str, clock: Clock) -> AsyncIterator[PostgresStore]:
+    store = await open_store(postgres_url, clock=clock)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def stores(postgres_url: str, clock: Clock) -> AsyncIterator[Stores]:
+    first, second = await open_store(postgres_url, clock=clock), await open_store(postgres_url, clock=clock)
+    yield first, second
+    await first.close()
+    await second.close()

@@ -1,0 +1,89 @@
+"""The schema of a database: created once, migrated completely or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.postgres import execute
+
+from dragoman.extensions.postgres import InvalidDatabase, PostgresSchemaTooNew, open_store, schema
+from dragoman.testing.fixtures import created, finished, new_ref
+
+
+async def refused(url: str, **options: Any) -> str:
+    """The error of opening a database: one line."""
+    with pytest.raises(InvalidDatabase) as caught:
+        await open_store(url, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_a_store_of_a_newer_version_is_rejected(postgres_url: str) -> None:
+    await (await open_store(postgres_url)).close()
+    await execute(postgres_url, "UPDATE meta SET value = '99' WHERE name IN ('schema', 'oldest')")
+    with pytest.raises(PostgresSchemaTooNew, match="the store has schema 99; this version of Dragoman knows up to "):
+        await open_store(postgres_url)
+
+
+async def test_servers_that_start_together_make_one_schema(postgres_url: str) -> None:
+    stores = await asyncio.gather(*(open_store(postgres_url) for _ in range(5)))
+    assert len({store.epoch for store in stores}) == 1
+    assert len({store.secret("x") for store in stores}) == 1
+    for store in stores:
+        await store.append(created(new_ref()))
+        await store.close()
+
+
+async def test_a_migration_that_fails_leaves_the_schema_as_it_was(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await open_store(postgres_url)).close()
+    known = list(schema._steps())
+    after = max(number for number, _ in known)
+    steps = [*known, (after + 1, "CREATE TABLE half (a int)"), (after + 2, "SELECT no_such_function()")]
+    monkeypatch.setattr(schema, "_steps", lambda: iter(steps))
+    assert "no_such_function" in await refused(postgres_url)
+    assert await execute(postgres_url, "SELECT 1 FROM pg_class WHERE relname = 'half'") == []
+    monkeypatch.undo()
+    await (await open_store(postgres_url)).close()
+
+
+async def test_a_cancel_request_in_a_store_of_an_older_release_has_no_metadata(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [step for step in schema._steps() if step[0] < 10]
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_steps", lambda: iter(older))
+        await (await open_store(postgres_url)).close()
+    ref = new_ref()
+    await execute(postgres_url, "INSERT INTO owners (scope, principal) VALUES ($1, $2)", *ref.owner)
+    await execute(
+        postgres_url,
+        "INSERT INTO tasks (owner, task, agent, id, context, created, updated, state, last, messages, status_message,"
+        " asked, inbox, taken, session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal,"
+        " metadata, memory)"
+        " SELECT owner, $1, 'echo', 'id', 'context', 1, 1, 2, 1, 1, 0, 0, 1, 0, 1, 1, false, true, 1, 0, false, '1.0',"
+        " false, '', '', '' FROM owners",
+        ref.key,
+    )
+    await execute(postgres_url, "INSERT INTO cancels (owner, task, until) SELECT owner, task, inbox FROM tasks")
+    after = await open_store(postgres_url)
+    assert await after.cancel_requests.pending([ref]) == {ref: b""}
+    await after.close()
+
+
+async def test_a_reopened_store_has_its_tasks_its_epoch_and_its_secrets(postgres_url: str) -> None:
+    first = await open_store(postgres_url)
+    task = await finished(first)
+    await first.close()
+    second = await open_store(postgres_url)
+    assert (second.epoch, second.secret("a")) == (first.epoch, first.secret("a"))
+    assert await second.read(task.record.ref) is not None
+    await second.close()
+
+
+async def test_tables_are_not_created_without_make(postgres_url: str) -> None:
+    assert "this database has no store" in await refused(postgres_url, make=False)
+    assert await execute(postgres_url, "SELECT 1 FROM pg_class WHERE relname = 'meta'") == []
