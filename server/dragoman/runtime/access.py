@@ -89,16 +89,13 @@ class Access:
             raise Unauthenticated(
                 f'the principal of these credentials is empty or begins with "{RESERVED_PRINCIPAL_PREFIX}"'
             )
-        view = self._isolation.visibility(scope, agent, identity.principal)
-        return Caller(view.owner, agent, identity, view.joined)
+        return Caller(self._isolation.owner(scope, agent, identity.principal), agent, identity)
 
     def creator(self, record: TaskRecord) -> Caller:
         """The principal that created a task, as a caller of its agent. Raises AgentNotFound if that is not served."""
         if record.agent not in self.agents:
             raise AgentNotFound(f'agent: "{record.agent}" is not served here')
-        owner = record.ref.owner
-        joined = self._isolation.visibility(owner.scope, record.agent, record.principal).joined
-        return Caller(owner, record.agent, Identity(record.principal), joined)
+        return Caller(record.ref.owner, record.agent, Identity(record.principal))
 
 
 def _denied(scope: str, agent: str, identity: Identity) -> PermissionDenied:

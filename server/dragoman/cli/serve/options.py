@@ -104,7 +104,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "auto|agents|all",
             "Exceptions of agents whose text callers see: AgentError, or all. [all if only this machine can call]",
         ),
-        ServeOption("isolation", "owner|scope|context", "Who can see a task; per agent: owner,desk=scope. [owner]"),
+        ServeOption("isolation", "owner|scope", "Who can see a task; per agent: owner,desk=scope. [owner]"),
     ),
     "TLS (PEM files)": (
         ServeOption(

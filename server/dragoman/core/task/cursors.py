@@ -74,8 +74,6 @@ class TaskQuery:
     after: tuple[int, bytes] | None = None
     history: int | None = None
     artifacts: bool = False
-    joined: bool = False
-    """Includes tasks of conversations that the owner has joined."""
 
     @property
     def _fingerprint(self) -> int:

@@ -55,7 +55,7 @@ class ReadOperations:
         return with_task_generation(snapshot.task, snapshot.record.last_sequence)
 
     async def _read(self, caller: Caller, task_id: str, history: int | None) -> TaskSnapshot:
-        snapshot = await self._store.get(caller.owner, caller.agent, task_id, joined=caller.joined, history=history)
+        snapshot = await self._store.get(caller.owner, caller.agent, task_id, history=history)
         if snapshot is None:
             raise TaskNotFound
         return snapshot
@@ -103,7 +103,7 @@ class ReadOperations:
         key = caller.owner, caller.agent, task_id
         dialect = self._dialects.get(key, "")
         if not dialect and task_id:
-            record = await self._store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
+            record = await self._store.find(caller.owner, caller.agent, task_id)
             dialect = record.dialect if record else ""
             if dialect and record and not record.alias:
                 if len(self._dialects) >= MAX_CACHED_DIALECTS:
@@ -121,7 +121,7 @@ async def find_task(store: Store, caller: Caller, task_id: str, field: str = "id
     """The task with this id that the caller sees. Raises TaskNotFound; InvalidParams, naming `field`, without an id."""
     if not task_id:
         raise InvalidParams.field(field, "is required")
-    record = await store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
+    record = await store.find(caller.owner, caller.agent, task_id)
     if record is None:
         raise TaskNotFound
     return record
@@ -149,7 +149,6 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
         page_size=size,
         history=history,
         artifacts=request.include_artifacts,
-        joined=call.caller.joined,
     )
     if request.page_token:
         query = replace(query, after=cursors.parse_page_token(query, request.page_token))
@@ -181,7 +180,7 @@ class SubscribeOperation:
         if not task_id:
             raise InvalidParams.field("id", "is required")
         # Listening comes before reading, so that no event falls between; most ids name the task without a look-up.
-        key = None if caller.joined else task_key_of(task_id)
+        key = task_key_of(task_id)
         ref = TaskRef(caller.owner, key) if key else (await find_task(self._store, caller, task_id)).ref
         async with self._feeds.subscribe(ref) as subscriber:
             snapshot = await self._read(caller, task_id)
@@ -214,7 +213,7 @@ class SubscribeOperation:
                 self._admission.close_stream(caller.identity)
 
     async def _read(self, caller: Caller, task_id: str) -> TaskSnapshot:
-        snapshot = await self._store.get(caller.owner, caller.agent, task_id, joined=caller.joined)
+        snapshot = await self._store.get(caller.owner, caller.agent, task_id)
         if snapshot is None:
             raise TaskNotFound
         return snapshot

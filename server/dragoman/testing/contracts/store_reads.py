@@ -170,7 +170,7 @@ class StoreReads:
             clock.now += 1
         await store.append(created(new_ref(Owner("projects/hidden", OWNER.principal)), claim=SESSION, visible=False))
         known = await store.agents_of(OWNER.principal)
-        assert [(one.scope, one.agent, one.own) for one in known] == [
+        assert [(one.scope, one.agent, one.tasks) for one in known] == [
             (OWNER.scope, AGENT, 2),
             (OWNER.scope, "other", 1),
             (elsewhere.scope, AGENT, 1),
