@@ -26,7 +26,6 @@ from dragoman.core.limits import message_limits
 from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
-from dragoman.core.task.generations import GenerationTerms
 from dragoman.core.task.log import TaskRecord
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -236,8 +235,6 @@ class Call:
     """Whether the message answers a question: it is rejected while a turn runs, as nothing is asked then."""
     operator: Identity | None = None
     """The operator who makes the call in the caller's name."""
-    generations: GenerationTerms | None = None
-    """Of a caller of the draft of A2A 1.1, whose answers contain generations; None for all others."""
 
 
 OnAction = Callable[[str, Call, str], None]

@@ -146,7 +146,6 @@ def page(database: MemoryDatabase, query: TaskQuery, budget: ResponseBudget) -> 
         total,
         sort_key(shown[-1].record) if more else None,
         [rows.record.summary for rows in shown],
-        [rows.record.last_sequence for rows in shown],
     )
 
 

@@ -400,15 +400,14 @@ async def page(connection: Connection, query: TaskQuery, budget: ResponseBudget)
     more = len(sql.values)
     text = _SELECT_PAGE.format(found=found, history=f"${more + 2}::bigint", artifacts=f"${more + 3}::boolean")
     rows = await connection.fetch(text, *sql.values, query.page_size + 1, query.history, query.artifacts)
-    tasks, summaries, sequences, record = [], [], [], None
+    tasks, summaries, record = [], [], None
     for row in rows[: query.page_size]:
         key, scope, principal = row[TASK_WIDTH:]
         record = record_from_row(TaskRef(Owner(scope, principal), key), row)
         tasks.append(await task_bytes(connection, record, row, query.history, budget))
         summaries.append(record.summary)
-        sequences.append(record.last_sequence)
     is_last = record is None or len(rows) <= query.page_size
-    return TaskPage(tasks, total, None if is_last or record is None else sort_key(record), summaries, sequences)
+    return TaskPage(tasks, total, None if is_last or record is None else sort_key(record), summaries)
 
 
 async def _total(connection: Connection, owner: int, query: TaskQuery, conditions: _Conditions) -> int:

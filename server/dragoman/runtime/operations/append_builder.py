@@ -15,7 +15,6 @@ from dragoman.core.errors import ExtensionSupportRequired, InvalidParams, TaskNo
 from dragoman.core.limits import message_checks, message_limits
 from dragoman.core.names import Owner, make_task_key, task_id_of
 from dragoman.core.task import states
-from dragoman.core.task.generations import AtGeneration
 from dragoman.core.task.log import (
     Append,
     Exists,
@@ -186,8 +185,6 @@ def _continue_task(
     message.context_id = record.context
     refuses = call.answers_question or spec.while_working == "refuse"
     guard: Guard = NoOpenTurn() if refuses else Exists()
-    if call.generations is not None and call.generations.if_match is not None:
-        guard = AtGeneration(call.generations.if_match, guard)
     incoming = _incoming_message(call.caller, message, envelope)
     return Append(task=record.ref, guard=guard, message=incoming)
 

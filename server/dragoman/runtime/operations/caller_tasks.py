@@ -133,11 +133,7 @@ class CallerTasks:
         ):
             return TaskPage()
         snapshot = await self._store.read(record.ref, history=0, artifacts=task_filter.artifacts)
-        return (
-            TaskPage([snapshot.task], 1, summaries=[record.summary], sequences=[record.last_sequence])
-            if snapshot
-            else TaskPage()
-        )
+        return TaskPage([snapshot.task], 1, summaries=[record.summary]) if snapshot else TaskPage()
 
 
 class CallerUsage:

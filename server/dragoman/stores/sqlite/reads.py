@@ -342,14 +342,13 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
         where += " AND (updated, task) < (?, ?)"
         values += query.after
     rows = connection.execute(_PAGE.format(where=where), (number, *values, query.page_size + 1)).fetchall()
-    tasks, summaries, sequences, record = [], [], [], None
+    tasks, summaries, record = [], [], None
     for row in rows[: query.page_size]:
         record = record_from_row(TaskRef(query.owner, row[0]), row[1:])
         tasks.append(task_bytes(connection, number, record, row[-1], query.history, query.artifacts, budget))
         summaries.append(record.summary)
-        sequences.append(record.last_sequence)
     more = record is not None and len(rows) > query.page_size
-    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries, sequences)
+    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries)
 
 
 def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
