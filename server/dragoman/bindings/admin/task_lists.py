@@ -122,9 +122,9 @@ class TaskLists:
         for known, caller in reachable:
             if request.scope not in ("", known.scope) or request.agent not in ("", known.agent):
                 continue
-            every_task_matches = not (request.task_id or request.context_id or request.state or caller.joined)
+            every_task_matches = not (request.task_id or request.context_id or request.state)
             if every_task_matches and _all_newer(tasks, limit, known):
-                total += known.own
+                total += known.tasks
                 continue
             page = await self._page(caller, request, limit)
             total += page.total
@@ -163,16 +163,15 @@ class TaskLists:
                 page_size=limit,
                 history=0,
                 artifacts=request.include_artifacts,
-                joined=caller.joined,
             )
             return await self._store.page(query)
-        record = await self._store.find(caller.owner, caller.agent, request.task_id, joined=caller.joined)
+        record = await self._store.find(caller.owner, caller.agent, request.task_id)
         if record is None or request.context_id not in ("", record.context) or request.state not in (0, record.state):
             return TaskPage()
         snapshot = await self._store.read(record.ref, history=0, artifacts=request.include_artifacts)
         if snapshot is None:
             return TaskPage()
-        return TaskPage([snapshot.task], 1, summaries=[record.summary], sequences=[record.last_sequence])
+        return TaskPage([snapshot.task], 1, summaries=[record.summary])
 
 
 def _sort_key(listed: tasks_pb.ListedTask) -> tuple[int, str]:
