@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 import pytest
-from tests.runtime.operations.operators import (
+from tests.bindings.admin.operators import (
     ALICE,
     BOB,
     OLGA,
@@ -22,9 +22,9 @@ from tests.runtime.operations.operators import (
 )
 
 from dragoman import AgentError, Turn, agent
+from dragoman.bindings.admin.fields import allowed_names
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import PermissionDenied
-from dragoman.runtime.operations.operator_tasks import check_reach
 from dragoman_pb.dragoman.ops.v1 import ops_pb2
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -232,12 +232,12 @@ async def test_searches_and_cancels_are_in_the_audit_log(server: Server) -> None
 
 
 def test_grants_limit_what_a_request_covers() -> None:
-    assert check_reach(Identity("a", frozenset(("operator",))), "scope:", frozenset()) == frozenset()
+    assert allowed_names(Identity("a", frozenset(("operator",))), "scope:", frozenset()) == frozenset()
     limited = Identity("a", frozenset(("operator", "scope:s", "scope:t")))
-    assert check_reach(limited, "scope:", frozenset()) == {"s", "t"}
-    assert check_reach(limited, "scope:", frozenset({"s"})) == {"s"}
+    assert allowed_names(limited, "scope:", frozenset()) == {"s", "t"}
+    assert allowed_names(limited, "scope:", frozenset({"s"})) == {"s"}
     with pytest.raises(PermissionDenied, match='do not include "scope:u"'):
-        check_reach(limited, "scope:", frozenset({"s", "u"}))
+        allowed_names(limited, "scope:", frozenset({"s", "u"}))
 
 
 async def test_a_watched_list_follows_every_change_within_the_grants(server: Server) -> None:

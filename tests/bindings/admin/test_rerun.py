@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 import pytest
-from tests.runtime.operations.operators import (
+from tests.bindings.admin.operators import (
     BOB,
     OLGA,
     SCOPE,
