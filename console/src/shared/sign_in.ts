@@ -1,0 +1,131 @@
+// Sign-in by OpenID Connect: authorization code with PKCE (RFC 7636). The server exchanges the code for a token.
+
+import { batch, computed, signal } from "@preact/signals";
+import { asksForKey, call, Failure, key, remember, words } from "./api";
+
+export interface Provider {
+  issuer: string;
+  name: string;
+  authorizationUrl: string;
+  clientId: string;
+  scope: string;
+}
+
+export interface Caller {
+  principal: string;
+  grants: string[];
+}
+
+/** Where people can sign in; null before the server has answered. */
+export const providers = signal<Provider[] | null>(null);
+
+/** Who the server takes the user for; null if unknown, or without credentials. */
+export const caller = signal<Caller | null>(null);
+
+/** Whether the user may see what belongs to others; also true while that is unknown. */
+export const seesAll = computed(() => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? true);
+
+/** Whether the user may change what belongs to others; also true while that is unknown. */
+export const operates = computed(() => caller.value?.grants.includes("operator") ?? true);
+
+const PENDING = "dragoman.sign-in";
+
+interface Pending {
+  state: string;
+  verifier: string;
+  issuer: string;
+  hash: string;
+}
+
+/** The URL to which issuers send the user back: that of the console, without what follows it. */
+const redirectUri = () => location.origin + location.pathname;
+
+/** Begins a sign-in: leaves the page. */
+export async function signIn(provider: Provider): Promise<void> {
+  const pending = { state: random(), verifier: random(), issuer: provider.issuer, hash: location.hash };
+  sessionStorage.setItem(PENDING, JSON.stringify(pending));
+  const url = new URL(provider.authorizationUrl);
+  const query = {
+    response_type: "code",
+    client_id: provider.clientId,
+    redirect_uri: redirectUri(),
+    scope: provider.scope,
+    state: pending.state,
+    code_challenge: await challenge(pending.verifier),
+    code_challenge_method: "S256",
+  };
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+  location.assign(url);
+}
+
+/** Ends a sign-in, if the page was opened by one. Removes the code from the address. */
+export async function finishSignIn(): Promise<void> {
+  const query = new URLSearchParams(location.search);
+  if (!query.has("state") || !(query.has("code") || query.has("error"))) return;
+  const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? "null") as Pending | null;
+  sessionStorage.removeItem(PENDING);
+  history.replaceState(null, "", redirectUri() + (pending?.hash ?? ""));
+  if (pending === null || query.get("state") !== pending.state) {
+    asksForKey.value = "This sign-in was not begun in this tab. Sign in again.";
+  } else if (query.has("error")) {
+    asksForKey.value = `The sign-in failed: ${query.get("error_description") ?? query.get("error")}`;
+  } else {
+    const { issuer, verifier } = pending;
+    const body = { issuer, code: query.get("code"), codeVerifier: verifier, redirectUri: redirectUri() };
+    try {
+      remember((await call<{ token: string }>("console/token", { body })).token);
+    } catch (error) {
+      asksForKey.value = words(error);
+    }
+  }
+}
+
+/** Uses a key or token if the server accepts it. Throws Failure. */
+export async function use(value: string): Promise<void> {
+  const found = await call<Caller>("console/caller", { headers: { Authorization: `Bearer ${value.trim()}` } });
+  batch(() => {
+    caller.value = found; // with the key, because views depend on both
+    remember(value);
+  });
+}
+
+/** Asks the server who the user is. */
+export async function learnCaller(): Promise<void> {
+  try {
+    caller.value = key.value ? await call<Caller>("console/caller") : null;
+  } catch (error) {
+    caller.value = null;
+    if (!(error instanceof Failure)) throw error;
+  }
+}
+
+/** Asks the server where people can sign in. Without an answer there is the API key. */
+export async function learnProviders(): Promise<void> {
+  try {
+    providers.value = (await call<{ providers: Provider[] }>("console/sign-in")).providers;
+  } catch {
+    providers.value = [];
+  }
+}
+
+export function signOut(): void {
+  remember("");
+  caller.value = null;
+  location.reload(); // nothing of the former user stays in the page
+}
+
+function random(): string {
+  return encode(crypto.getRandomValues(new Uint8Array(32)));
+}
+
+async function challenge(verifier: string): Promise<string> {
+  if (!crypto.subtle) throw new Error("Sign-in needs HTTPS, or a server on this machine.");
+  return encode(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier))));
+}
+
+function encode(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes))
+    .replaceAll("+", "-")
+    .replaceAll("/", "_")
+    .replaceAll("=", "");
+}

@@ -1,0 +1,157 @@
+// The form that answers a question of an agent: buttons for choices, fields for a schema, a link to sign in.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { LINKED } from "../../shared/content/elements";
+import { valuesOf, type Field } from "./schema_fields";
+import { Problem } from "../../shared/components";
+import { questionOf, type Question } from "./question";
+import { fresh, send } from "./send";
+import type { Json, Message, Part } from "../../shared/messages";
+
+interface Shown {
+  tenant: string;
+  task: { id: string; context: string; state: string };
+  message: Message;
+}
+
+export function Answer({ tenant, task, message }: Shown) {
+  const question = questionOf(task.state, message.parts);
+  const sending = useSignal(false);
+  const error = useSignal<unknown>(undefined);
+  const key = useRef({ part: "", key: "" });
+  const answer = async (part: Part) => {
+    // The same answer again has the same idempotency key: a repeated click does not answer twice.
+    const text = JSON.stringify(part);
+    if (key.current.part !== text) key.current = { part: text, key: fresh() };
+    sending.value = true;
+    error.value = undefined;
+    try {
+      const ids = { tenant, taskId: task.id, contextId: task.context };
+      await send({ ...ids, text: "", asData: false, files: [], parts: [part] }, key.current.key);
+    } catch (failed) {
+      error.value = failed;
+    }
+    sending.value = false;
+  };
+  useEffect(() => {
+    // Who opens a page, or clicks nowhere, types the answer at once. Touch screens would show their keyboard.
+    const idle = document.activeElement === document.body && !matchMedia("(pointer: coarse)").matches;
+    if (question.kind === "text" && idle) document.getElementById("message")?.focus({ preventScroll: true });
+  }, [message.messageId]);
+  return (
+    <div class="answer">
+      <Form question={question} busy={sending.value} answer={(part) => void answer(part)} />
+      <Problem error={error.value} />
+    </div>
+  );
+}
+
+function Form({ question, busy, answer }: { question: Question; busy: boolean; answer: (part: Part) => void }) {
+  switch (question.kind) {
+    case "text":
+      return null;
+    case "link":
+      return (
+        <div class="buttons">
+          {question.links.filter((link) => LINKED.test(link)).map((link) => (
+            <a key={link} class="button primary" href={link} target="_blank" rel="noopener noreferrer">
+              Open {new URL(link).host || link} <span class="hidden">in a new tab</span>
+            </a>
+          ))}
+          <button type="button" disabled={busy} onClick={() => answer({ text: "Continue" })}>
+            Continue
+          </button>
+        </div>
+      );
+    case "choices":
+      return (
+        <div class="choices" role="group" aria-label="Answers">
+          {question.choices.map((choice, index) => (
+            <button
+              key={choice.value}
+              type="button"
+              class={question.approves && index === 0 ? "primary" : undefined}
+              disabled={busy}
+              title={choice.description}
+              onClick={() => answer({ text: choice.value })}
+            >
+              {choice.label}
+            </button>
+          ))}
+        </div>
+      );
+    case "fields":
+      return <Fields fields={question.fields} busy={busy} answer={(value) => answer({ data: value })} />;
+  }
+}
+
+function Fields({ fields, busy, answer }: { fields: readonly Field[]; busy: boolean; answer: (value: Json) => void }) {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    answer(valuesOf(fields, new FormData(event.currentTarget as HTMLFormElement)));
+  };
+  return (
+    <form class="fields" onSubmit={submit} aria-label="Answer by fields">
+      {fields.map((field) => (
+        <Input key={field.name} field={field} />
+      ))}
+      <button type="submit" class="primary" disabled={busy}>
+        {busy ? "Sending" : "Send answer"}
+      </button>
+    </form>
+  );
+}
+
+function Input({ field }: { field: Field }) {
+  const about = field.description ? `about-${field.name}` : undefined;
+  const common = { name: field.name, required: field.required, "aria-describedby": about };
+  const text = typeof field.usual === "string" || typeof field.usual === "number" ? String(field.usual) : undefined;
+  const label = (
+    <>
+      {field.label}
+      {field.required && field.type !== "checkbox" && <span aria-hidden="true"> *</span>}
+    </>
+  );
+  return (
+    <div class="field">
+      {field.type === "checkbox" ? (
+        <label>
+          <input type="checkbox" name={field.name} defaultChecked={field.usual === true} aria-describedby={about} /> {label}
+        </label>
+      ) : (
+        <label>
+          <span>{label}</span>
+          {field.type === "select" ? (
+            <select {...common} defaultValue={text ?? ""}>
+              {(!field.required || text === undefined) && <option value="">choose</option>}
+              {field.choices.map((choice) => (
+                <option key={choice.value} value={choice.value}>
+                  {choice.label}
+                </option>
+              ))}
+            </select>
+          ) : field.type === "textarea" ? (
+            <textarea {...common} rows={3} maxLength={field.longest} defaultValue={text} />
+          ) : (
+            <input
+              {...common}
+              type={field.type as "text"} // the other types take the same attributes
+              min={field.min}
+              max={field.max}
+              step={field.step}
+              maxLength={field.longest}
+              pattern={field.pattern}
+              defaultValue={text}
+            />
+          )}
+        </label>
+      )}
+      {field.description && (
+        <small id={about} class="faint">
+          {field.description}
+        </small>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,216 @@
+// What happened when: the spans of a task's waterfall, from its events, steps, deliveries and delegated tasks.
+
+import type { Line } from "./projection";
+import { plural } from "../shared/format";
+import { isTerminal, isWaiting, type DelegatedTask, type PushConfig, type TaskStep } from "../shared/messages";
+
+export type Kind = "queued" | "turn" | "attempt" | "waiting" | "step" | "pause" | "delivery" | "delegated";
+
+export interface Bar {
+  from: number;
+  to: number;
+  failed?: boolean;
+}
+
+/** One row of the waterfall. Times are in milliseconds since the epoch. */
+export interface Span extends Bar {
+  kind: Kind;
+  name: string;
+  /** How deep it is in the hierarchy: 1 is a part of a turn. */
+  depth: number;
+  /** It goes on: `to` is now. */
+  open?: boolean;
+  /** What is drawn, if that is not one bar from start to end. */
+  bars?: Bar[];
+  /** Times of reports within it. */
+  marks?: number[];
+  note?: string;
+  /** The event with which it began. */
+  event?: number;
+  delegated?: DelegatedTask;
+}
+
+interface Status {
+  at: number;
+  state: string;
+  sequence: number;
+  attempt?: number;
+  error?: string;
+  hasMessage: boolean;
+}
+
+/** Phases of the task itself: in the queue, in a turn with its attempts, waiting for its caller. */
+export function phases(lines: readonly Line[], now: number): Span[] {
+  const spans: Span[] = [];
+  let open: Span | undefined;
+  let attempt: Span | undefined;
+  let turns = 0;
+  const end = (at: number) => {
+    if (open) open.to = at;
+    if (attempt) attempt.to = at;
+    open = attempt = undefined;
+  };
+  const begin = (span: Span) => {
+    spans.push(span);
+    return span;
+  };
+  const blank = { depth: 0, marks: [] };
+  for (const status of statuses(lines)) {
+    const { at, state, sequence } = status;
+    const here = { from: at, to: at, event: sequence };
+    // A turn that reports nothing has no event of its own: it began somewhere in the time until its end.
+    if (open?.kind === "queued" && (isWaiting(state) || /(COMPLETED|FAILED|REJECTED)$/.test(state))) {
+      Object.assign(open, { kind: "turn", name: `Turn ${++turns}` });
+    }
+    if (isTerminal(state)) {
+      end(at);
+    } else if (isWaiting(state)) {
+      end(at);
+      const name = /AUTH/.test(state) ? "Waiting for a sign-in" : "Waiting for an answer";
+      open = begin({ ...blank, ...here, kind: "waiting", name });
+    } else if (/SUBMITTED$/.test(state)) {
+      end(at);
+      open = begin({ ...blank, ...here, kind: "queued", name: "In the queue" });
+    } else if (open?.kind !== "turn") {
+      end(at);
+      open = begin({ ...blank, ...here, marks: [], kind: "turn", name: `Turn ${++turns}` });
+    }
+    if (open?.kind !== "turn" || !/WORKING$/.test(state)) continue;
+    if (status.attempt) {
+      const before = `Attempt ${status.attempt - 1}`;
+      attempt ??= begin({ ...blank, kind: "attempt", depth: 1, name: before, from: open.from, to: at });
+      attempt.to = at;
+      attempt.failed = true;
+      attempt.note = status.error;
+      attempt = begin({ ...blank, ...here, kind: "attempt", depth: 1, name: `Attempt ${status.attempt}` });
+    } else if (status.hasMessage) {
+      open.marks?.push(at);
+    }
+  }
+  for (const span of [open, attempt]) {
+    if (span) Object.assign(span, { to: Math.max(now, span.from), open: true });
+  }
+  const last = lines.at(-1);
+  const failed = /(FAILED|REJECTED)$/.test(last?.state ?? "");
+  const turn = spans.findLast((span) => span.kind === "turn" || span.kind === "attempt");
+  if (failed && turn) turn.failed = true;
+  return spans.filter((span) => span.kind !== "queued" || span.open || span.to > span.from);
+}
+
+function statuses(lines: readonly Line[]): Status[] {
+  return lines
+    .filter((line) => line.time && line.state && (line.kind === "created" || line.kind === "status"))
+    .map((line) => ({
+      at: Date.parse(line.time as string),
+      state: line.state as string,
+      sequence: line.first,
+      attempt: line.attempt,
+      error: line.error,
+      hasMessage: !!line.message,
+    }));
+}
+
+/** The phases with the steps and delegated tasks of each turn below it. */
+export function withParts(phases: readonly Span[], parts: readonly Span[]): Span[] {
+  const turns = phases.filter((span) => span.kind === "turn");
+  const all: Span[] = [];
+  // A step may begin in the millisecond before the status that tells of its turn.
+  const turnOf = (part: Span) => turns.findLast((turn) => turn.from <= part.from + 5) ?? turns[0];
+  for (const [index, span] of phases.entries()) {
+    all.push(span);
+    const turn = turns.findLast((one) => one.from <= span.from);
+    if (turn && (span.kind === "turn" || span.kind === "attempt") && phases[index + 1]?.kind !== "attempt") all.push(...parts.filter((part) => turnOf(part) === turn));
+  }
+  return turns.length ? all : [...all, ...parts];
+}
+
+export function ofSteps(steps: readonly TaskStep[], works: boolean, ended: number, now: number): Span[] {
+  return steps.map((step) => {
+    const from = Date.parse(step.started);
+    const goesOn = works && !step.turn && /RUNNING|SLEEPING/.test(step.state);
+    const until = step.wakeAt ? Math.min(Date.parse(step.wakeAt), goesOn ? now : ended || now) : 0;
+    const to = until || (step.ended ? Date.parse(step.ended) : goesOn ? now : from);
+    return {
+      kind: step.wakeAt ? "pause" : "step",
+      name: step.name,
+      depth: 1,
+      from,
+      to: Math.max(from, to),
+      open: goesOn && !(until && until < now),
+      failed: /FAILED/.test(step.state),
+      note: [(step.attempt ?? 1) > 1 ? `attempt ${step.attempt}` : "", step.error ?? ""].filter(Boolean).join(": "),
+    };
+  });
+}
+
+export function ofDelegated(tasks: readonly DelegatedTask[], now: number): Span[] {
+  return tasks.map((task) => {
+    const over = isTerminal(task.state);
+    return {
+      kind: "delegated",
+      name: task.agent,
+      depth: 1,
+      from: Number(task.created),
+      to: Math.max(Number(task.created), over ? Number(task.since) : now),
+      open: !over,
+      failed: /(FAILED|REJECTED)$/.test(task.state),
+      delegated: task,
+    };
+  });
+}
+
+/** One row for each receiver, with a bar for each of its last attempts. */
+export function ofDeliveries(configs: readonly PushConfig[]): Span[] {
+  return configs.flatMap((config) => {
+    const bars = (config.attempts ?? [])
+      .map(({ time, milliseconds = 0, status = 0 }) => {
+        const to = Date.parse(time);
+        return { from: to - milliseconds, to, failed: status < 200 || status > 299 };
+      })
+      .reverse();
+    const [first] = bars;
+    if (!first) return [];
+    const tries = plural(config.tries ?? bars.length, "attempt");
+    const note = `${config.delivered ?? 0} of ${config.last ?? 0} events delivered, ${tries}`;
+    const name = URL.canParse(config.url) ? new URL(config.url).host : config.url;
+    const to = Math.max(...bars.map((bar) => bar.to));
+    return { kind: "delivery", name, depth: 0, from: first.from, to, bars, note, failed: bars.at(-1)?.failed };
+  });
+}
+
+/** A time axis, which may leave out intervals: positions are shares of its length. */
+export class Axis {
+  readonly length: number;
+
+  constructor(
+    readonly from: number,
+    to: number,
+    private readonly omitted: readonly Bar[] = [],
+  ) {
+    this.length = Math.max(1, to - from - omitted.reduce((sum, { from: begun, to: ended }) => sum + ended - begun, 0));
+  }
+
+  /** The share of the axis that lies before a time. */
+  at(time: number): number {
+    const before = this.omitted.reduce((sum, { from, to }) => sum + Math.max(0, Math.min(time, to) - from), 0);
+    return Math.min(1, Math.max(0, (time - this.from - before) / this.length));
+  }
+
+  /** Milliseconds from the start, at most `most` of them, round. */
+  ticks(most: number): number[] {
+    const raw = this.length / most;
+    const step = STEPS.find((one) => one >= raw) ?? Math.ceil(raw / DAY) * DAY;
+    return Array.from({ length: Math.floor(this.length / step) + 1 }, (_, index) => index * step);
+  }
+}
+
+const [SECOND, MINUTE, HOUR, DAY] = [1_000, 60_000, 3_600_000, 86_400_000];
+
+/** Milliseconds between ticks. */
+const STEPS: readonly number[] = [
+  ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
+  ...[1, 2, 5, 10, 15, 30].map((each) => each * SECOND),
+  ...[1, 2, 5, 10, 15, 30].map((each) => each * MINUTE),
+  ...[1, 2, 4, 8, 12].map((each) => each * HOUR),
+  DAY,
+];

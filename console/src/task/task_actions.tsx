@@ -1,0 +1,152 @@
+// What can be done with a task: cancel it, run it again for its principal, or send its message again.
+
+import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { draft } from "./compose/message_form";
+import { Problem } from "../shared/components";
+import { go } from "../shared/route";
+import { call, segment } from "../shared/api";
+import { fresh } from "./compose/send";
+import { operates } from "../shared/sign_in";
+import { agentOf, pathOf, scopeOf, selection } from "../shared/tenant";
+import { isTerminal, isWaiting, type Message, type Task } from "../shared/messages";
+
+interface Shown {
+  tenant: string;
+  id: string;
+  state: string;
+  /** The message that began the task. */
+  first: Message | undefined;
+  /** The principal of a task that is not the caller's; empty for the caller's own. */
+  principal: string;
+}
+
+export function Actions({ tenant, id, state, first, principal }: Shown) {
+  const again = () => {
+    draft.value = first;
+    go(["new"], { agent: agentOf(tenant), scope: scopeOf(tenant) });
+  };
+  return (
+    <div class="actions">
+      {!isTerminal(state) && (!principal || operates.value) && <Cancel {...{ tenant, id, state, principal }} />}
+      {isTerminal(state) && operates.value && <Rerun {...{ tenant, id, state, principal }} />}
+      {isTerminal(state) && first && !principal && (
+        <button type="button" onClick={again} title="Opens the form for a new task with this task's first message">
+          Send again
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Asks before it cancels: a cancel cannot be undone. */
+function Cancel({ tenant, id, state, principal }: Omit<Shown, "first">) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const sent = useSignal(false);
+  const error = useSignal<unknown>(undefined);
+  const cancel = async () => {
+    sent.value = true;
+    error.value = undefined;
+    try {
+      if (principal) {
+        await call(`operations/tasks/${segment(id)}:cancel`, { body: { ...selection(tenant), principal } });
+      } else {
+        await call(`${pathOf(tenant)}/tasks/${segment(id)}:cancel`, { method: "POST" });
+      }
+      dialog.current?.close();
+      document.getElementById("task-title")?.focus(); // the button is gone as soon as the task has ended
+    } catch (failed) {
+      error.value = failed;
+    }
+    sent.value = false;
+  };
+  return (
+    <>
+      <button type="button" class="danger" onClick={() => dialog.current?.showModal()}>
+        Cancel task
+      </button>
+      <dialog ref={dialog} aria-labelledby="cancel-title" onClose={() => (error.value = undefined)}>
+        <h2 id="cancel-title">Cancel this task?</h2>
+        {principal && (
+          <p>
+            It belongs to <b>{principal}</b>.
+          </p>
+        )}
+        <p>{consequence(state)} This cannot be undone.</p>
+        <Problem error={error.value} />
+        <div class="buttons">
+          <button type="button" class="danger" disabled={sent.value} onClick={() => void cancel()}>
+            {sent.value ? "Canceling" : "Cancel task"}
+          </button>
+          <button type="button" autofocus onClick={() => dialog.current?.close()}>
+            Keep it
+          </button>
+        </div>
+      </dialog>
+    </>
+  );
+}
+
+/** Runs an ended task again, as a new task of its principal. */
+function Rerun({ tenant, id, state, principal }: Omit<Shown, "first">) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const request = useRef("");
+  const repeats = useSignal(false);
+  const sent = useSignal(false);
+  const error = useSignal<unknown>(undefined);
+  const open = () => {
+    request.current = fresh(); // a repeated click in this dialog makes no second task
+    dialog.current?.showModal();
+  };
+  const rerun = async () => {
+    sent.value = true;
+    error.value = undefined;
+    const body = { ...selection(tenant), principal, requestId: request.current, repeatSteps: repeats.value };
+    try {
+      const created = await call<{ task: { task: Task } }>(`operations/tasks/${segment(id)}:rerun`, { body });
+      dialog.current?.close();
+      go(["tasks", tenant, created.task.task.id]);
+    } catch (failed) {
+      error.value = failed;
+    }
+    sent.value = false;
+  };
+  return (
+    <>
+      <button type="button" onClick={open}>
+        Rerun
+      </button>
+      <dialog ref={dialog} aria-labelledby="rerun-title" onClose={() => (error.value = undefined)}>
+        <h2 id="rerun-title">Run this task again?</h2>
+        <p>
+          Its first message starts a new task{principal && <> of <b>{principal}</b></>}, in the same conversation.
+        </p>
+        {!/COMPLETED$/.test(state) && (
+          <label>
+            <input
+              type="checkbox"
+              checked={repeats.value}
+              onChange={(event) => (repeats.value = event.currentTarget.checked)}
+            />{" "}
+            Repeat finished steps too
+          </label>
+        )}
+        <Problem error={error.value} />
+        <div class="buttons">
+          <button type="button" class="primary" disabled={sent.value} onClick={() => void rerun()}>
+            {sent.value ? "Starting" : "Rerun"}
+          </button>
+          <button type="button" onClick={() => dialog.current?.close()}>
+            Close
+          </button>
+        </div>
+      </dialog>
+    </>
+  );
+}
+
+function consequence(state: string): string {
+  if (isWaiting(state)) return "It waits for its caller, and ends as canceled.";
+  if (/SUBMITTED$/.test(state)) return "It has not started, and ends as canceled.";
+  return "Its agent is asked to stop, and the task ends as canceled. What it has produced so far stays.";
+}
