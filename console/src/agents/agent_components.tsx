@@ -3,72 +3,72 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
-import { quantile, type Numbers } from "../shared/metrics";
-import { ended, HOURS, pausedBy, tasksOf, type AgentNow, type Hour, type Tasks } from "./agent_activity";
-import { Ago, Problem } from "../shared/components";
-import { amount, percent, sum, took } from "../shared/format";
-import { call, segment } from "../shared/api";
-import { operates } from "../shared/sign_in";
+import { quantile, type Metrics } from "../shared/metrics";
+import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
+import { TimeSince, ErrorMessage } from "../shared/components";
+import { formatCount, formatPercent, sum, formatDuration } from "../shared/format";
+import { call, encodeSegment } from "../shared/api";
+import { canOperate } from "../shared/sign_in";
 
 /** The quantile of the durations of an agent's turns. */
-export function Latency({ numbers, agent, share }: { numbers: Numbers | undefined; agent: string; share: number }) {
-  const seconds = quantile(numbers, share, "dragoman_run_duration_seconds", (labels) => labels["agent"] === agent);
-  return <>{seconds === undefined ? "–" : took(seconds * 1000)}</>;
+export function TurnQuantile({ metrics: metrics, agent, share }: { metrics: Metrics | undefined; agent: string; share: number }) {
+  const seconds = quantile(metrics, share, "dragoman_run_duration_seconds", (labels) => labels["agent"] === agent);
+  return <>{seconds === undefined ? "–" : formatDuration(seconds * 1000)}</>;
 }
 
 /** The mean duration of the turns in these hours. */
-export function TurnTime({ hours }: { hours: readonly Hour[] }) {
-  const turns = sum(hours.map((one) => one.turns));
-  return <>{turns ? took((sum(hours.map((one) => one.turnSeconds)) / turns) * 1000) : "–"}</>;
+export function MeanTurnDuration({ hours }: { hours: readonly HourFigures[] }) {
+  const turns = sum(hours.map((hour) => hour.turns));
+  return <>{turns ? formatDuration((sum(hours.map((hour) => hour.turnSeconds)) / turns) * 1000) : "–"}</>;
 }
 
-interface Switch {
-  agent: AgentNow;
+interface PauseSwitchProps {
+  agent: AgentActivity;
   /** Called after a change. */
-  again: () => void;
+  refresh: () => void;
 }
 
 /** Pauses or resumes the agent, for those who may. */
-export function PauseSwitch({ agent, again }: Switch) {
-  if (!operates.value) return null;
-  return agent.pause ? <Resume agent={agent} again={again} /> : <Pause agent={agent} again={again} />;
+export function PauseSwitch({ agent, refresh }: PauseSwitchProps) {
+  if (!canOperate.value) return null;
+  return agent.pause ? <ResumeButton agent={agent} refresh={refresh} /> : <PauseButton agent={agent} refresh={refresh} />;
 }
 
-function Resume({ agent, again }: Switch) {
-  const failed = useSignal<unknown>(undefined);
+function ResumeButton({ agent, refresh }: PauseSwitchProps) {
+  const failure = useSignal<unknown>(undefined);
   const resume = async () => {
-    failed.value = undefined;
+    failure.value = undefined;
     try {
-      await call(`operations/agents/${segment(agent.id)}:resume`, { body: {} });
+      await call(`operations/agents/${encodeSegment(agent.id)}:resume`, { body: {} });
     } catch (error) {
-      failed.value = error;
+      failure.value = error;
     }
-    again();
+    refresh();
   };
   return (
     <>
       <button type="button" class="primary" onClick={() => void resume()}>
         Resume
       </button>
-      <Problem error={failed.value} />
+      <ErrorMessage error={failure.value} />
     </>
   );
 }
 
 /** Asks for a reason, which others see, and pauses the agent. */
-function Pause({ agent, again }: Switch) {
+function PauseButton({ agent, refresh }: PauseSwitchProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const reason = useSignal("");
-  const failed = useSignal<unknown>(undefined);
+  const failure = useSignal<unknown>(undefined);
   const pause = async (event: SubmitEvent) => {
     event.preventDefault();
-    failed.value = undefined;
+    failure.value = undefined;
     try {
-      await call(`operations/agents/${segment(agent.id)}:pause`, { body: { reason: reason.value.trim() } });
+      await call(`operations/agents/${encodeSegment(agent.id)}:pause`, { body: { reason: reason.value.trim() } });
       dialog.current?.close();
-      again();
+      refresh();
     } catch (error) {
-      failed.value = error;
+      failure.value = error;
     }
   };
   return (
@@ -76,7 +76,7 @@ function Pause({ agent, again }: Switch) {
       <button type="button" onClick={() => dialog.current?.showModal()}>
         Pause
       </button>
-      <dialog ref={dialog} aria-labelledby="pause-title" onClose={() => (failed.value = undefined)}>
+      <dialog ref={dialog} aria-labelledby="pause-title" onClose={() => (failure.value = undefined)}>
         <h2 id="pause-title">Pause {agent.name}?</h2>
         <p>Running turns go on. New tasks and messages wait in the queue until the agent is resumed.</p>
         <form onSubmit={(event) => void pause(event)}>
@@ -84,7 +84,7 @@ function Pause({ agent, again }: Switch) {
             Reason, for other operators
             <input value={reason.value} maxLength={200} onInput={(event) => (reason.value = event.currentTarget.value)} />
           </label>
-          <Problem error={failed.value} />
+          <ErrorMessage error={failure.value} />
           <div class="buttons">
             <button type="submit" class="primary">
               Pause
@@ -99,29 +99,29 @@ function Pause({ agent, again }: Switch) {
   );
 }
 
-export function PauseNote({ now }: { now: AgentNow }) {
-  if (!now.pause) return null;
-  const { since, reason } = now.pause;
+export function PauseNote({ activity }: { activity: AgentActivity }) {
+  if (!activity.pause) return null;
+  const { since, reason } = activity.pause;
   return (
     <p class="notice">
-      Paused <Ago time={since} after=" ago" />
-      {pausedBy(now.pause)}
+      Paused <TimeSince time={since} suffix=" ago" />
+      {pausedByText(activity.pause)}
       {reason ? `: ${reason}` : "."}
     </p>
   );
 }
 
 /** What the agent does now and did in the last hours, each with a link to the tasks. */
-export function Figures({ now, numbers }: { now: AgentNow; numbers: Numbers | undefined }) {
-  const [failed, all] = [sum(now.hours.map((one) => one.failed)), sum(now.hours.map(ended))];
-  const link = (of: Tasks, state: string) => (of.count ? <a href={tasksOf(now.id, state)}>{amount(of)}</a> : 0);
+export function ActivityFigures({ activity, metrics: metrics }: { activity: AgentActivity; metrics: Metrics | undefined }) {
+  const [failure, all] = [sum(activity.hours.map((hour) => hour.failed)), sum(activity.hours.map(endedTasks))];
+  const taskLink = (tasks: OpenTaskCount, state: string) => (tasks.count ? <a href={taskListHref(activity.id, state)}>{formatCount(tasks)}</a> : 0);
   const facts: readonly (readonly [string, ComponentChildren])[] = [
-    ["in the queue", link(now.queued, "SUBMITTED")],
-    ["running", link(now.running, "WORKING")],
-    ["waiting for callers", link(now.asking, "INPUT_REQUIRED")],
-    [`failed in ${HOURS} h`, failed ? <a href={tasksOf(now.id, "FAILED", "day")}>{percent(failed, all)}</a> : "0 %"],
-    ["p50 of turns", numbers && <Latency numbers={numbers} agent={now.id} share={0.5} />],
-    ["p95 of turns", numbers && <Latency numbers={numbers} agent={now.id} share={0.95} />],
+    ["in the queue", taskLink(activity.queued, "SUBMITTED")],
+    ["running", taskLink(activity.running, "WORKING")],
+    ["waiting for callers", taskLink(activity.waiting, "INPUT_REQUIRED")],
+    [`failed in ${HOURS} h`, failure ? <a href={taskListHref(activity.id, "FAILED", "day")}>{formatPercent(failure, all)}</a> : "0 %"],
+    ["p50 of turns", metrics && <TurnQuantile metrics={metrics} agent={activity.id} share={0.5} />],
+    ["p95 of turns", metrics && <TurnQuantile metrics={metrics} agent={activity.id} share={0.95} />],
   ];
   return (
     <dl class="figures-line">
@@ -138,14 +138,14 @@ export function Figures({ now, numbers }: { now: AgentNow; numbers: Numbers | un
 }
 
 /** The local time at which an hour begins. */
-export function hourText(at: number): string {
+export function formatHour(at: number): string {
   return new Date(at).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 }
 
-export function outcomes(hours: readonly Hour[]) {
+export function outcomeSeries(hours: readonly HourFigures[]) {
   return [
-    { name: "completed", tone: "main", values: hours.map((one) => one.completed) },
-    { name: "canceled or rejected", tone: "quiet", values: hours.map((one) => one.canceled + one.rejected) },
-    { name: "failed", tone: "bad", values: hours.map((one) => one.failed) },
+    { name: "completed", tone: "main", values: hours.map((hour) => hour.completed) },
+    { name: "canceled or rejected", tone: "quiet", values: hours.map((hour) => hour.canceled + hour.rejected) },
+    { name: "failed", tone: "bad", values: hours.map((hour) => hour.failed) },
   ] as const;
 }

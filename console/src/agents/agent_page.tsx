@@ -1,38 +1,38 @@
 // One agent: what it does now, its skills, workers and card.
 
 import { useState } from "preact/hooks";
-import { Figures, hourText, outcomes, PauseNote, PauseSwitch, TurnTime } from "./agent_components";
-import { useAsked } from "../shared/polling";
-import { Bars } from "../shared/bar_chart";
+import { ActivityFigures, formatHour, outcomeSeries, PauseNote, PauseSwitch, MeanTurnDuration } from "./agent_components";
+import { usePolling } from "../shared/polling";
+import { BarChart } from "../shared/bar_chart";
 import { Code } from "../shared/content/code";
-import type { Numbers } from "../shared/metrics";
-import { tasksOf, type AgentNow } from "./agent_activity";
+import type { Metrics } from "../shared/metrics";
+import { taskListHref, type AgentActivity } from "./agent_activity";
 import { Page } from "../shared/page";
-import { Ago, Facts, Problem } from "../shared/components";
+import { TimeSince, FactList, ErrorMessage } from "../shared/components";
 import { href } from "../shared/route";
 import { count } from "../shared/format";
-import { call, segment } from "../shared/api";
+import { call, encodeSegment } from "../shared/api";
 import type { Agent, Card, WorkerAgent } from "../shared/messages";
 
-interface Shown {
+interface AgentPageProps {
   agent: Agent;
   /** Absent for callers without the grant. */
-  now: AgentNow | undefined;
-  numbers: Numbers | undefined;
+  activity: AgentActivity | undefined;
+  metrics: Metrics | undefined;
   workers: WorkerAgent | undefined;
-  again: () => void;
+  refresh: () => void;
 }
 
-export function AgentPage({ agent, now, numbers, workers, again }: Shown) {
-  const path = `${segment(agent.id)}/.well-known/agent-card.json`;
-  const { value: card, error } = useAsked((signal) => call<Card>(path, { signal }), 0, [agent.id]);
+export function AgentPage({ agent, activity, metrics, workers, refresh }: AgentPageProps) {
+  const path = `${encodeSegment(agent.id)}/.well-known/agent-card.json`;
+  const { value: card, error } = usePolling((signal) => call<Card>(path, { signal }), 0, [agent.id]);
   return (
     <Page
       title={agent.name}
       actions={
         <div class="buttons">
-          {now && <PauseSwitch agent={now} again={again} />}
-          <a class="button" href={tasksOf(agent.id, "")}>
+          {activity && <PauseSwitch agent={activity} refresh={refresh} />}
+          <a class="button" href={taskListHref(agent.id, "")}>
             Tasks
           </a>
           <a class="button primary" href={href(["new"], { agent: agent.id })}>
@@ -45,26 +45,26 @@ export function AgentPage({ agent, now, numbers, workers, again }: Shown) {
         <a href="#/agents">Agents</a> <span class="faint">/</span> <code>{agent.id}</code> {agent.root && <span class="tag">root</span>}
       </p>
       <p class="faint">{agent.description}</p>
-      <Problem error={error} />
-      {now && (
+      <ErrorMessage error={error} />
+      {activity && (
         <>
-          <PauseNote now={now} />
-          <Figures now={now} numbers={numbers} />
-          <Bars
+          <PauseNote activity={activity} />
+          <ActivityFigures activity={activity} metrics={metrics} />
+          <BarChart
             title="Tasks that ended, by hour"
-            labels={now.hours.map((one) => hourText(one.at))}
-            series={outcomes(now.hours)}
+            labels={activity.hours.map((hour) => formatHour(hour.start))}
+            series={outcomeSeries(activity.hours)}
             unit={count}
-            whole
+            isInteger
           />
           <p class="faint">
-            A turn took <TurnTime hours={now.hours} /> on average.
+            A turn took <MeanTurnDuration hours={activity.hours} /> on average.
           </p>
         </>
       )}
       {card && <Skills agent={agent.id} card={card} />}
-      {workers && <Workers of={workers} />}
-      {card && <About agent={agent} card={card} />}
+      {workers && <Workers agent={workers} />}
+      {card && <CardDetails agent={agent} card={card} />}
     </Page>
   );
 }
@@ -94,11 +94,11 @@ function Skills({ agent, card }: { agent: string; card: Card }) {
   );
 }
 
-function Workers({ of }: { of: WorkerAgent }) {
+function Workers({ agent }: { agent: WorkerAgent }) {
   return (
     <section>
       <h3>Workers</h3>
-      {of.workers?.length ? (
+      {agent.workers?.length ? (
         <div class="wide-table" tabIndex={0} role="region" aria-label="Workers">
           <table>
             <thead>
@@ -110,14 +110,14 @@ function Workers({ of }: { of: WorkerAgent }) {
               </tr>
             </thead>
             <tbody>
-              {of.workers.map((one) => (
-                <tr key={one.peer}>
+              {agent.workers.map((row) => (
+                <tr key={row.peer}>
                   <td>
-                    {one.name} {one.draining && <span class="tag">draining</span>}
+                    {row.name} {row.draining && <span class="tag">draining</span>}
                   </td>
-                  <td>{one.peer}</td>
-                  <td>{one.running ?? 0}</td>
-                  <td>{one.free ?? 0}</td>
+                  <td>{row.peer}</td>
+                  <td>{row.running ?? 0}</td>
+                  <td>{row.free ?? 0}</td>
                 </tr>
               ))}
             </tbody>
@@ -125,21 +125,21 @@ function Workers({ of }: { of: WorkerAgent }) {
         </div>
       ) : (
         <p class="why">
-          No worker is connected to this server; last seen <Ago time={of.seen} after=" ago" />. Start one with <code>dragoman worker</code>.
+          No worker is connected to this server; last seen <TimeSince time={agent.seen} suffix=" ago" />. Start one with <code>dragoman worker</code>.
         </p>
       )}
     </section>
   );
 }
 
-function About({ agent, card }: { agent: Agent; card: Card }) {
+function CardDetails({ agent, card }: { agent: Agent; card: Card }) {
   const [open, setOpen] = useState(false);
   const features = card.capabilities ?? {};
   return (
     <section aria-label="Card">
       <h3>Card</h3>
-      <Facts
-        of={[
+      <FactList
+        items={[
           ["version", card.version],
           ["provider", card.provider?.organization],
           ["input", card.defaultInputModes?.join(", ")],
@@ -159,13 +159,13 @@ function About({ agent, card }: { agent: Agent; card: Card }) {
             </tr>
           </thead>
           <tbody>
-            {card.supportedInterfaces?.map((one, index) => (
+            {card.supportedInterfaces?.map((row, index) => (
               <tr key={index}>
-                <td>{one.protocolBinding}</td>
-                <td>{one.protocolVersion}</td>
+                <td>{row.protocolBinding}</td>
+                <td>{row.protocolVersion}</td>
                 <td>
-                  <code>{one.url}</code>
-                  {one.tenant && <span class="faint"> tenant {one.tenant}</span>}
+                  <code>{row.url}</code>
+                  {row.tenant && <span class="faint"> tenant {row.tenant}</span>}
                 </td>
               </tr>
             ))}

@@ -1,47 +1,47 @@
 // The agents: for operators and viewers with what they do now, for others by name.
 
 import { AgentPage } from "./agent_page";
-import { Figures, outcomes, PauseNote, PauseSwitch } from "./agent_components";
-import { useAsked } from "../shared/polling";
-import { Spark } from "../shared/bar_chart";
-import { agents, unreachable } from "../shared/agents";
-import { ended, HOURS, overview, tasksOf, workers, type AgentNow, type Overview } from "./agent_activity";
-import { Empty, isRefusal, Page } from "../shared/page";
-import { Problem } from "../shared/components";
+import { ActivityFigures, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
+import { usePolling } from "../shared/polling";
+import { Sparkline } from "../shared/bar_chart";
+import { agents, catalogError } from "../shared/agents";
+import { endedTasks, HOURS, readOverview, taskListHref, readWorkers, type AgentActivity, type Overview } from "./agent_activity";
+import { EmptyState, isAccessError, Page } from "../shared/page";
+import { ErrorMessage } from "../shared/components";
 import { href, route } from "../shared/route";
 import { count, plural, sum } from "../shared/format";
 import type { Agent, WorkerAgent } from "../shared/messages";
 
-const EVERY = 10_000;
+const POLL_INTERVAL_MS = 10_000;
 
-export function Agents() {
-  const now = useAsked(overview, EVERY, []);
-  const connected = useAsked(workers, EVERY, []);
-  const asked = route.value.path[1];
-  const known = agents.value;
-  const figures = (id: string) => now.value?.agents.find((one) => one.id === id);
-  if (asked) {
-    const agent = known?.find((one) => one.id === asked);
-    if (!agent) return known ? <NoAgent id={asked} /> : null;
+export function AgentsPage() {
+  const activity = usePolling(readOverview, POLL_INTERVAL_MS, []);
+  const connected = usePolling(readWorkers, POLL_INTERVAL_MS, []);
+  const selectedId = route.value.path[1];
+  const catalog = agents.value;
+  const activityOf = (id: string) => activity.value?.agents.find((agent) => agent.id === id);
+  if (selectedId) {
+    const agent = catalog?.find((agent) => agent.id === selectedId);
+    if (!agent) return catalog ? <AgentNotFound id={selectedId} /> : null;
     return (
       <AgentPage
         key={agent.id}
         agent={agent}
-        now={figures(agent.id)}
-        numbers={now.value?.numbers}
+        activity={activityOf(agent.id)}
+        metrics={activity.value?.metrics}
         workers={connected.value?.get(agent.id)}
-        again={now.again}
+        refresh={activity.refresh}
       />
     );
   }
   return (
     <Page title="Agents">
-      <Problem error={unreachable.value} />
-      {!isRefusal(now.error) && <Problem error={now.error ?? connected.error} />}
+      <ErrorMessage error={catalogError.value} />
+      {!isAccessError(activity.error) && <ErrorMessage error={activity.error ?? connected.error} />}
       <ul class="cards">
-        {known?.map((one) => (
-          <li key={one.id}>
-            <Card agent={one} now={figures(one.id)} all={now.value} workers={connected.value?.get(one.id)} again={now.again} />
+        {catalog?.map((agent) => (
+          <li key={agent.id}>
+            <AgentCard agent={agent} activity={activityOf(agent.id)} overview={activity.value} workers={connected.value?.get(agent.id)} refresh={activity.refresh} />
           </li>
         ))}
       </ul>
@@ -49,46 +49,46 @@ export function Agents() {
   );
 }
 
-function NoAgent({ id }: { id: string }) {
+function AgentNotFound({ id }: { id: string }) {
   return (
     <Page title="Agent not found">
-      <Empty title={`There is no agent ${id}.`}>
+      <EmptyState title={`There is no agent ${id}.`}>
         <p>
           It may not be visible to you, or it was removed. <a href="#/agents">See all agents</a>
         </p>
-      </Empty>
+      </EmptyState>
     </Page>
   );
 }
 
-interface Shown {
+interface AgentCardProps {
   agent: Agent;
-  now: AgentNow | undefined;
-  all: Overview | undefined;
+  activity: AgentActivity | undefined;
+  overview: Overview | undefined;
   workers: WorkerAgent | undefined;
-  again: () => void;
+  refresh: () => void;
 }
 
-function Card({ agent, now, all, workers, again }: Shown) {
+function AgentCard({ agent, activity, overview, workers, refresh }: AgentCardProps) {
   return (
-    <article class="card" aria-label={agent.name} data-state={now?.pause && "paused"}>
+    <article class="card" aria-label={agent.name} data-state={activity?.pause && "paused"}>
       <header>
         <h3>
           <a href={href(["agents", agent.id])}>{agent.name}</a>
         </h3>
         <code class="faint">{agent.id}</code>
         {agent.root && <span class="tag">root</span>}
-        {now?.version && <span class="tag">{now.version}</span>}
-        {now?.pause && <span class="tag">paused</span>}
+        {activity?.version && <span class="tag">{activity.version}</span>}
+        {activity?.pause && <span class="tag">paused</span>}
       </header>
       <p class="faint">{agent.description}</p>
-      {now && <PauseNote now={now} />}
-      {now && (
+      {activity && <PauseNote activity={activity} />}
+      {activity && (
         <>
-          <Figures now={now} numbers={all?.numbers} />
-          <Spark
-            title={`The last ${HOURS} hours: ${count(sum(now.hours.map(ended)))} tasks ended`}
-            series={outcomes(now.hours)}
+          <ActivityFigures activity={activity} metrics={overview?.metrics} />
+          <Sparkline
+            title={`The last ${HOURS} hours: ${count(sum(activity.hours.map(endedTasks)))} tasks ended`}
+            series={outcomeSeries(activity.hours)}
           />
         </>
       )}
@@ -97,10 +97,10 @@ function Card({ agent, now, all, workers, again }: Shown) {
         <a class="button" href={href(["new"], { agent: agent.id })}>
           New task
         </a>
-        <a class="button" href={tasksOf(agent.id, "")}>
+        <a class="button" href={taskListHref(agent.id, "")}>
           Tasks
         </a>
-        {now && <PauseSwitch agent={now} again={again} />}
+        {activity && <PauseSwitch agent={activity} refresh={refresh} />}
       </footer>
     </article>
   );
@@ -108,5 +108,5 @@ function Card({ agent, now, all, workers, again }: Shown) {
 
 function workersText({ workers = [] }: WorkerAgent): string {
   if (workers.length === 0) return "No worker is connected to this server.";
-  return `${plural(workers.length, "worker")} connected, room for ${count(sum(workers.map((one) => one.free ?? 0)))} more turns`;
+  return `${plural(workers.length, "worker")} connected, room for ${count(sum(workers.map((worker) => worker.free ?? 0)))} more turns`;
 }

@@ -1,41 +1,41 @@
 // The frame around the pages: navigation, credentials and shortcuts.
 
-import { Agents } from "../agents/agents_page";
-import { agents, unreachable } from "../shared/agents";
-import { New } from "../task/compose/message_form";
+import { AgentsPage } from "../agents/agents_page";
+import { agents, catalogError } from "../shared/agents";
+import { NewTask } from "../task/compose/message_form";
 import { listTitle } from "../tasks/filters";
 import { OverviewPage } from "../overview/overview_page";
-import { Empty, Page, useTitle } from "../shared/page";
-import { Problem } from "../shared/components";
-import { chosen, place, route } from "../shared/route";
-import { Credentials, CredentialsButton } from "./credentials";
-import { choose as chooseLook, look, LOOKS, type Look } from "../shared/theme";
-import { helping, Help } from "./shortcuts";
-import { seesAll } from "../shared/sign_in";
-import { Task } from "../task/task_view";
-import { Tasks } from "../tasks/task_list";
+import { EmptyState, Page, useTitle } from "../shared/page";
+import { ErrorMessage } from "../shared/components";
+import { selectedTask, section, route } from "../shared/route";
+import { CredentialsDialog, CredentialsButton } from "./credentials";
+import { setTheme, theme, THEMES, type Theme } from "../shared/theme";
+import { helpIsOpen, ShortcutsDialog } from "./shortcuts";
+import { canViewAll } from "../shared/sign_in";
+import { TaskView } from "../task/task_view";
+import { TaskList } from "../tasks/task_list";
 import { UsagePage } from "../usage/usage_page";
-import { Webhooks } from "../webhooks/webhooks_page";
+import { WebhooksPage } from "../webhooks/webhooks_page";
 
-interface Place {
+interface NavigationItem {
   id: string;
   name: string;
   /** The path of its icon, of 20 by 20 units. */
   icon: string;
   /** Only operators and viewers see it. */
-  all?: boolean;
+  needsGrant?: boolean;
 }
 
-const PLACES: readonly Place[] = [
-  { id: "overview", name: "Overview", icon: "M3 10h3l2-5 4 10 2-5h3", all: true },
+const NAVIGATION: readonly NavigationItem[] = [
+  { id: "overview", name: "Overview", icon: "M3 10h3l2-5 4 10 2-5h3", needsGrant: true },
   { id: "tasks", name: "Tasks", icon: "M3 5h2M3 10h2M3 15h2M8 5h9M8 10h9M8 15h9" },
   { id: "agents", name: "Agents", icon: "M4 7h12v9H4zM10 7V3.5M7.5 11v1.5M12.5 11v1.5" },
   { id: "usage", name: "Usage", icon: "M4 17v-6M8 17V7M12 17v-8M16 17V3" },
-  { id: "webhooks", name: "Webhooks", icon: "M3 10h11M10 5.5l4.5 4.5-4.5 4.5M17 4v12", all: true },
+  { id: "webhooks", name: "Webhooks", icon: "M3 10h11M10 5.5l4.5 4.5-4.5 4.5M17 4v12", needsGrant: true },
 ];
 
 export function App() {
-  const at = place.value;
+  const current = section.value;
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -44,73 +44,73 @@ export function App() {
       <header class="top">
         <h1>Dragoman</h1>
         <nav aria-label="Console">
-          {PLACES.filter((one) => !one.all || seesAll.value).map((one) => (
-            <a key={one.id} href={`#/${one.id}`} aria-current={at === one.id ? "page" : undefined}>
+          {NAVIGATION.filter((item) => !item.needsGrant || canViewAll.value).map((item) => (
+            <a key={item.id} href={`#/${item.id}`} aria-current={current === item.id ? "page" : undefined}>
               <svg viewBox="0 0 20 20" aria-hidden="true">
-                <path d={one.icon} />
+                <path d={item.icon} />
               </svg>
-              {one.name}
+              {item.name}
             </a>
           ))}
         </nav>
-        <a class="button primary" href="#/new" aria-current={at === "new" ? "page" : undefined}>
+        <a class="button primary" href="#/new" aria-current={current === "new" ? "page" : undefined}>
           New task
         </a>
         <span class="space" />
         <label class="look">
           <span class="hidden">Colors</span>
-          <select value={look.value} onChange={(event) => chooseLook(event.currentTarget.value as Look)}>
-            {LOOKS.map((one) => (
-              <option key={one.id} value={one.id}>
-                {one.name}
+          <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
+            {THEMES.map((theme) => (
+              <option key={theme.id} value={theme.id}>
+                {theme.name}
               </option>
             ))}
           </select>
         </label>
         <CredentialsButton />
-        <button type="button" class="keyboard" aria-label="Keyboard shortcuts" onClick={() => (helping.value = true)}>
+        <button type="button" class="keyboard" aria-label="Keyboard shortcuts" onClick={() => (helpIsOpen.value = true)}>
           ?
         </button>
       </header>
-      {unreachable.value && at !== "agents" && <Problem error={unreachable.value} />}
+      {catalogError.value && current !== "agents" && <ErrorMessage error={catalogError.value} />}
       <main id="main" tabIndex={-1}>
-        <Shown at={at} />
+        <SectionContent section={current} />
       </main>
-      <Credentials />
-      <Help />
+      <CredentialsDialog />
+      <ShortcutsDialog />
     </>
   );
 }
 
-function Shown({ at }: { at: string }) {
-  switch (at) {
+function SectionContent({ section }: { section: string }) {
+  switch (section) {
     case "overview":
       return <OverviewPage />;
     case "tasks":
     case "new":
-      return <Work />;
+      return <TasksSection />;
     case "agents":
-      return <Agents />;
+      return <AgentsPage />;
     case "usage":
       return <UsagePage />;
     case "webhooks":
-      return <Webhooks />;
+      return <WebhooksPage />;
     default:
-      return <Unknown />;
+      return <PageNotFound />;
   }
 }
 
 /** The list, and the selected item beside it. */
-function Work() {
-  const task = chosen.value;
-  const aside = task !== null || place.value === "new";
+function TasksSection() {
+  const task = selectedTask.value;
+  const aside = task !== null || section.value === "new";
   useTitle(task ? undefined : aside ? "New task" : listTitle());
   return (
     <div class={aside ? "split chosen" : "split alone"}>
-      <Tasks />
+      <TaskList />
       {aside && (
         <div class="detail">
-          {task ? <Task key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <New />}
+          {task ? <TaskView key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <NewTask />}
         </div>
       )}
     </div>
@@ -118,14 +118,14 @@ function Work() {
 }
 
 /** For addresses of no page, such as those of an earlier version. */
-function Unknown() {
+function PageNotFound() {
   return (
     <Page title="Page not found">
-      <Empty title={`The console has no page ${route.value.path.join("/")}.`}>
+      <EmptyState title={`The console has no page ${route.value.path.join("/")}.`}>
         <p>
           <a href="#/">Go to the start page</a>, or <a href="#/tasks">look for a task</a>.
         </p>
-      </Empty>
+      </EmptyState>
     </Page>
   );
 }

@@ -2,39 +2,39 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { asksForKey, key, stopAsking, words } from "../shared/api";
-import { caller, providers, signIn, signOut, use } from "../shared/sign_in";
+import { signInReason, accessToken, dismissSignIn, errorText } from "../shared/api";
+import { caller, providers, signIn, signOut, signInWithToken } from "../shared/sign_in";
 
 /** Shows who the user is. */
 export function CredentialsButton() {
-  const who = caller.value;
+  const account = caller.value;
   return (
     <button
       type="button"
       class="key"
-      onClick={() => (asksForKey.value = who ? " " : "Sign in, so that the server knows which tasks are yours.")}
+      onClick={() => (signInReason.value = account ? " " : "Sign in, so that the server knows which tasks are yours.")}
     >
-      {who ? who.principal : key.value ? "Signed in" : "Sign in"}
+      {account ? account.principal : accessToken.value ? "Signed in" : "Sign in"}
     </button>
   );
 }
 
-export function Credentials() {
+export function CredentialsDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
-  const why = asksForKey.value;
+  const reason = signInReason.value;
   useEffect(() => {
-    if (why && !dialog.current?.open) dialog.current?.showModal();
-    if (!why) dialog.current?.close();
-  }, [why]);
+    if (reason && !dialog.current?.open) dialog.current?.showModal();
+    if (!reason) dialog.current?.close();
+  }, [reason]);
   return (
-    <dialog ref={dialog} class="credentials" aria-labelledby="key-title" onClose={stopAsking}>
+    <dialog ref={dialog} class="credentials" aria-labelledby="key-title" onClose={dismissSignIn}>
       <h2 id="key-title">{caller.value ? "Your account" : "Sign in"}</h2>
-      {why.trim() && <p role="alert">{why}</p>}
+      {reason.trim() && <p role="alert">{reason}</p>}
       {caller.value && <Account />}
       <Providers />
       <KeyForm />
       <div class="buttons">
-        {key.value && (
+        {accessToken.value && (
           <button type="button" onClick={signOut}>
             Sign out
           </button>
@@ -48,17 +48,17 @@ export function Credentials() {
 }
 
 function Account() {
-  const who = caller.value;
-  if (!who) return null;
+  const account = caller.value;
+  if (!account) return null;
   return (
     <dl class="facts">
       <div>
         <dt>Signed in as</dt>
-        <dd>{who.principal}</dd>
+        <dd>{account.principal}</dd>
       </div>
       <div>
         <dt>Grants</dt>
-        <dd>{who.grants.length ? who.grants.join(", ") : "none: your own tasks, with every agent"}</dd>
+        <dd>{account.grants.length ? account.grants.join(", ") : "none: your own tasks, with every agent"}</dd>
       </div>
     </dl>
   );
@@ -66,18 +66,18 @@ function Account() {
 
 function Providers() {
   const failed = useSignal("");
-  const found = providers.value ?? [];
-  if (!found.length) return null;
+  const known = providers.value ?? [];
+  if (!known.length) return null;
   return (
     <div class="providers">
-      {found.map((one) => (
+      {known.map((provider) => (
         <button
-          key={one.issuer}
+          key={provider.issuer}
           type="button"
           class="primary"
-          onClick={() => signIn(one).catch((error) => (failed.value = words(error)))}
+          onClick={() => signIn(provider).catch((error) => (failed.value = errorText(error)))}
         >
-          Sign in with {one.name}
+          Sign in with {provider.name}
         </button>
       ))}
       {failed.value && <p role="alert">{failed.value}</p>}
@@ -93,10 +93,10 @@ function KeyForm() {
     event.preventDefault();
     failed.value = "";
     try {
-      await use(typed.value);
+      await signInWithToken(typed.value);
       typed.value = "";
     } catch (error) {
-      failed.value = words(error);
+      failed.value = errorText(error);
     }
   };
   return (

@@ -1,15 +1,15 @@
 import { render } from "preact";
 import { App } from "./app";
-import { keepUp } from "../shared/agents";
-import { wear } from "../shared/theme";
-import { listen } from "./shortcuts";
-import { finishSignIn, learnCaller, learnProviders } from "../shared/sign_in";
+import { pollAgents } from "../shared/agents";
+import { applyTheme } from "../shared/theme";
+import { listenForShortcuts } from "./shortcuts";
+import { finishSignIn, loadCaller, loadProviders } from "../shared/sign_in";
 
-wear();
+applyTheme();
 void finishSignIn().then(() => {
-  void learnCaller();
-  void learnProviders();
-  keepUp();
-  listen();
+  void loadCaller();
+  void loadProviders();
+  pollAgents();
+  listenForShortcuts();
   render(<App />, document.getElementById("console") as HTMLElement);
 });

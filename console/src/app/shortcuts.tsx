@@ -3,17 +3,17 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { chosen, go, place, refine } from "../shared/route";
-import { kept } from "../tasks/filters";
+import { selectedTask, navigate, section, updateQuery } from "../shared/route";
+import { filterQuery } from "../tasks/filters";
 
-const KEY = "dragoman.shortcuts";
+const STORAGE_KEY = "dragoman.shortcuts";
 
-export const helping = signal(false);
-const on = signal(localStorage.getItem(KEY) !== "off");
+export const helpIsOpen = signal(false);
+const enabled = signal(localStorage.getItem(STORAGE_KEY) !== "off");
 
-const TABS = ["conversation", "artifacts", "timeline", "execution", "pushes", "wire"];
+const TASK_TABS = ["conversation", "artifacts", "timeline", "execution", "pushes", "wire"];
 
-const KEYS: readonly (readonly [string, string])[] = [
+const SHORTCUTS: readonly (readonly [string, string])[] = [
   ["/", "search for a task"],
   ["n", "new task, or message to the shown task"],
   ["j  k", "next and previous task of the list"],
@@ -25,10 +25,10 @@ const KEYS: readonly (readonly [string, string])[] = [
   ["?", "this help"],
 ];
 
-function step(by: number): void {
+function selectNeighbor(by: number): void {
   const links = [...document.querySelectorAll<HTMLAnchorElement>(".list a.row")];
-  const here = links.findIndex((link) => link.closest("[aria-current]"));
-  const to = links[Math.min(Math.max(here + by, 0), links.length - 1)];
+  const index = links.findIndex((link) => link.closest("[aria-current]"));
+  const to = links[Math.min(Math.max(index + by, 0), links.length - 1)];
   if (to) {
     to.focus();
     to.click();
@@ -36,75 +36,75 @@ function step(by: number): void {
 }
 
 /** Focuses a field as soon as it exists; its view may not be rendered yet. */
-function focus(id: string, frames = 300): void {
+function focusWhenVisible(id: string, frames = 300): void {
   const field = document.getElementById(id);
   if (field?.checkVisibility()) field.focus();
-  else if (frames > 0) requestAnimationFrame(() => focus(id, frames - 1));
+  else if (frames > 0) requestAnimationFrame(() => focusWhenVisible(id, frames - 1));
 }
 
-function press(event: KeyboardEvent): void {
+function onKeyDown(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
   const typing = target.matches("input, textarea, select");
-  if (event.key === "Escape" && chosen.value && !document.querySelector("dialog[open]")) {
+  if (event.key === "Escape" && selectedTask.value && !document.querySelector("dialog[open]")) {
     if (typing) target.blur();
-    else go(["tasks"], kept());
+    else navigate(["tasks"], filterQuery());
     return;
   }
-  if (!on.value || typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const tab = TABS[Number(event.key) - 1];
+  if (!enabled.value || typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const tab = TASK_TABS[Number(event.key) - 1];
   const actions: Record<string, () => void> = {
     "/": () => {
-      if (place.value !== "tasks" && place.value !== "new") go(["tasks"]);
-      focus("find");
+      if (section.value !== "tasks" && section.value !== "new") navigate(["tasks"]);
+      focusWhenVisible("find");
     },
     n: () => {
-      if (!chosen.value) go(["new"]);
-      focus("message");
+      if (!selectedTask.value) navigate(["new"]);
+      focusWhenVisible("message");
     },
-    j: () => step(1),
-    k: () => step(-1),
-    o: () => go(["overview"]),
-    t: () => go(["tasks"]),
-    a: () => go(["agents"]),
-    u: () => go(["usage"]),
-    w: () => go(["webhooks"]),
-    "?": () => (helping.value = true),
+    j: () => selectNeighbor(1),
+    k: () => selectNeighbor(-1),
+    o: () => navigate(["overview"]),
+    t: () => navigate(["tasks"]),
+    a: () => navigate(["agents"]),
+    u: () => navigate(["usage"]),
+    w: () => navigate(["webhooks"]),
+    "?": () => (helpIsOpen.value = true),
   };
-  const action = tab && chosen.value ? () => refine({ tab, event: "" }) : actions[event.key];
+  const action = tab && selectedTask.value ? () => updateQuery({ tab, event: "" }) : actions[event.key];
   if (action) {
     event.preventDefault();
     action();
   }
 }
 
-export function listen(): void {
-  addEventListener("keydown", press);
+export function listenForShortcuts(): void {
+  addEventListener("keydown", onKeyDown);
 }
 
-export function Help() {
+export function ShortcutsDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    if (helping.value) dialog.current?.showModal();
-  }, [helping.value]);
-  const turn = (wanted: boolean) => {
-    on.value = wanted;
-    localStorage.setItem(KEY, wanted ? "on" : "off");
+    if (helpIsOpen.value) dialog.current?.showModal();
+  }, [helpIsOpen.value]);
+  const setEnabled = (value: boolean) => {
+    enabled.value = value;
+    localStorage.setItem(STORAGE_KEY, value ? "on" : "off");
   };
   return (
-    <dialog ref={dialog} aria-labelledby="keys-title" onClose={() => (helping.value = false)}>
+    <dialog ref={dialog} aria-labelledby="keys-title" onClose={() => (helpIsOpen.value = false)}>
       <h2 id="keys-title">Keyboard shortcuts</h2>
       <dl class="keys">
-        {KEYS.map(([key, what]) => (
+        {SHORTCUTS.map(([key, description]) => (
           <div key={key}>
             <dt>
               <kbd>{key}</kbd>
             </dt>
-            <dd>{what}</dd>
+            <dd>{description}</dd>
           </div>
         ))}
       </dl>
       <label>
-        <input type="checkbox" checked={on.value} onChange={(event) => turn(event.currentTarget.checked)} /> Single-key shortcuts
+        <input type="checkbox" checked={enabled.value} onChange={(event) => setEnabled(event.currentTarget.checked)} /> Single-key shortcuts
       </label>
       <div class="buttons">
         <button type="button" onClick={() => dialog.current?.close()}>

@@ -2,65 +2,65 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { useAsked } from "../shared/polling";
-import { Bars, Spark } from "../shared/bar_chart";
-import { hourText, Latency, outcomes, PauseSwitch, TurnTime } from "../agents/agent_components";
-import { largest, quantile, type Numbers } from "../shared/metrics";
-import { concerns, ended, HOURS, hoursOf, overview, tasksOf, together, type AgentNow, type Concern, type Hour, type Tasks } from "../agents/agent_activity";
-import { Empty, isRefusal, Page, Refusal } from "../shared/page";
-import { Ago, Problem } from "../shared/components";
-import { href, replace, route } from "../shared/route";
-import { amount, count, percent, sum, took } from "../shared/format";
+import { usePolling } from "../shared/polling";
+import { BarChart, Sparkline } from "../shared/bar_chart";
+import { formatHour, TurnQuantile, outcomeSeries, PauseSwitch, MeanTurnDuration } from "../agents/agent_components";
+import { maxValue, quantile, type Metrics } from "../shared/metrics";
+import { concerns, endedTasks, HOURS, sumHours, readOverview, taskListHref, sumOpenTasks, type AgentActivity, type Concern, type HourFigures, type OpenTaskCount } from "../agents/agent_activity";
+import { EmptyState, isAccessError, Page, AccessError } from "../shared/page";
+import { TimeSince, ErrorMessage } from "../shared/components";
+import { href, replaceRoute, route } from "../shared/route";
+import { formatCount, count, formatPercent, sum, formatDuration } from "../shared/format";
 
-const EVERY = 10_000;
+const POLL_INTERVAL_MS = 10_000;
 
 export function OverviewPage() {
-  const { value, error, again } = useAsked(overview, EVERY, []);
+  const { value, error, refresh } = usePolling(readOverview, POLL_INTERVAL_MS, []);
   useEffect(() => {
     // The start page of callers without the grant is the list of their tasks.
-    if (isRefusal(error) && route.value.path.length === 0) replace(["tasks"]);
+    if (isAccessError(error) && route.value.path.length === 0) replaceRoute(["tasks"]);
   }, [error]);
   const all = value?.agents ?? [];
-  const hours = hoursOf(all);
-  const idle = value !== undefined && all.every((one) => isIdle(one));
+  const hours = sumHours(all);
+  const idle = value !== undefined && all.every((agent) => isIdle(agent));
   return (
     <Page title="Overview">
-      {isRefusal(error) ? <Refusal error={error} what="the overview" /> : <Problem error={error} />}
+      {isAccessError(error) ? <AccessError error={error} subject="the overview" /> : <ErrorMessage error={error} />}
       {value && (
         <>
-          <Concerns of={concerns(value)} numbers={value.numbers} again={again} />
+          <Concerns concerns={concerns(value)} metrics={value.metrics} refresh={refresh} />
           {idle ? (
-            <Empty title="No tasks in the last day.">
+            <EmptyState title="No tasks in the last day.">
               <p>
                 <a href="#/new">Begin a task</a>, or send one with <code>dragoman send</code>.
               </p>
-            </Empty>
+            </EmptyState>
           ) : (
             <>
               <Tiles agents={all} hours={hours} />
-              <Bars
+              <BarChart
                 title="Tasks that ended, by hour"
-                labels={hours.map((one) => hourText(one.at))}
-                series={outcomes(hours)}
+                labels={hours.map((hour) => formatHour(hour.start))}
+                series={outcomeSeries(hours)}
                 unit={count}
-                whole
+                isInteger
               />
             </>
           )}
-          <AgentsTable agents={all} numbers={value.numbers} />
-          <Server numbers={value.numbers} />
+          <AgentsTable agents={all} metrics={value.metrics} />
+          <ServerSummary metrics={value.metrics} />
         </>
       )}
     </Page>
   );
 }
 
-function isIdle({ queued, running, asking, hours }: AgentNow): boolean {
-  return queued.count + running.count + asking.count + sum(hours.map((one) => one.begun + ended(one) + one.turns)) === 0;
+function isIdle({ queued, running, waiting, hours }: AgentActivity): boolean {
+  return queued.count + running.count + waiting.count + sum(hours.map((hour) => hour.begun + endedTasks(hour) + hour.turns)) === 0;
 }
 
-function Concerns({ of, numbers, again }: { of: readonly Concern[]; numbers: Numbers | undefined; again: () => void }) {
-  if (of.length === 0) {
+function Concerns({ concerns, metrics, refresh }: { concerns: readonly Concern[]; metrics: Metrics | undefined; refresh: () => void }) {
+  if (concerns.length === 0) {
     return (
       <div class="calm" role="status">
         <svg viewBox="0 0 20 20" aria-hidden="true">
@@ -70,7 +70,7 @@ function Concerns({ of, numbers, again }: { of: readonly Concern[]; numbers: Num
           <b>Nothing needs you now.</b>{" "}
           <span>
             No task waits longer than ten minutes for a turn, no agent fails or is paused
-            {numbers ? (
+            {metrics ? (
               ", no webhook fails."
             ) : (
               <>
@@ -86,13 +86,13 @@ function Concerns({ of, numbers, again }: { of: readonly Concern[]; numbers: Num
     <section aria-label="Needs you now">
       <h3>Needs you now</h3>
       <ul class="concerns">
-        {of.map((one) => (
-          <li key={one.title} data-tone={one.kind}>
-            <a href={one.link}>
-              <b>{one.title}</b>
-              <span>{one.text}</span>
+        {concerns.map((concern) => (
+          <li key={concern.title} data-tone={concern.kind}>
+            <a href={concern.link}>
+              <b>{concern.title}</b>
+              <span>{concern.text}</span>
             </a>
-            {one.paused && <PauseSwitch agent={one.paused} again={again} />}
+            {concern.paused && <PauseSwitch agent={concern.paused} refresh={refresh} />}
           </li>
         ))}
       </ul>
@@ -100,27 +100,27 @@ function Concerns({ of, numbers, again }: { of: readonly Concern[]; numbers: Num
   );
 }
 
-function Tiles({ agents, hours }: { agents: readonly AgentNow[]; hours: readonly Hour[] }) {
-  const [failed, all] = [sum(hours.map((one) => one.failed)), sum(hours.map(ended))];
-  const queued = together(agents.map((one) => one.queued));
-  const asking = together(agents.map((one) => one.asking));
-  const running = together(agents.map((one) => one.running));
+function Tiles({ agents, hours }: { agents: readonly AgentActivity[]; hours: readonly HourFigures[] }) {
+  const [failed, all] = [sum(hours.map((hour) => hour.failed)), sum(hours.map(endedTasks))];
+  const queued = sumOpenTasks(agents.map((agent) => agent.queued));
+  const waiting = sumOpenTasks(agents.map((agent) => agent.waiting));
+  const running = sumOpenTasks(agents.map((agent) => agent.running));
   return (
     <div class="tiles">
-      <Tile name="In the queue" value={amount(queued)} link={tasksOf("", "SUBMITTED")}>
-        <Oldest of={queued} none="nothing waits" />
+      <Tile name="In the queue" value={formatCount(queued)} link={taskListHref("", "SUBMITTED")}>
+        <OldestTask tasks={queued} none="nothing waits" />
       </Tile>
-      <Tile name="Running" value={amount(running)} link={tasksOf("", "WORKING")}>
-        <Oldest of={running} none="no turn runs" />
+      <Tile name="Running" value={formatCount(running)} link={taskListHref("", "WORKING")}>
+        <OldestTask tasks={running} none="no turn runs" />
       </Tile>
-      <Tile name="Waiting for callers" value={amount(asking)} link={tasksOf("", "INPUT_REQUIRED")}>
-        <Oldest of={asking} none="no question is open" />
+      <Tile name="Waiting for callers" value={formatCount(waiting)} link={taskListHref("", "INPUT_REQUIRED")}>
+        <OldestTask tasks={waiting} none="no question is open" />
       </Tile>
-      <Tile name={`Completed in ${HOURS} h`} value={count(sum(hours.map((one) => one.completed)))} link={tasksOf("", "COMPLETED", "day")}>
-        {count(sum(hours.map((one) => one.begun)))} begun
+      <Tile name={`Completed in ${HOURS} h`} value={count(sum(hours.map((hour) => hour.completed)))} link={taskListHref("", "COMPLETED", "day")}>
+        {count(sum(hours.map((hour) => hour.begun)))} begun
       </Tile>
-      <Tile name={`Failed in ${HOURS} h`} value={count(failed)} link={tasksOf("", "FAILED", "day")}>
-        {percent(failed, all)} of all that ended
+      <Tile name={`Failed in ${HOURS} h`} value={count(failed)} link={taskListHref("", "FAILED", "day")}>
+        {formatPercent(failed, all)} of all that ended
       </Tile>
     </div>
   );
@@ -136,16 +136,16 @@ function Tile({ name, value, link, children }: { name: string; value: string; li
   );
 }
 
-function Oldest({ of, none }: { of: Tasks; none: string }) {
-  if (of.oldest === undefined) return <>{none}</>;
+function OldestTask({ tasks, none }: { tasks: OpenTaskCount; none: string }) {
+  if (tasks.oldest === undefined) return <>{none}</>;
   return (
     <>
-      oldest <Ago time={of.oldest} />
+      oldest <TimeSince time={tasks.oldest} />
     </>
   );
 }
 
-function AgentsTable({ agents, numbers }: { agents: readonly AgentNow[]; numbers: Numbers | undefined }) {
+function AgentsTable({ agents, metrics }: { agents: readonly AgentActivity[]; metrics: Metrics | undefined }) {
   return (
     <div class="wide-table" tabIndex={0} role="region" aria-label="Agents">
       <table class="figures">
@@ -159,13 +159,13 @@ function AgentsTable({ agents, numbers }: { agents: readonly AgentNow[]; numbers
             <th scope="col">Completed</th>
             <th scope="col">Failed</th>
             <th scope="col">Turn, mean</th>
-            {numbers && <th scope="col">p50</th>}
-            {numbers && <th scope="col">p95</th>}
+            {metrics && <th scope="col">p50</th>}
+            {metrics && <th scope="col">p95</th>}
           </tr>
         </thead>
         <tbody>
-          {agents.map((one) => (
-            <Line key={one.id} one={one} numbers={numbers} />
+          {agents.map((agent) => (
+            <AgentRow key={agent.id} agent={agent} metrics={metrics} />
           ))}
         </tbody>
       </table>
@@ -173,40 +173,40 @@ function AgentsTable({ agents, numbers }: { agents: readonly AgentNow[]; numbers
   );
 }
 
-function Line({ one, numbers }: { one: AgentNow; numbers: Numbers | undefined }) {
-  const [failed, all] = [sum(one.hours.map((hour) => hour.failed)), sum(one.hours.map(ended))];
+function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Metrics | undefined }) {
+  const [failed, all] = [sum(agent.hours.map((hour) => hour.failed)), sum(agent.hours.map(endedTasks))];
   return (
     <tr>
       <th scope="row">
-        <a href={href(["agents", one.id])}>{one.name}</a> {one.pause && <span class="tag">paused</span>}
+        <a href={href(["agents", agent.id])}>{agent.name}</a> {agent.pause && <span class="tag">paused</span>}
       </th>
       <td>
-        <Spark title={`${one.name}: ${count(all)} ended, ${count(failed)} failed`} series={outcomes(one.hours)} />
+        <Sparkline title={`${agent.name}: ${count(all)} ended, ${count(failed)} failed`} series={outcomeSeries(agent.hours)} />
       </td>
       <td>
-        <Number of={one.queued} link={tasksOf(one.id, "SUBMITTED")} />
+        <TaskCountLink tasks={agent.queued} link={taskListHref(agent.id, "SUBMITTED")} />
       </td>
       <td>
-        <Number of={one.running} link={tasksOf(one.id, "WORKING")} />
+        <TaskCountLink tasks={agent.running} link={taskListHref(agent.id, "WORKING")} />
       </td>
       <td>
-        <Number of={one.asking} link={tasksOf(one.id, "INPUT_REQUIRED")} />
+        <TaskCountLink tasks={agent.waiting} link={taskListHref(agent.id, "INPUT_REQUIRED")} />
       </td>
-      <td>{count(sum(one.hours.map((hour) => hour.completed)))}</td>
+      <td>{count(sum(agent.hours.map((hour) => hour.completed)))}</td>
       <td class={failed ? "failed" : undefined}>
-        {failed ? <a href={tasksOf(one.id, "FAILED", "day")}>{count(failed)}</a> : 0} {failed > 0 && <small>{percent(failed, all)}</small>}
+        {failed ? <a href={taskListHref(agent.id, "FAILED", "day")}>{count(failed)}</a> : 0} {failed > 0 && <small>{formatPercent(failed, all)}</small>}
       </td>
       <td>
-        <TurnTime hours={one.hours} />
+        <MeanTurnDuration hours={agent.hours} />
       </td>
-      {numbers && (
+      {metrics && (
         <td>
-          <Latency numbers={numbers} agent={one.id} share={0.5} />
+          <TurnQuantile metrics={metrics} agent={agent.id} share={0.5} />
         </td>
       )}
-      {numbers && (
+      {metrics && (
         <td>
-          <Latency numbers={numbers} agent={one.id} share={0.95} />
+          <TurnQuantile metrics={metrics} agent={agent.id} share={0.95} />
         </td>
       )}
     </tr>
@@ -214,14 +214,14 @@ function Line({ one, numbers }: { one: AgentNow; numbers: Numbers | undefined })
 }
 
 /** A number of tasks that links to them, and how long the oldest has been in this state. */
-function Number({ of, link }: { of: Tasks; link: string }) {
-  if (!of.count) return <>0</>;
+function TaskCountLink({ tasks, link }: { tasks: OpenTaskCount; link: string }) {
+  if (!tasks.count) return <>0</>;
   return (
     <>
-      <a href={link}>{amount(of)}</a>{" "}
-      {of.oldest !== undefined && (
+      <a href={link}>{formatCount(tasks)}</a>{" "}
+      {tasks.oldest !== undefined && (
         <small>
-          <Ago time={of.oldest} />
+          <TimeSince time={tasks.oldest} />
         </small>
       )}
     </>
@@ -229,15 +229,15 @@ function Number({ of, link }: { of: Tasks; link: string }) {
 }
 
 /** Excludes streams, which last as long as they are read, and pages, which are not operations. */
-const answered = ({ binding, method }: Record<string, string>) => binding !== "page" && !/stream|subscri/i.test(method ?? "");
+const isOperation = ({ binding, method }: Record<string, string>) => binding !== "page" && !/stream|subscri/i.test(method ?? "");
 
-function Server({ numbers }: { numbers: Numbers | undefined }) {
-  const [half, most] = [0.5, 0.95].map((share) => quantile(numbers, share, "dragoman_request_duration_seconds", answered));
-  if (half === undefined || most === undefined) return null;
+function ServerSummary({ metrics }: { metrics: Metrics | undefined }) {
+  const [median, p95] = [0.5, 0.95].map((share) => quantile(metrics, share, "dragoman_request_duration_seconds", isOperation));
+  if (median === undefined || p95 === undefined) return null;
   return (
     <p class="faint">
-      p50 and p95 are of all turns since this server started. It runs {count(largest(numbers, "dragoman_runs_active"))} of at most{" "}
-      {count(largest(numbers, "dragoman_slots"))} turns; its responses took {took(half * 1000)} (p50) and {took(most * 1000)} (p95).
+      p50 and p95 are of all turns since this server started. It runs {count(maxValue(metrics, "dragoman_runs_active"))} of at most{" "}
+      {count(maxValue(metrics, "dragoman_slots"))} turns; its responses took {formatDuration(median * 1000)} (p50) and {formatDuration(p95 * 1000)} (p95).
     </p>
   );
 }

@@ -1,41 +1,41 @@
 // The agents of the server, polled because workers connect and disconnect.
 
 import { effect, signal } from "@preact/signals";
-import { call, key, words } from "./api";
+import { call, accessToken, errorText } from "./api";
 import { agentOf } from "./tenant";
 import type { Agent } from "./messages";
 
-const EVERY = 15_000;
-const UNREACHABLE = 2_000;
+const POLL_INTERVAL_MS = 15_000;
+const RETRY_INTERVAL_MS = 2_000;
 
 export const agents = signal<readonly Agent[] | undefined>(undefined);
-export const unreachable = signal("");
+export const catalogError = signal("");
 
 /** The display name of an agent, in whatever scope. */
-export function named(tenant: string): string {
+export function agentName(tenant: string): string {
   const id = agentOf(tenant);
   return agents.value?.find((agent) => agent.id === id)?.name ?? id;
 }
 
-async function look(): Promise<void> {
+async function loadAgents(): Promise<void> {
   try {
-    const found = (await call<{ agents: Agent[] }>("agents")).agents;
-    if (JSON.stringify(found) !== JSON.stringify(agents.value)) agents.value = found;
-    unreachable.value = "";
+    const loaded = (await call<{ agents: Agent[] }>("agents")).agents;
+    if (JSON.stringify(loaded) !== JSON.stringify(agents.value)) agents.value = loaded;
+    catalogError.value = "";
   } catch (error) {
-    unreachable.value = words(error);
+    catalogError.value = errorText(error);
   }
 }
 
 /** Starts polling the catalogue. */
-export function keepUp(): void {
+export function pollAgents(): void {
   effect(() => {
-    void key.value; // other credentials may see other agents
-    void look();
+    void accessToken.value; // other credentials may see other agents
+    void loadAgents();
   });
   let due = 0;
   setInterval(() => {
     if (document.hidden || Date.now() < due) return;
-    void look().then(() => (due = Date.now() + (unreachable.value ? 0 : EVERY)));
-  }, UNREACHABLE);
+    void loadAgents().then(() => (due = Date.now() + (catalogError.value ? 0 : POLL_INTERVAL_MS)));
+  }, RETRY_INTERVAL_MS);
 }

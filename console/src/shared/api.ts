@@ -3,36 +3,36 @@
 import { signal } from "@preact/signals";
 
 /** The API's base URL: relative to the page, for proxies that add a path prefix. */
-export const base = new URL(".", document.baseURI);
+export const baseUrl = new URL(".", document.baseURI);
 
-const KEY = "dragoman.key";
+const STORAGE_KEY = "dragoman.key";
 
 /** The API key or token of all calls. Stored until the tab is closed. */
-export const key = signal(sessionStorage.getItem(KEY) ?? "");
+export const accessToken = signal(sessionStorage.getItem(STORAGE_KEY) ?? "");
 
 /** Why credentials are requested; empty while calls are accepted. */
-export const asksForKey = signal("");
+export const signInReason = signal("");
 
 /** The credentials that the server rejected last, and those for which the user then closed the dialog. */
-let rejected: string | undefined;
-let declined: string | undefined;
+let rejectedToken: string | undefined;
+let dismissedToken: string | undefined;
 
 /** Ends the request for credentials. What the page reads does not request others for the same ones again. */
-export function stopAsking(): void {
-  declined = rejected;
-  asksForKey.value = "";
+export function dismissSignIn(): void {
+  dismissedToken = rejectedToken;
+  signInReason.value = "";
 }
 
-export function remember(value: string): void {
-  key.value = value.trim();
-  if (key.value) sessionStorage.setItem(KEY, key.value);
-  else sessionStorage.removeItem(KEY);
-  rejected = undefined;
-  stopAsking();
+export function storeAccessToken(value: string): void {
+  accessToken.value = value.trim();
+  if (accessToken.value) sessionStorage.setItem(STORAGE_KEY, accessToken.value);
+  else sessionStorage.removeItem(STORAGE_KEY);
+  rejectedToken = undefined;
+  dismissSignIn();
 }
 
 /** An error of the server, with its message. `status` is 0 if the server is unreachable. */
-export class Failure extends Error {
+export class ApiError extends Error {
   constructor(
     readonly status: number,
     message: string,
@@ -42,7 +42,7 @@ export class Failure extends Error {
   }
 }
 
-export interface Ask {
+export interface RequestOptions {
   method?: string;
   body?: unknown;
   headers?: Record<string, string>;
@@ -50,17 +50,17 @@ export interface Ask {
 }
 
 /** Returns the response to a call. Throws Failure; AbortError if `signal` is aborted. */
-export async function ask(path: string, { method, body, headers, signal }: Ask = {}): Promise<Response> {
-  const all: Record<string, string> = { Accept: "application/json", "A2A-Version": "1.0", ...headers };
-  if (key.value && !all["Authorization"]) all["Authorization"] = `Bearer ${key.value}`;
-  if (body !== undefined) all["Content-Type"] = "application/json";
-  const used = key.value;
+export async function request(path: string, { method, body, headers, signal }: RequestOptions = {}): Promise<Response> {
+  const allHeaders: Record<string, string> = { Accept: "application/json", "A2A-Version": "1.0", ...headers };
+  if (accessToken.value && !allHeaders["Authorization"]) allHeaders["Authorization"] = `Bearer ${accessToken.value}`;
+  if (body !== undefined) allHeaders["Content-Type"] = "application/json";
+  const usedToken = accessToken.value;
   const verb = method ?? (body === undefined ? "GET" : "POST");
   let response: Response;
   try {
-    response = await fetch(new URL(path, base), {
+    response = await fetch(new URL(path, baseUrl), {
       method: verb,
-      headers: all,
+      headers: allHeaders,
       body: body === undefined ? undefined : JSON.stringify(body),
       signal,
       cache: "no-store",
@@ -68,23 +68,23 @@ export async function ask(path: string, { method, body, headers, signal }: Ask =
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Failure(0, "The server is unreachable.");
+    throw new ApiError(0, "The server is unreachable.");
   }
   if (response.ok) return response;
-  const failed = await failure(response);
-  if (failed.status === 401 && used === key.value && !isForOperators(response.url) && (verb !== "GET" || used !== declined)) {
-    rejected = used;
-    asksForKey.value = failed.message;
+  const error = await readError(response);
+  if (error.status === 401 && usedToken === accessToken.value && !isOperatorPath(response.url) && (verb !== "GET" || usedToken !== dismissedToken)) {
+    rejectedToken = usedToken;
+    signInReason.value = error.message;
   }
-  throw failed;
+  throw error;
 }
 
 /** Returns the JSON response to a call. Throws as `ask` does. */
-export async function call<T>(path: string, options?: Ask): Promise<T> {
-  return (await (await ask(path, options)).json()) as T;
+export async function call<T>(path: string, options?: RequestOptions): Promise<T> {
+  return (await (await request(path, options)).json()) as T;
 }
 
-async function failure(response: Response): Promise<Failure> {
+async function readError(response: Response): Promise<ApiError> {
   let message = `${response.status} ${response.statusText}`;
   let reason = "";
   try {
@@ -94,17 +94,17 @@ async function failure(response: Response): Promise<Failure> {
   } catch {
     // not the server's body, perhaps a proxy's
   }
-  return new Failure(response.status, message, reason);
+  return new ApiError(response.status, message, reason);
 }
 
 /** Rejections for lack of a grant, for which other credentials are not requested. */
-function isForOperators(url: string): boolean {
-  return ["operations/", "metrics"].some((path) => url.startsWith(new URL(path, base).href));
+function isOperatorPath(url: string): boolean {
+  return ["operations/", "metrics"].some((path) => url.startsWith(new URL(path, baseUrl).href));
 }
 
 /** The error as text for users. */
-export function words(error: unknown): string {
+export function errorText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-export const segment = encodeURIComponent;
+export const encodeSegment = encodeURIComponent;

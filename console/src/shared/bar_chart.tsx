@@ -12,7 +12,7 @@ export interface Series {
   values: readonly number[];
 }
 
-interface Shown {
+interface BarChartProps {
   title: string;
   /** One for each bar, from the oldest to the newest. */
   labels: readonly string[];
@@ -20,30 +20,30 @@ interface Shown {
   series: readonly Series[];
   unit: (value: number) => string;
   /** Whether the values are whole numbers. */
-  whole?: boolean;
+  isInteger?: boolean;
 }
 
-const HIGH = 100;
+const HEIGHT = 100;
 /** Width of a bar's place, and the space between two bars, in units of the drawing. */
-const PLACE = 10;
+const SLOT_WIDTH = 10;
 const GAP = 2;
 /** Longer series have a table of their own on the page. */
-const MOST_ROWS = 24;
+const MAX_TABLE_ROWS = 24;
 
-export function Bars({ title, labels, series, unit, whole = false }: Shown) {
-  const at = useSignal<number | undefined>(undefined);
-  const most = Math.max(0, ...labels.map((_, bar) => sum(series.map((one) => one.values[bar] ?? 0))));
-  const top = round(whole ? Math.max(most, 2) : most);
-  const total = (one: Series) => sum(one.values);
-  const here = at.value !== undefined && at.value < labels.length ? at.value : undefined;
+export function BarChart({ title, labels, series, unit, isInteger = false }: BarChartProps) {
+  const hovered = useSignal<number | undefined>(undefined);
+  const max = Math.max(0, ...labels.map((_, bar) => sum(series.map((each) => each.values[bar] ?? 0))));
+  const top = roundUp(isInteger ? Math.max(max, 2) : max);
+  const total = (each: Series) => sum(each.values);
+  const selected = hovered.value !== undefined && hovered.value < labels.length ? hovered.value : undefined;
   return (
     <figure class="bars">
       <figcaption>
-        <b>{here === undefined ? title : labels[here]}</b>
+        <b>{selected === undefined ? title : labels[selected]}</b>
         <ul>
-          {series.map((one) => (
-            <li key={one.name} data-tone={one.tone}>
-              {one.name} <b>{unit(here === undefined ? total(one) : (one.values[here] ?? 0))}</b>
+          {series.map((each) => (
+            <li key={each.name} data-tone={each.tone}>
+              {each.name} <b>{unit(selected === undefined ? total(each) : (each.values[selected] ?? 0))}</b>
             </li>
           ))}
         </ul>
@@ -51,23 +51,23 @@ export function Bars({ title, labels, series, unit, whole = false }: Shown) {
       <div class="drawing">
         <p class="scale" aria-hidden="true">
           {[1, 0.5, 0].map((part) => (
-            <span key={part}>{most || !part ? unit(top * part) : ""}</span>
+            <span key={part}>{max || !part ? unit(top * part) : ""}</span>
           ))}
         </p>
         <svg
-          viewBox={`0 0 ${labels.length * PLACE} ${HIGH}`}
+          viewBox={`0 0 ${labels.length * SLOT_WIDTH} ${HEIGHT}`}
           preserveAspectRatio="none"
           role="img"
-          aria-label={`${title}: ${series.map((one) => `${one.name} ${unit(total(one))}`).join(", ")}`}
-          onPointerLeave={() => (at.value = undefined)}
+          aria-label={`${title}: ${series.map((each) => `${each.name} ${unit(total(each))}`).join(", ")}`}
+          onPointerLeave={() => (hovered.value = undefined)}
         >
           {[0, 0.5, 1].map((part) => (
-            <line key={part} x1={0} x2={labels.length * PLACE} y1={HIGH * part} y2={HIGH * part} class="grid" />
+            <line key={part} x1={0} x2={labels.length * SLOT_WIDTH} y1={HEIGHT * part} y2={HEIGHT * part} class="grid" />
           ))}
           {labels.map((label, bar) => (
-            <g key={label} onPointerEnter={() => (at.value = bar)}>
-              <rect class="place" x={bar * PLACE} width={PLACE} y={0} height={HIGH} data-here={bar === here} />
-              <Stack bar={bar} series={series} top={top} />
+            <g key={label} onPointerEnter={() => (hovered.value = bar)}>
+              <rect class="place" x={bar * SLOT_WIDTH} width={SLOT_WIDTH} y={0} height={HEIGHT} data-here={bar === selected} />
+              <BarStack bar={bar} series={series} top={top} />
             </g>
           ))}
         </svg>
@@ -79,22 +79,22 @@ export function Bars({ title, labels, series, unit, whole = false }: Shown) {
             ))}
         </p>
       </div>
-      {labels.length <= MOST_ROWS && <Table title={title} labels={labels} series={series} unit={unit} />}
+      {labels.length <= MAX_TABLE_ROWS && <Table title={title} labels={labels} series={series} unit={unit} />}
     </figure>
   );
 }
 
 /** The bars for those who do not see them. */
-function Table({ title, labels, series, unit }: Shown) {
+function Table({ title, labels, series, unit }: BarChartProps) {
   return (
     <table class="hidden">
       <caption>{title}</caption>
       <thead>
         <tr>
           <th scope="col">Time</th>
-          {series.map((one) => (
-            <th key={one.name} scope="col">
-              {one.name}
+          {series.map((each) => (
+            <th key={each.name} scope="col">
+              {each.name}
             </th>
           ))}
         </tr>
@@ -103,8 +103,8 @@ function Table({ title, labels, series, unit }: Shown) {
         {labels.map((label, bar) => (
           <tr key={label}>
             <th scope="row">{label}</th>
-            {series.map((one) => (
-              <td key={one.name}>{unit(one.values[bar] ?? 0)}</td>
+            {series.map((each) => (
+              <td key={each.name}>{unit(each.values[bar] ?? 0)}</td>
             ))}
           </tr>
         ))}
@@ -113,38 +113,38 @@ function Table({ title, labels, series, unit }: Shown) {
   );
 }
 
-function Stack({ bar, series, top }: { bar: number; series: readonly Series[]; top: number }) {
+function BarStack({ bar, series, top }: { bar: number; series: readonly Series[]; top: number }) {
   let below = 0;
   return (
     <>
-      {series.map((one) => {
-        const high = ((one.values[bar] ?? 0) / top) * HIGH;
-        below += high;
-        if (!high) return null;
-        const x = bar * PLACE + GAP / 2;
-        return <rect key={one.name} data-tone={one.tone} x={x} width={PLACE - GAP} y={HIGH - below} height={high} />;
+      {series.map((each) => {
+        const height = ((each.values[bar] ?? 0) / top) * HEIGHT;
+        below += height;
+        if (!height) return null;
+        const x = bar * SLOT_WIDTH + GAP / 2;
+        return <rect key={each.name} data-tone={each.tone} x={x} width={SLOT_WIDTH - GAP} y={HEIGHT - below} height={height} />;
       })}
     </>
   );
 }
 
 /** The next number whose half is round, too. */
-function round(value: number): number {
+function roundUp(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 1.6, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999) ?? value;
 }
 
 /** The same without labels, as high as a line of text. `title`: what it shows, for those who do not see it. */
-export function Spark({ title, series }: { title: string; series: readonly Series[] }) {
-  const bars = Math.max(...series.map((one) => one.values.length), 1);
-  const each = Array.from({ length: bars }, (_, bar) => sum(series.map((one) => one.values[bar] ?? 0)));
+export function Sparkline({ title, series }: { title: string; series: readonly Series[] }) {
+  const bars = Math.max(...series.map((each) => each.values.length), 1);
+  const each = Array.from({ length: bars }, (_, bar) => sum(series.map((each) => each.values[bar] ?? 0)));
   const top = Math.max(1, ...each);
   return (
-    <svg class="spark" viewBox={`0 0 ${bars * PLACE} ${HIGH}`} preserveAspectRatio="none" role="img" aria-label={title}>
-      <line x1={0} x2={bars * PLACE} y1={HIGH} y2={HIGH} class="grid" />
+    <svg class="spark" viewBox={`0 0 ${bars * SLOT_WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={title}>
+      <line x1={0} x2={bars * SLOT_WIDTH} y1={HEIGHT} y2={HEIGHT} class="grid" />
       {each.map((_, bar) => (
-        <Stack key={bar} bar={bar} series={series} top={top} />
+        <BarStack key={bar} bar={bar} series={series} top={top} />
       ))}
     </svg>
   );

@@ -2,41 +2,41 @@
 
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { ago, full } from "./format";
-import { words } from "./api";
-import { shown } from "./messages";
+import { formatTimeSince, formatIsoTime } from "./format";
+import { errorText } from "./api";
+import { stateText } from "./messages";
 
-export function State({ state }: { state: string }) {
-  const word = shown(state);
+export function StateLabel({ state }: { state: string }) {
+  const text = stateText(state);
   return (
-    <span class="state" data-state={word}>
-      {word}
+    <span class="state" data-state={text}>
+      {text}
     </span>
   );
 }
 
 /** Elapsed time, with the exact time as a tooltip. */
-export function Ago({ time, after = "" }: { time: string | number | undefined; after?: string }) {
+export function TimeSince({ time, suffix = "" }: { time: string | number | undefined; suffix?: string }) {
   if (!time) return <span class="faint">–</span>;
   return (
-    <time dateTime={full(time)} title={full(time)}>
-      {ago(time)}
-      {after}
+    <time dateTime={formatIsoTime(time)} title={formatIsoTime(time)}>
+      {formatTimeSince(time)}
+      {suffix}
     </time>
   );
 }
 
-export function Problem({ error }: { error: unknown }) {
+export function ErrorMessage({ error }: { error: unknown }) {
   if (!error) return null;
   return (
     <p class="problem" role="alert">
-      {words(error)}
+      {errorText(error)}
     </p>
   );
 }
 
 /** A value with a button that copies it. */
-export function Copy({ value, name, children }: { value: string; name: string; children?: ComponentChildren }) {
+export function CopyableValue({ value, name, children }: { value: string; name: string; children?: ComponentChildren }) {
   const [done, setDone] = useState(false);
   const copy = async () => {
     await navigator.clipboard.writeText(value);
@@ -57,10 +57,10 @@ export function Copy({ value, name, children }: { value: string; name: string; c
 }
 
 /** Pairs of name and value. Pairs without a value are omitted. */
-export function Facts({ of }: { of: readonly (readonly [string, ComponentChildren])[] }) {
+export function FactList({ items }: { items: readonly (readonly [string, ComponentChildren])[] }) {
   return (
     <dl class="facts">
-      {of
+      {items
         .filter(([, value]) => value !== undefined && value !== null && value !== false && value !== "")
         .map(([name, value]) => (
           <div key={name}>
@@ -79,17 +79,17 @@ export interface Tab {
 }
 
 /** Tabs as in the ARIA practices: one stop for the Tab key, arrow keys between tabs. */
-export function Tabs({ tabs, at, label, choose }: { tabs: readonly Tab[]; at: string; label: string; choose: (id: string) => void }) {
+export function Tabs({ tabs, selected, label, onSelect }: { tabs: readonly Tab[]; selected: string; label: string; onSelect: (id: string) => void }) {
   const list = useRef<HTMLDivElement>(null);
   const onKey = (event: KeyboardEvent) => {
-    const here = tabs.findIndex((tab) => tab.id === at);
-    const steps: Record<string, number> = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: tabs.length - 1 };
-    const to = steps[event.key];
-    if (to === undefined) return;
+    const index = tabs.findIndex((tab) => tab.id === selected);
+    const steps: Record<string, number> = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: tabs.length - 1 };
+    const next = steps[event.key];
+    if (next === undefined) return;
     event.preventDefault();
-    const tab = tabs[(to + tabs.length) % tabs.length];
+    const tab = tabs[(next + tabs.length) % tabs.length];
     if (!tab) return;
-    choose(tab.id);
+    onSelect(tab.id);
     list.current?.querySelector<HTMLElement>(`[data-tab="${tab.id}"]`)?.focus();
   };
   return (
@@ -101,10 +101,10 @@ export function Tabs({ tabs, at, label, choose }: { tabs: readonly Tab[]; at: st
           role="tab"
           id={`tab-${tab.id}`}
           data-tab={tab.id}
-          aria-selected={tab.id === at}
+          aria-selected={tab.id === selected}
           aria-controls="panel"
-          tabIndex={tab.id === at ? 0 : -1}
-          onClick={() => choose(tab.id)}
+          tabIndex={tab.id === selected ? 0 : -1}
+          onClick={() => onSelect(tab.id)}
         >
           {tab.name}
           {tab.count !== undefined && <span class="count"> {tab.count}</span>}

@@ -2,8 +2,8 @@
 // is lost; that of a task resumes after the last received event.
 
 import type { Signal } from "@preact/signals";
-import { ask, Failure, segment } from "./api";
-import { pathOf } from "./tenant";
+import { request, ApiError, encodeSegment } from "./api";
+import { tenantPath } from "./tenant";
 import type { StreamResponse } from "./messages";
 
 interface Frame {
@@ -12,20 +12,20 @@ interface Frame {
   data: string;
 }
 
-const FIRST_WAIT = 250;
-const LONGEST_WAIT = 5_000;
-const SILENCE = 45_000; // the server sends a keep-alive every 15 s by default
+const INITIAL_BACKOFF_MS = 250;
+const MAX_BACKOFF_MS = 5_000;
+const IDLE_TIMEOUT_MS = 45_000; // the server sends a keep-alive every 15 s by default
 
-export type Link = "connecting" | "live" | "lost" | "ended" | "failed";
+export type ConnectionState = "connecting" | "live" | "lost" | "ended" | "failed";
 
-async function* frames(body: ReadableStream<Uint8Array>, heard: () => void): AsyncGenerator<Frame> {
+async function* frames(body: ReadableStream<Uint8Array>, onData: () => void): AsyncGenerator<Frame> {
   const reader = body.pipeThrough(new TextDecoderStream() as unknown as ReadableWritablePair<string, Uint8Array>).getReader();
   let rest = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      heard();
+      onData();
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop() ?? "";
       for (const block of blocks) {
@@ -43,115 +43,115 @@ async function* frames(body: ReadableStream<Uint8Array>, heard: () => void): Asy
   }
 }
 
-export interface Opened {
+export interface StreamOptions {
   path: string;
   /** Headers of the next request. */
   headers?: () => Record<string, string>;
   /** Receives an event with its id. Returns whether it was the last. */
-  take: (event: never, id: string) => boolean;
-  link: Signal<Link>;
+  onEvent: (event: never, id: string) => boolean;
+  connection: Signal<ConnectionState>;
   /** Receives an error that cannot be retried. */
-  fail: (error: unknown) => void;
+  onError: (error: unknown) => void;
 }
 
 /** Keeps a stream open: requests it again when the connection is lost. Returns a function that stops. */
-export function keepOpen({ path, headers, take, link, fail }: Opened): () => void {
-  const stop = new AbortController();
-  let wait = FIRST_WAIT;
+export function openStream({ path, headers, onEvent, connection, onError }: StreamOptions): () => void {
+  const signal = new AbortController();
+  let backoffMs = INITIAL_BACKOFF_MS;
 
-  async function once(): Promise<boolean> {
+  async function readOnce(): Promise<boolean> {
     const attempt = new AbortController();
     const abort = () => attempt.abort();
-    stop.signal.addEventListener("abort", abort);
+    signal.signal.addEventListener("abort", abort);
     addEventListener("offline", abort);
-    let watch = setTimeout(abort, SILENCE);
-    const heard = () => {
-      clearTimeout(watch);
-      watch = setTimeout(abort, SILENCE);
+    let idleTimer = setTimeout(abort, IDLE_TIMEOUT_MS);
+    const restartIdleTimer = () => {
+      clearTimeout(idleTimer);
+      idleTimer = setTimeout(abort, IDLE_TIMEOUT_MS);
     };
     try {
-      const response = await ask(path, { headers: { Accept: "text/event-stream", ...headers?.() }, signal: attempt.signal });
-      link.value = "live";
-      let over = false;
-      for await (const frame of frames(response.body as ReadableStream<Uint8Array>, heard)) {
-        wait = FIRST_WAIT;
-        const said = JSON.parse(frame.data);
-        if (frame.event === "error") throw new Failure(said.error?.code ?? 500, said.error?.message ?? "The stream failed.");
-        over = take(said as never, frame.id);
+      const response = await request(path, { headers: { Accept: "text/event-stream", ...headers?.() }, signal: attempt.signal });
+      connection.value = "live";
+      let isLast = false;
+      for await (const frame of frames(response.body as ReadableStream<Uint8Array>, restartIdleTimer)) {
+        backoffMs = INITIAL_BACKOFF_MS;
+        const payload = JSON.parse(frame.data);
+        if (frame.event === "error") throw new ApiError(payload.error?.code ?? 500, payload.error?.message ?? "The stream failed.");
+        isLast = onEvent(payload as never, frame.id);
       }
-      return over;
+      return isLast;
     } finally {
-      clearTimeout(watch);
-      stop.signal.removeEventListener("abort", abort);
+      clearTimeout(idleTimer);
+      signal.signal.removeEventListener("abort", abort);
       removeEventListener("offline", abort);
     }
   }
 
-  async function on(): Promise<void> {
-    link.value = "connecting";
-    while (!stop.signal.aborted) {
+  async function readUntilLast(): Promise<void> {
+    connection.value = "connecting";
+    while (!signal.signal.aborted) {
       try {
-        if (await once()) {
-          link.value = "ended";
+        if (await readOnce()) {
+          connection.value = "ended";
           return;
         }
       } catch (error) {
-        if (stop.signal.aborted) return;
-        const refused = error instanceof Failure && error.status >= 400 && error.status < 500 && error.status !== 429;
-        if (refused) {
-          link.value = "failed";
-          fail(error);
+        if (signal.signal.aborted) return;
+        const isPermanent = error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429;
+        if (isPermanent) {
+          connection.value = "failed";
+          onError(error);
           return;
         }
       }
-      if (stop.signal.aborted) return;
-      link.value = "lost";
-      await pause(wait, stop.signal);
-      wait = Math.min(wait * 2, LONGEST_WAIT);
+      if (signal.signal.aborted) return;
+      connection.value = "lost";
+      await waitUntilOnline(backoffMs, signal.signal);
+      backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
     }
   }
 
-  void on();
-  return () => stop.abort();
+  void readUntilLast();
+  return () => signal.abort();
 }
 
-export interface Followed {
+export interface TaskStreamOptions {
   tenant: string;
   id: string;
   /** Receives an event with its number. Returns whether it ends the task. */
-  take: (event: StreamResponse, sequence: number) => boolean;
-  link: Signal<Link>;
+  onEvent: (event: StreamResponse, sequence: number) => boolean;
+  connection: Signal<ConnectionState>;
   /** Receives an error that cannot be retried. */
-  fail: (error: unknown) => void;
+  onError: (error: unknown) => void;
 }
 
 /** Follows a task from its first event. Returns a function that stops. */
-export function follow({ tenant, id, take, link, fail }: Followed): () => void {
+export function followTask({ tenant, id, onEvent, connection, onError }: TaskStreamOptions): () => void {
   let cursor = "0";
-  return keepOpen({
-    path: `${pathOf(tenant)}/tasks/${segment(id)}:subscribe`,
+  return openStream({
+    path: `${tenantPath(tenant)}/tasks/${encodeSegment(id)}:subscribe`,
     headers: () => ({ "Last-Event-ID": cursor }),
-    take: (event: StreamResponse, position: string) => {
-      const over = take(event, Number(position.slice(position.lastIndexOf(".") + 1)));
+    onEvent: (event: StreamResponse, position: string) => {
+      const isLast = onEvent(event, Number(position.slice(position.lastIndexOf(".") + 1)));
       cursor = position || cursor;
-      return over;
+      return isLast;
     },
-    link,
-    fail,
+    connection,
+    onError,
   });
 }
 
 /** Waits this number of milliseconds, or until the browser is online or the wait is aborted. */
-function pause(milliseconds: number, stop: AbortSignal): Promise<void> {
+function waitUntilOnline(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);
       removeEventListener("online", end);
-      stop.removeEventListener("abort", end);
+      signal.removeEventListener("abort", end);
       resolve();
     };
     const timer = setTimeout(end, milliseconds);
     addEventListener("online", end);
-    stop.addEventListener("abort", end);
+    signal.addEventListener("abort", end);
   });
 }

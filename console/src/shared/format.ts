@@ -6,26 +6,26 @@ import { signal } from "@preact/signals";
 export const now = signal(Date.now());
 setInterval(() => (now.value = Date.now()), 1000);
 
-const two = (value: number, digits = 2) => String(value).padStart(digits, "0");
+const pad = (value: number, digits = 2) => String(value).padStart(digits, "0");
 
 /** Local time of day, to the millisecond. */
-export function clock(time: string | number | undefined): string {
+export function formatTimeOfDay(time: string | number | undefined): string {
   if (!time) return "";
   const at = new Date(time);
-  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)}`;
+  return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}.${pad(at.getMilliseconds(), 3)}`;
 }
 
-export function full(time: string | number | undefined): string {
+export function formatIsoTime(time: string | number | undefined): string {
   return time ? new Date(time).toISOString() : "";
 }
 
 /** Elapsed time: `12 s`, `3 min`, `2 h`, `5 d`. */
-export function ago(time: string | number | undefined): string {
+export function formatTimeSince(time: string | number | undefined): string {
   if (!time) return "";
-  return lasting(now.value - new Date(time).getTime());
+  return formatCoarseDuration(now.value - new Date(time).getTime());
 }
 
-export function lasting(milliseconds: number): string {
+export function formatCoarseDuration(milliseconds: number): string {
   const seconds = Math.max(0, milliseconds / 1000);
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
@@ -34,7 +34,7 @@ export function lasting(milliseconds: number): string {
 }
 
 /** A duration with two digits or more: `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 7 min`. */
-export function took(milliseconds: number): string {
+export function formatDuration(milliseconds: number): string {
   if (milliseconds < 1_000) return `${Math.round(milliseconds)} ms`;
   if (milliseconds < 60_000) return `${(milliseconds / 1_000).toFixed(1)} s`;
   const seconds = Math.floor(milliseconds / 1_000);
@@ -42,14 +42,14 @@ export function took(milliseconds: number): string {
   return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
 }
 
-export function bytes(count: number): string {
+export function formatBytes(count: number): string {
   if (count < 1024) return `${count} B`;
   if (count < 1024 * 1024) return `${(count / 1024).toFixed(1)} KiB`;
   return `${(count / 1024 / 1024).toFixed(1)} MiB`;
 }
 
 /** The end of a long id. Ids of the same second have the same beginning. */
-export function short(id: string): string {
+export function shortId(id: string): string {
   return id.length > 13 ? `…${id.slice(-12)}` : id;
 }
 
@@ -67,25 +67,25 @@ export function count(value: number): string {
 }
 
 /** A number that may be too low: `12`, `1,000+`; `?` where nothing was found before the search ended early. */
-export function amount({ count: found, isMinimum }: { count: number; isMinimum: boolean }): string {
-  if (isMinimum) return found ? `${count(found)}+` : "?";
-  return count(found);
+export function formatCount({ count: value, isMinimum }: { count: number; isMinimum: boolean }): string {
+  if (isMinimum) return value ? `${count(value)}+` : "?";
+  return count(value);
 }
 
 /** A number with at most four characters and a unit: `987`, `12.3K`, `4M`. */
-export function compact(value: number): string {
+export function formatCompact(value: number): string {
   return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 }
 
 /** A cost without its currency, which only the operator knows: `1,204.50`, `0.0042`. */
-export function cost(value: number): string {
+export function formatCost(value: number): string {
   if (value === 0) return "0";
   if (value < 1) return String(Number(value.toPrecision(2)));
   return value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 }
 
 /** A part of a whole: `3.2 %`; `<0.1 %` for less. */
-export function percent(part: number, whole: number): string {
+export function formatPercent(part: number, whole: number): string {
   if (part === 0 || whole === 0) return "0 %";
   const value = (part / whole) * 100;
   return value < 0.1 ? "<0.1 %" : `${Number(value.toFixed(value < 10 ? 1 : 0))} %`;

@@ -82,7 +82,7 @@ export const STATES = [
 ] as const;
 
 /** A state as text: `input required`. */
-export function shown(state: string): string {
+export function stateText(state: string): string {
   return state.replace("TASK_STATE_", "").replace("_", " ").toLowerCase();
 }
 

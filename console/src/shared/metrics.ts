@@ -1,29 +1,29 @@
 // Parses `/metrics` (the text format of Prometheus), and computes quantiles.
 
-import { ask, Failure } from "./api";
+import { request, ApiError } from "./api";
 
 export interface Sample {
   labels: Record<string, string>;
   value: number;
 }
 
-export type Numbers = Map<string, Sample[]>;
+export type Metrics = Map<string, Sample[]>;
 
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
 /** The server's metrics; undefined for callers without the grant, and if they have a port of their own. */
-export async function metrics(signal: AbortSignal): Promise<Numbers | undefined> {
+export async function fetchMetrics(signal: AbortSignal): Promise<Metrics | undefined> {
   try {
-    return read(await (await ask("metrics", { headers: { Accept: "text/plain" }, signal })).text());
+    return parseMetrics(await (await request("metrics", { headers: { Accept: "text/plain" }, signal })).text());
   } catch (error) {
-    if (error instanceof Failure && [401, 403, 404].includes(error.status)) return undefined;
+    if (error instanceof ApiError && [401, 403, 404].includes(error.status)) return undefined;
     throw error;
   }
 }
 
-function read(text: string): Numbers {
-  const found: Numbers = new Map();
+function parseMetrics(text: string): Metrics {
+  const found: Metrics = new Map();
   for (const line of text.split("\n")) {
     const parsed = line.startsWith("#") ? null : LINE.exec(line);
     if (!parsed?.[1]) continue;
@@ -38,22 +38,22 @@ function read(text: string): Numbers {
   return found;
 }
 
-export type Fits = (labels: Record<string, string>) => boolean;
+export type LabelFilter = (labels: Record<string, string>) => boolean;
 
 /** The largest of the values; 0 without values, because a series appears with its first event. */
-export function largest(numbers: Numbers | undefined, name: string): number {
-  return Math.max(0, ...(numbers?.get(name) ?? []).map((one) => one.value));
+export function maxValue(metrics: Metrics | undefined, name: string): number {
+  return Math.max(0, ...(metrics?.get(name) ?? []).map((sample) => sample.value));
 }
 
 /** The quantile of a histogram since the server started, interpolated in its bucket; undefined without values. */
-export function quantile(numbers: Numbers | undefined, share: number, name: string, fits: Fits): number | undefined {
+export function quantile(metrics: Metrics | undefined, share: number, name: string, matches: LabelFilter): number | undefined {
   const buckets = new Map<number, number>();
-  for (const { labels, value } of numbers?.get(`${name}_bucket`) ?? []) {
-    if (!fits(labels)) continue;
+  for (const { labels, value } of metrics?.get(`${name}_bucket`) ?? []) {
+    if (!matches(labels)) continue;
     const bound = labels["le"] === "+Inf" ? Infinity : Number(labels["le"]);
     buckets.set(bound, (buckets.get(bound) ?? 0) + value);
   }
-  const sorted = [...buckets].sort(([one], [other]) => one - other);
+  const sorted = [...buckets].sort(([bound], [other]) => bound - other);
   const total = sorted.at(-1)?.[1] ?? 0;
   if (total <= 0) return undefined;
   const rank = share * total;

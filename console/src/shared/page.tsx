@@ -2,8 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { Problem } from "./components";
-import { asksForKey, Failure } from "./api";
+import { ErrorMessage } from "./components";
+import { signInReason, ApiError } from "./api";
 
 const PRODUCT = "Dragoman";
 
@@ -14,7 +14,7 @@ export function useTitle(title: string | undefined): void {
   }, [title]);
 }
 
-interface Shown {
+interface PageProps {
   title: string;
   /** Links and controls beside the heading. */
   actions?: ComponentChildren;
@@ -22,7 +22,7 @@ interface Shown {
 }
 
 /** A page that scrolls as a whole. */
-export function Page({ title, actions, children }: Shown) {
+export function Page({ title, actions, children }: PageProps) {
   useTitle(title);
   return (
     <div class="page" tabIndex={0} role="region" aria-label={title}>
@@ -38,7 +38,7 @@ export function Page({ title, actions, children }: Shown) {
 }
 
 /** Why there is nothing to see, and what to do next. */
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+export function EmptyState({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="nothing">
       <p>
@@ -50,25 +50,25 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 /** A failed call. For lack of credentials or of a grant: what helps. `what`: what the caller cannot see. */
-export function Refusal({ error, what }: { error: unknown; what: string }) {
-  if (!(error instanceof Failure && [401, 403].includes(error.status))) return <Problem error={error} />;
+export function AccessError({ error, subject }: { error: unknown; subject: string }) {
+  if (!(error instanceof ApiError && [401, 403].includes(error.status))) return <ErrorMessage error={error} />;
   if (error.status === 403) {
     return (
-      <Empty title={`Only operators and viewers can see ${what}.`}>
+      <EmptyState title={`Only operators and viewers can see ${subject}.`}>
         <p>Ask for a key with the grant viewer, or sign in with one.</p>
-      </Empty>
+      </EmptyState>
     );
   }
   return (
-    <Empty title={`Sign in to see ${what}.`}>
-      <button type="button" class="primary" onClick={() => (asksForKey.value = `Sign in to see ${what}.`)}>
+    <EmptyState title={`Sign in to see ${subject}.`}>
+      <button type="button" class="primary" onClick={() => (signInReason.value = `Sign in to see ${subject}.`)}>
         Sign in
       </button>
-    </Empty>
+    </EmptyState>
   );
 }
 
 /** Whether a call failed for lack of credentials or of a grant. */
-export function isRefusal(error: unknown): boolean {
-  return error instanceof Failure && [401, 403].includes(error.status);
+export function isAccessError(error: unknown): boolean {
+  return error instanceof ApiError && [401, 403].includes(error.status);
 }

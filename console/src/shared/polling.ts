@@ -1,16 +1,16 @@
 // Polls the server while the page is visible.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { key } from "./api";
+import { accessToken } from "./api";
 
-const PATIENCE = 5_000; // a call that takes longer is aborted by `again`
-const NOTHING = () => {};
+const CALL_TIMEOUT_MS = 5_000; // a call that takes longer is aborted by `again`
+const doNothing = () => {};
 
-export interface Asked<T> {
+export interface PollResult<T> {
   value: T | undefined;
   error: unknown;
   /** Polls at once. A call that has just begun ends first, so that many clicks do not keep its result away. */
-  again: () => void;
+  refresh: () => void;
 }
 
 /**
@@ -18,60 +18,60 @@ export interface Asked<T> {
  * may depend on the result. A change in `about` clears the result and asks again. A change in `since` asks again but
  * keeps the result until the next one; so does a failed call.
  */
-export function useAsked<T>(
-  ask: (signal: AbortSignal) => Promise<T>,
-  every: number | ((value: T | undefined) => number),
-  about: readonly unknown[],
-  since: readonly unknown[] = [],
-): Asked<T> {
+export function usePolling<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+  intervalMs: number | ((value: T | undefined) => number),
+  resetOn: readonly unknown[],
+  refreshOn: readonly unknown[] = [],
+): PollResult<T> {
   const [value, setValue] = useState<T>();
   const [error, setError] = useState<unknown>();
-  const poll = useRef(NOTHING);
-  const who = key.value;
-  useEffect(() => setValue(undefined), [...about, who]);
+  const pollNow = useRef(doNothing);
+  const credential = accessToken.value;
+  useEffect(() => setValue(undefined), [...resetOn, credential]);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let running: { stop: AbortController; began: number } | undefined;
-    let [waits, repeats] = [false, false];
-    const turn = async (): Promise<void> => {
-      if (running && Date.now() - running.began < PATIENCE) {
-        repeats = true;
+    let [waitsUntilVisible, pollsAgain] = [false, false];
+    const poll = async (): Promise<void> => {
+      if (running && Date.now() - running.began < CALL_TIMEOUT_MS) {
+        pollsAgain = true;
         return;
       }
       running?.stop.abort();
       running = undefined;
       clearTimeout(timer);
-      waits = document.hidden;
-      if (waits) return; // until the page is visible
+      waitsUntilVisible = document.hidden;
+      if (waitsUntilVisible) return; // until the page is visible
       const { stop } = (running = { stop: new AbortController(), began: Date.now() });
-      repeats = false;
-      let found: T | undefined;
+      pollsAgain = false;
+      let result: T | undefined;
       try {
-        found = await ask(stop.signal);
+        result = await load(stop.signal);
         if (stop.signal.aborted) return;
-        setValue(found);
+        setValue(result);
         setError(undefined);
       } catch (failed) {
         if (stop.signal.aborted) return;
         setError(failed);
       }
       running = undefined;
-      if (repeats) return turn();
-      const next = typeof every === "number" ? every : every(found);
-      if (next) timer = setTimeout(() => void turn(), next);
+      if (pollsAgain) return poll();
+      const next = typeof intervalMs === "number" ? intervalMs : intervalMs(result);
+      if (next) timer = setTimeout(() => void poll(), next);
     };
-    const seen = () => {
-      if (waits && !document.hidden) void turn();
+    const onVisibilityChange = () => {
+      if (waitsUntilVisible && !document.hidden) void poll();
     };
-    document.addEventListener("visibilitychange", seen);
-    poll.current = () => void turn();
-    void turn();
+    document.addEventListener("visibilitychange", onVisibilityChange);
+    pollNow.current = () => void poll();
+    void poll();
     return () => {
-      poll.current = NOTHING;
+      pollNow.current = doNothing;
       running?.stop.abort();
       clearTimeout(timer);
-      document.removeEventListener("visibilitychange", seen);
+      document.removeEventListener("visibilitychange", onVisibilityChange);
     };
-  }, [...about, ...since, who]);
-  return { value, error, again: () => poll.current() };
+  }, [...resetOn, ...refreshOn, credential]);
+  return { value, error, refresh: () => pollNow.current() };
 }

@@ -1,7 +1,7 @@
 // Sign-in by OpenID Connect: authorization code with PKCE (RFC 7636). The server exchanges the code for a token.
 
 import { batch, computed, signal } from "@preact/signals";
-import { asksForKey, call, Failure, key, remember, words } from "./api";
+import { signInReason, call, ApiError, accessToken, storeAccessToken, errorText } from "./api";
 
 export interface Provider {
   issuer: string;
@@ -23,14 +23,14 @@ export const providers = signal<Provider[] | null>(null);
 export const caller = signal<Caller | null>(null);
 
 /** Whether the user may see what belongs to others; also true while that is unknown. */
-export const seesAll = computed(() => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? true);
+export const canViewAll = computed(() => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? true);
 
 /** Whether the user may change what belongs to others; also true while that is unknown. */
-export const operates = computed(() => caller.value?.grants.includes("operator") ?? true);
+export const canOperate = computed(() => caller.value?.grants.includes("operator") ?? true);
 
-const PENDING = "dragoman.sign-in";
+const STORAGE_KEY = "dragoman.sign-in";
 
-interface Pending {
+interface PendingSignIn {
   state: string;
   verifier: string;
   issuer: string;
@@ -42,8 +42,8 @@ const redirectUri = () => location.origin + location.pathname;
 
 /** Begins a sign-in: leaves the page. */
 export async function signIn(provider: Provider): Promise<void> {
-  const pending = { state: random(), verifier: random(), issuer: provider.issuer, hash: location.hash };
-  sessionStorage.setItem(PENDING, JSON.stringify(pending));
+  const pending = { state: randomText(), verifier: randomText(), issuer: provider.issuer, hash: location.hash };
+  sessionStorage.setItem(STORAGE_KEY, JSON.stringify(pending));
   const url = new URL(provider.authorizationUrl);
   const query = {
     response_type: "code",
@@ -51,10 +51,10 @@ export async function signIn(provider: Provider): Promise<void> {
     redirect_uri: redirectUri(),
     scope: provider.scope,
     state: pending.state,
-    code_challenge: await challenge(pending.verifier),
+    code_challenge: await codeChallenge(pending.verifier),
     code_challenge_method: "S256",
   };
-  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+  for (const [name, token] of Object.entries(query)) url.searchParams.set(name, token);
   location.assign(url);
 }
 
@@ -62,45 +62,45 @@ export async function signIn(provider: Provider): Promise<void> {
 export async function finishSignIn(): Promise<void> {
   const query = new URLSearchParams(location.search);
   if (!query.has("state") || !(query.has("code") || query.has("error"))) return;
-  const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? "null") as Pending | null;
-  sessionStorage.removeItem(PENDING);
+  const pending = JSON.parse(sessionStorage.getItem(STORAGE_KEY) ?? "null") as PendingSignIn | null;
+  sessionStorage.removeItem(STORAGE_KEY);
   history.replaceState(null, "", redirectUri() + (pending?.hash ?? ""));
   if (pending === null || query.get("state") !== pending.state) {
-    asksForKey.value = "This sign-in was not begun in this tab. Sign in again.";
+    signInReason.value = "This sign-in was not begun in this tab. Sign in again.";
   } else if (query.has("error")) {
-    asksForKey.value = `The sign-in failed: ${query.get("error_description") ?? query.get("error")}`;
+    signInReason.value = `The sign-in failed: ${query.get("error_description") ?? query.get("error")}`;
   } else {
     const { issuer, verifier } = pending;
     const body = { issuer, code: query.get("code"), codeVerifier: verifier, redirectUri: redirectUri() };
     try {
-      remember((await call<{ token: string }>("console/token", { body })).token);
+      storeAccessToken((await call<{ token: string }>("console/token", { body })).token);
     } catch (error) {
-      asksForKey.value = words(error);
+      signInReason.value = errorText(error);
     }
   }
 }
 
 /** Uses a key or token if the server accepts it. Throws Failure. */
-export async function use(value: string): Promise<void> {
-  const found = await call<Caller>("console/caller", { headers: { Authorization: `Bearer ${value.trim()}` } });
+export async function signInWithToken(token: string): Promise<void> {
+  const accepted = await call<Caller>("console/caller", { headers: { Authorization: `Bearer ${token.trim()}` } });
   batch(() => {
-    caller.value = found; // with the key, because views depend on both
-    remember(value);
+    caller.value = accepted; // with the key, because views depend on both
+    storeAccessToken(token);
   });
 }
 
 /** Asks the server who the user is. */
-export async function learnCaller(): Promise<void> {
+export async function loadCaller(): Promise<void> {
   try {
-    caller.value = key.value ? await call<Caller>("console/caller") : null;
+    caller.value = accessToken.value ? await call<Caller>("console/caller") : null;
   } catch (error) {
     caller.value = null;
-    if (!(error instanceof Failure)) throw error;
+    if (!(error instanceof ApiError)) throw error;
   }
 }
 
 /** Asks the server where people can sign in. Without an answer there is the API key. */
-export async function learnProviders(): Promise<void> {
+export async function loadProviders(): Promise<void> {
   try {
     providers.value = (await call<{ providers: Provider[] }>("console/sign-in")).providers;
   } catch {
@@ -109,21 +109,21 @@ export async function learnProviders(): Promise<void> {
 }
 
 export function signOut(): void {
-  remember("");
+  storeAccessToken("");
   caller.value = null;
   location.reload(); // nothing of the former user stays in the page
 }
 
-function random(): string {
-  return encode(crypto.getRandomValues(new Uint8Array(32)));
+function randomText(): string {
+  return base64Url(crypto.getRandomValues(new Uint8Array(32)));
 }
 
-async function challenge(verifier: string): Promise<string> {
+async function codeChallenge(verifier: string): Promise<string> {
   if (!crypto.subtle) throw new Error("Sign-in needs HTTPS, or a server on this machine.");
-  return encode(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier))));
+  return base64Url(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier))));
 }
 
-function encode(bytes: Uint8Array): string {
+function base64Url(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes))
     .replaceAll("+", "-")
     .replaceAll("/", "_")

@@ -2,24 +2,24 @@
 
 import { signal } from "@preact/signals";
 
-export const LOOKS = [
+export const THEMES = [
   { id: "system", name: "System" },
   { id: "light", name: "Light" },
   { id: "dark", name: "Dark" },
 ] as const;
 
-export type Look = (typeof LOOKS)[number]["id"];
+export type Theme = (typeof THEMES)[number]["id"];
 
-const KEY = "dragoman.look";
+const STORAGE_KEY = "dragoman.look";
 
-export const look = signal<Look>((localStorage.getItem(KEY) as Look | null) ?? "system");
+export const theme = signal<Theme>((localStorage.getItem(STORAGE_KEY) as Theme | null) ?? "system");
 
-export function choose(chosen: Look): void {
-  look.value = chosen;
-  localStorage.setItem(KEY, chosen);
-  wear();
+export function setTheme(value: Theme): void {
+  theme.value = value;
+  localStorage.setItem(STORAGE_KEY, value);
+  applyTheme();
 }
 
-export function wear(): void {
-  document.documentElement.dataset["look"] = look.value;
+export function applyTheme(): void {
+  document.documentElement.dataset["look"] = theme.value;
 }

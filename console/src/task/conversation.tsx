@@ -1,67 +1,67 @@
 // A task as a conversation: messages of user and agent, progress, artifacts; and the artifacts alone.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Fold, Line } from "./projection";
+import type { TaskProjection, Line } from "./projection";
 import { Parts } from "../shared/content/parts";
-import { State } from "../shared/components";
-import { offerOf } from "./compose/question";
-import { refine } from "../shared/route";
-import { clock, full, plural, short, took } from "../shared/format";
+import { StateLabel } from "../shared/components";
+import { offeredAnswers } from "./compose/question";
+import { updateQuery } from "../shared/route";
+import { formatTimeOfDay, formatIsoTime, plural, shortId, formatDuration } from "../shared/format";
 import { isTerminal, isWaiting, type Part } from "../shared/messages";
 
 /** Pixels from the end within which the view follows new lines. */
-const NEAR = 48;
+const FOLLOW_DISTANCE_PX = 48;
 
-interface Shown {
-  fold: Fold;
+interface ConversationProps {
+  projection: TaskProjection;
   /** All events so far are shown; further ones are new. */
-  current: boolean;
+  isCaughtUp: boolean;
   /** The fold's version. The fold object stays the same, and components render only for changed values. */
-  tick: number;
+  version: number;
 }
 
 /** A finished task is shown from its top; a task that works is followed until the user scrolls up. */
-export function Conversation({ fold, current }: Shown) {
+export function Conversation({ projection, isCaughtUp }: ConversationProps) {
   const end = useRef<HTMLDivElement>(null);
-  const follows = useRef<boolean>(false);
-  const [away, setAway] = useState(false);
-  const live = current && !isTerminal(fold.state);
+  const followsEnd = useRef<boolean>(false);
+  const [isScrolledAway, setIsScrolledAway] = useState(false);
+  const live = isCaughtUp && !isTerminal(projection.state);
   useLayoutEffect(() => {
     const panel = end.current?.closest(".panel");
     if (!panel) return;
-    const scrolled = () => {
-      const near = panel.scrollHeight - panel.scrollTop - panel.clientHeight < NEAR;
-      follows.current = near;
-      setAway(!near);
+    const onScroll = () => {
+      const isNearEnd = panel.scrollHeight - panel.scrollTop - panel.clientHeight < FOLLOW_DISTANCE_PX;
+      followsEnd.current = isNearEnd;
+      setIsScrolledAway(!isNearEnd);
     };
-    panel.addEventListener("scroll", scrolled);
-    return () => panel.removeEventListener("scroll", scrolled);
+    panel.addEventListener("scroll", onScroll);
+    return () => panel.removeEventListener("scroll", onScroll);
   }, []);
   useLayoutEffect(() => {
-    if (live) follows.current = true;
+    if (live) followsEnd.current = true;
   }, [live]);
   useLayoutEffect(() => {
     const panel = end.current?.closest(".panel");
     if (!panel) return;
-    if (follows.current && current) panel.scrollTop = panel.scrollHeight;
-    setAway(panel.scrollHeight - panel.scrollTop - panel.clientHeight >= NEAR);
+    if (followsEnd.current && isCaughtUp) panel.scrollTop = panel.scrollHeight;
+    setIsScrolledAway(panel.scrollHeight - panel.scrollTop - panel.clientHeight >= FOLLOW_DISTANCE_PX);
   });
-  const jump = () => {
-    follows.current = true;
+  const scrollToEnd = () => {
+    followsEnd.current = true;
     end.current?.scrollIntoView({ block: "end" });
   };
-  const groups = grouped(fold.lines);
+  const groups = groupLines(projection.lines);
   return (
     <>
       <div role="log" aria-label="Conversation">
         <ol class="conversation">
           {groups.map((group, index) => (
-            <Entry key={index} tick={live && index === groups.length - 1 ? fold.last : group.line.last} group={group} before={groups[index - 1]?.line} live={live && index === groups.length - 1} />
+            <ConversationEntry key={index} version={live && index === groups.length - 1 ? projection.last : group.line.last} group={group} before={groups[index - 1]?.line} live={live && index === groups.length - 1} />
           ))}
         </ol>
       </div>
-      {away && (
-        <button type="button" class="jump" onClick={jump}>
+      {isScrolledAway && (
+        <button type="button" class="jump" onClick={scrollToEnd}>
           Jump to end
         </button>
       )}
@@ -77,7 +77,7 @@ interface Group {
 }
 
 /** Reports of progress in a row are one line, the last. A state that the next line tells too is not told. */
-function grouped(lines: readonly Line[]): Group[] {
+function groupLines(lines: readonly Line[]): Group[] {
   const groups: Group[] = [];
   for (const [index, line] of lines.entries()) {
     const before = groups.at(-1);
@@ -97,24 +97,24 @@ function isProgress(line: Line): boolean {
   return line.kind === "status" && /_WORKING$/.test(line.state ?? "") && !!line.message && !line.attempt;
 }
 
-function Entry({ group: { line, earlier }, before, live }: { group: Group; before: Line | undefined; live: boolean; tick: number }) {
-  const bare = line.kind === "created" || line.kind === "gap" || (line.kind === "status" && !line.message);
+function ConversationEntry({ group: { line, earlier }, before, live }: { group: Group; before: Line | undefined; live: boolean; version: number }) {
+  const hasNoContent = line.kind === "created" || line.kind === "gap" || (line.kind === "status" && !line.message);
   return (
-    <li data-kind={line.kind} class={bare ? "bare" : undefined}>
+    <li data-kind={line.kind} class={hasNoContent ? "bare" : undefined}>
       <div class="what">
-        <What line={line} live={live} />
-        {earlier.length > 0 && <Earlier lines={earlier} />}
+        <LineContent line={line} live={live} />
+        {earlier.length > 0 && <EarlierReports lines={earlier} />}
       </div>
       <span class="at">
-        <Since line={line} before={before} />
-        <time title={full(line.time)}>{clock(line.time)}</time>
+        <TimeSinceLineBefore line={line} before={before} />
+        <time title={formatIsoTime(line.time)}>{formatTimeOfDay(line.time)}</time>
         {line.kind !== "user" && line.first > 0 && (
           <button
             type="button"
             class="plain sequence"
             title="Show this event on the wire"
             aria-label={`Event ${line.first} on the wire`}
-            onClick={() => refine({ tab: "wire", event: String(line.first) })}
+            onClick={() => updateQuery({ tab: "wire", event: String(line.first) })}
           >
             #{line.first === line.last ? line.first : `${line.first}–${line.last}`}
           </button>
@@ -125,24 +125,24 @@ function Entry({ group: { line, earlier }, before, live }: { group: Group; befor
 }
 
 /** The time since the line before, if both have one. */
-function Since({ line, before }: { line: Line; before: Line | undefined }) {
+function TimeSinceLineBefore({ line, before }: { line: Line; before: Line | undefined }) {
   if (!line.time || !before?.time) return null;
   const passed = new Date(line.time).getTime() - new Date(before.time).getTime();
-  return passed > 0 ? <span title="since the line before">+{took(passed)}</span> : null;
+  return passed > 0 ? <span title="since the line before">+{formatDuration(passed)}</span> : null;
 }
 
 /** Earlier reports of progress; equal ones are joined. */
-function Earlier({ lines }: { lines: readonly Line[] }) {
+function EarlierReports({ lines }: { lines: readonly Line[] }) {
   const [open, setOpen] = useState(false);
   return (
     <details class="earlier" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{plural(lines.length, "earlier report")}</summary>
       {open && (
         <ol>
-          {joined(lines).map(({ text, count, time, first }) => (
+          {joinEqualReports(lines).map(({ text, count, time, first }) => (
             <li key={first}>
-              <time class="at" title={full(time)}>
-                {clock(time)}
+              <time class="at" title={formatIsoTime(time)}>
+                {formatTimeOfDay(time)}
               </time>
               <span>
                 {text} {count > 1 && <span class="faint">({count} times)</span>}
@@ -155,18 +155,18 @@ function Earlier({ lines }: { lines: readonly Line[] }) {
   );
 }
 
-function joined(lines: readonly Line[]): { text: string; count: number; time?: string; first: number }[] {
-  const found: { text: string; count: number; time?: string; first: number }[] = [];
+function joinEqualReports(lines: readonly Line[]): { text: string; count: number; time?: string; first: number }[] {
+  const reports: { text: string; count: number; time?: string; first: number }[] = [];
   for (const line of lines) {
     const text = (line.message?.parts ?? []).map((part) => part.text ?? part.filename ?? JSON.stringify(part.data ?? "")).join(" ");
-    const before = found.at(-1);
+    const before = reports.at(-1);
     if (before?.text === text) before.count++;
-    else found.push({ text, count: 1, time: line.time, first: line.first });
+    else reports.push({ text, count: 1, time: line.time, first: line.first });
   }
-  return found;
+  return reports;
 }
 
-function What({ line, live }: { line: Line; live: boolean }) {
+function LineContent({ line, live }: { line: Line; live: boolean }) {
   switch (line.kind) {
     case "user":
       return (
@@ -179,11 +179,11 @@ function What({ line, live }: { line: Line; live: boolean }) {
       return (
         <>
           <p class="who">
-            {line.replaces ? "artifact, replaced" : "artifact"} {line.artifact?.name ? <b>{line.artifact.name}</b> : <code>{short(line.artifact?.artifactId ?? "")}</code>}
+            {line.replaces ? "artifact, replaced" : "artifact"} {line.artifact?.name ? <b>{line.artifact.name}</b> : <code>{shortId(line.artifact?.artifactId ?? "")}</code>}
             {line.last > line.first && <span class="faint"> {plural(line.last - line.first + 1, "chunk")}</span>}
             {line.complete && <span class="faint"> complete</span>}
           </p>
-          <Parts parts={line.artifact?.parts ?? []} usual="markdown" live={live} />
+          <Parts parts={line.artifact?.parts ?? []} defaultFormat="markdown" live={live} />
         </>
       );
     case "gap":
@@ -192,38 +192,38 @@ function What({ line, live }: { line: Line; live: boolean }) {
       return (
         <>
           <p class="who">
-            <State state={line.state ?? ""} />
+            <StateLabel state={line.state ?? ""} />
             {line.attempt && <span> attempt {line.attempt}</span>}
             {line.error && <span class="bad"> after {line.error}</span>}
           </p>
-          {line.message && <Said parts={line.message.parts} state={line.state ?? ""} />}
+          {line.message && <StatusMessage parts={line.message.parts} state={line.state ?? ""} />}
         </>
       );
   }
 }
 
 /** The message of a status. What a question offers as answers is put into words. */
-function Said({ parts, state }: { parts: readonly Part[]; state: string }) {
-  const offers = isWaiting(state) ? parts.map(offerOf) : [];
+function StatusMessage({ parts, state }: { parts: readonly Part[]; state: string }) {
+  const offers = isWaiting(state) ? parts.map(offeredAnswers) : [];
   return (
     <>
-      <Parts parts={parts.filter((_, index) => !offers[index])} usual="markdown" />
+      <Parts parts={parts.filter((_, index) => !offers[index])} defaultFormat="markdown" />
       {offers.map((offer) => offer && <p class="faint">{offer}</p>)}
     </>
   );
 }
 
-export function Results({ fold }: { fold: Fold }) {
-  if (fold.artifacts.size === 0) return <p class="empty">No artifacts.</p>;
+export function Artifacts({ projection }: { projection: TaskProjection }) {
+  if (projection.artifacts.size === 0) return <p class="empty">No artifacts.</p>;
   return (
     <div class="results">
-      {[...fold.artifacts.values()].map((artifact) => (
+      {[...projection.artifacts.values()].map((artifact) => (
         <section key={artifact.artifactId} aria-label={artifact.name || artifact.artifactId}>
           <h3>
             {artifact.name || artifact.artifactId} {artifact.name && <code class="faint">{artifact.artifactId}</code>}
           </h3>
           {artifact.description && <p class="faint">{artifact.description}</p>}
-          <Parts parts={artifact.parts ?? []} usual="markdown" />
+          <Parts parts={artifact.parts ?? []} defaultFormat="markdown" />
         </section>
       ))}
     </div>

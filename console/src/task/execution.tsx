@@ -1,81 +1,81 @@
 // The explanation of a task for operators: who holds it, what happens next, why it waits; its steps.
 
 import { Fragment } from "preact";
-import { useAsked } from "../shared/polling";
+import { usePolling } from "../shared/polling";
 import { Link } from "../shared/content/elements";
-import { explained } from "../tasks/task_finder";
-import { Ago, Copy, Facts, Problem } from "../shared/components";
-import { clock } from "../shared/format";
+import { explainTask } from "../tasks/task_finder";
+import { TimeSince, CopyableValue, FactList, ErrorMessage } from "../shared/components";
+import { formatTimeOfDay } from "../shared/format";
 import { Steps } from "./steps";
 import { isTerminal, type Explanation } from "../shared/messages";
 
 /** Each call is audited, so it is made after new events, and otherwise rarely. */
-const EVERY = 30_000;
+const POLL_INTERVAL_MS = 30_000;
 
-interface Shown {
+interface ExecutionProps {
   id: string;
   tenant: string;
   state: string;
   last: number;
 }
 
-export function Execution({ id, tenant, state, last }: Shown) {
-  const { value, error, again } = useAsked(
-    async (stop) => ({ tasks: await explained(id, tenant, stop), asked: Date.now() }),
-    (now) => (now?.tasks?.some((one) => one.session || one.ready) ? EVERY : 0),
+export function Execution({ id, tenant, state, last }: ExecutionProps) {
+  const { value, error, refresh } = usePolling(
+    async (stop) => ({ tasks: await explainTask(id, tenant, stop), asked: Date.now() }),
+    (now) => (now?.tasks?.some((explanation) => explanation.session || explanation.ready) ? POLL_INTERVAL_MS : 0),
     [id, tenant],
     [state],
   );
-  const found = value?.tasks ?? [];
+  const explanations = value?.tasks ?? [];
   return (
     <div class="execution">
-      <Problem error={error} />
+      <ErrorMessage error={error} />
       {value && !value.tasks && <p class="empty">Only operators can see how a task is executed: session, attempts, next step.</p>}
-      {found.map((one, index) => (
+      {explanations.map((explanation, index) => (
         <Fragment key={index}>
-          <Explained one={one} asked={value?.asked ?? 0} again={again} />
-          <Steps one={one} asked={value?.asked ?? 0} last={last} />
+          <ExplanationFacts explanation={explanation} receivedAt={value?.asked ?? 0} refresh={refresh} />
+          <Steps explanation={explanation} receivedAt={value?.asked ?? 0} last={last} />
         </Fragment>
       ))}
     </div>
   );
 }
 
-function Explained({ one, asked, again }: { one: Explanation; asked: number; again: () => void }) {
-  const over = isTerminal(one.state);
-  const expires = Number(one.sessionExpires ?? 0);
+function ExplanationFacts({ explanation, receivedAt, refresh }: { explanation: Explanation; receivedAt: number; refresh: () => void }) {
+  const ended = isTerminal(explanation.state);
+  const expires = Number(explanation.sessionExpires ?? 0);
   return (
     <section aria-label="Explanation">
       <p class="next">
-        {one.next} <span class="faint">(updated <Ago time={asked} after=" ago" />)</span>{" "}
-        <button type="button" class="plain" onClick={again}>
+        {explanation.next} <span class="faint">(updated <TimeSince time={receivedAt} suffix=" ago" />)</span>{" "}
+        <button type="button" class="plain" onClick={refresh}>
           update
         </button>
       </p>
-      <Facts
-        of={[
-          ["in this state for", <Ago time={Number(one.since ?? 0)} />],
-          ["attempt", `${one.attempt ?? 1} of ${one.attemptsAllowed ?? 1}`],
-          ["session", one.session && `${one.session}${one.here ? ", this server" : ""}`],
-          ["session expires", expires ? `${clock(expires).slice(0, 8)} unless renewed` : undefined],
-          ["worker", one.worker],
-          ["waiting for a slot or worker", one.ready ? "yes" : undefined],
-          ["cancel requested", one.stopping ? "yes" : undefined],
-          ["unread messages", over ? undefined : (one.queuedMessages ?? "0")],
-          ["subscribers on this server", one.subscribers ?? "0"],
-          ["free slots on this server", one.freeSlots ?? "0"],
-          ["tokens", one.tokens && Number(one.tokens).toLocaleString("en")],
-          ["cost", one.cost],
-          ["last event", one.lastEvent],
-          ["created with", one.dialect && `A2A ${one.dialect}`],
-          ["principal", one.principal],
-          ["scope", one.scope],
+      <FactList
+        items={[
+          ["in this state for", <TimeSince time={Number(explanation.since ?? 0)} />],
+          ["attempt", `${explanation.attempt ?? 1} of ${explanation.attemptsAllowed ?? 1}`],
+          ["session", explanation.session && `${explanation.session}${explanation.here ? ", this server" : ""}`],
+          ["session expires", expires ? `${formatTimeOfDay(expires).slice(0, 8)} unless renewed` : undefined],
+          ["worker", explanation.worker],
+          ["waiting for a slot or worker", explanation.ready ? "yes" : undefined],
+          ["cancel requested", explanation.stopping ? "yes" : undefined],
+          ["unread messages", ended ? undefined : (explanation.queuedMessages ?? "0")],
+          ["subscribers on this server", explanation.subscribers ?? "0"],
+          ["free slots on this server", explanation.freeSlots ?? "0"],
+          ["tokens", explanation.tokens && Number(explanation.tokens).toLocaleString("en")],
+          ["cost", explanation.cost],
+          ["last event", explanation.lastEvent],
+          ["created with", explanation.dialect && `A2A ${explanation.dialect}`],
+          ["principal", explanation.principal],
+          ["scope", explanation.scope],
           [
             "trace",
-            one.traceId && (
-              <Copy value={one.traceId} name="the trace id">
-                {one.traceUrl ? <Link href={one.traceUrl}>{one.traceId}</Link> : undefined}
-              </Copy>
+            explanation.traceId && (
+              <CopyableValue value={explanation.traceId} name="the trace id">
+                {explanation.traceUrl ? <Link href={explanation.traceUrl}>{explanation.traceId}</Link> : undefined}
+              </CopyableValue>
             ),
           ],
         ]}

@@ -19,32 +19,32 @@ export interface Line {
   error?: string;
 }
 
-export class Fold {
+export class TaskProjection {
   lines: Line[] = [];
   artifacts = new Map<string, Artifact>();
   state: State = "TASK_STATE_UNSPECIFIED";
-  since = "";
+  stateSince = "";
   context = "";
   last = 0;
   /** When the last event happened, in milliseconds; 0 if that is not known. Chunks of artifacts have no time. */
-  heard = 0;
+  lastEventTime = 0;
   usage: Usage | undefined;
   /** Set when the user may have sent a message, which no event contains. */
-  unheard = false;
-  private said = new Set<string>();
+  historyIsStale = false;
+  private messageIds = new Set<string>();
 
   /** Folds an event, received at `now` if it is new. Returns whether it ends the task. */
-  take(event: StreamResponse, sequence: number, now = 0): boolean {
+  apply(event: StreamResponse, sequence: number, now = 0): boolean {
     if (sequence && sequence <= this.last) return isTerminal(this.state);
     this.last = sequence || this.last;
     const metadata = event.task?.metadata ?? event.statusUpdate?.metadata;
     const usage = metadata?.["usage"] as Usage | undefined;
     if (usage) this.usage = usage;
-    if (event.task) this.begin(event.task, sequence);
+    if (event.task) this.applyTask(event.task, sequence);
     if (event.statusUpdate) {
       const { status } = event.statusUpdate;
       // A status without a message accepts the user's message.
-      if (!status.message && (isWaiting(this.state) || status.state === this.state)) this.unheard = true;
+      if (!status.message && (isWaiting(this.state) || status.state === this.state)) this.historyIsStale = true;
       const attempt = typeof metadata?.["attempt"] === "number" ? metadata["attempt"] : undefined;
       this.lines.push({
         kind: "status",
@@ -57,22 +57,22 @@ export class Fold {
         error: typeof metadata?.["error"] === "string" ? metadata["error"] : undefined,
       });
       this.state = status.state;
-      this.since = status.timestamp ?? this.since;
+      this.stateSince = status.timestamp ?? this.stateSince;
     }
     const time = event.statusUpdate?.status.timestamp ?? event.task?.status.timestamp;
-    this.heard = now || (time ? new Date(time).getTime() : this.heard);
-    if (event.artifactUpdate) this.grow(event.artifactUpdate.artifact, sequence, event.artifactUpdate);
+    this.lastEventTime = now || (time ? new Date(time).getTime() : this.lastEventTime);
+    if (event.artifactUpdate) this.applyArtifact(event.artifactUpdate.artifact, sequence, event.artifactUpdate);
     return isTerminal(this.state);
   }
 
   /** The message that began the task, if it is known. */
-  get first(): Message | undefined {
+  get firstMessage(): Message | undefined {
     return this.lines.find((line) => line.kind === "user")?.message;
   }
 
   /** What the user asked for, in one line: the beginning of the first message. */
-  get asked(): string {
-    const parts = this.first?.parts ?? [];
+  get requestText(): string {
+    const parts = this.firstMessage?.parts ?? [];
     const text = parts.map((part) => part.text?.trim().split("\n")[0]).find(Boolean);
     return text?.slice(0, 300) ?? parts.map((part) => part.filename ?? (part.data === undefined ? "" : "JSON data")).find(Boolean) ?? "";
   }
@@ -84,27 +84,27 @@ export class Fold {
   }
 
   /** Inserts the user's messages after the agent's earlier output. */
-  hear(history: readonly Message[]): void {
-    this.unheard = false;
+  addUserMessages(history: readonly Message[]): void {
+    this.historyIsStale = false;
     let after = "";
     for (const message of history) {
-      if (message.role === "ROLE_USER" && !this.said.has(message.messageId)) {
-        this.said.add(message.messageId);
+      if (message.role === "ROLE_USER" && !this.messageIds.has(message.messageId)) {
+        this.messageIds.add(message.messageId);
         const line: Line = { kind: "user", first: this.last, last: this.last, message };
-        const before = after ? this.lines.findIndex((one) => one.message?.messageId === after) : -1;
-        const at = before < 0 ? Math.min(1, this.lines.length) : before + 1;
-        const anchor = this.lines[at - 1];
+        const before = after ? this.lines.findIndex((line) => line.message?.messageId === after) : -1;
+        const index = before < 0 ? Math.min(1, this.lines.length) : before + 1;
+        const anchor = this.lines[index - 1];
         line.first = line.last = anchor?.last ?? 0;
-        this.lines.splice(at, 0, line);
+        this.lines.splice(index, 0, line);
       }
       after = message.messageId;
     }
   }
 
-  private begin(task: Task, sequence: number): void {
+  private applyTask(task: Task, sequence: number): void {
     this.context = task.contextId;
     this.state = task.status.state;
-    this.since = task.status.timestamp ?? "";
+    this.stateSince = task.status.timestamp ?? "";
     const gap = "urn:dragoman:resume:v1" in (task.metadata ?? {}) && sequence > 1;
     this.lines.push({
       kind: gap ? "gap" : "created",
@@ -113,42 +113,42 @@ export class Fold {
       time: task.status.timestamp,
       state: task.status.state,
     });
-    this.hear(task.history ?? []);
+    this.addUserMessages(task.history ?? []);
     if (task.status.message) {
       this.lines.push({ kind: "status", first: sequence, last: sequence, state: this.state, message: task.status.message });
     }
     if (gap) this.artifacts.clear();
-    for (const artifact of task.artifacts ?? []) this.grow(artifact, sequence, {});
+    for (const artifact of task.artifacts ?? []) this.applyArtifact(artifact, sequence, {});
   }
 
-  private grow(chunk: Artifact, sequence: number, said: { append?: boolean; lastChunk?: boolean }): void {
+  private applyArtifact(chunk: Artifact, sequence: number, update: { append?: boolean; lastChunk?: boolean }): void {
     const known = this.artifacts.get(chunk.artifactId);
-    if (!known || !said.append) {
-      this.artifacts.set(chunk.artifactId, { ...chunk, parts: joined([], chunk.parts ?? []) });
+    if (!known || !update.append) {
+      this.artifacts.set(chunk.artifactId, { ...chunk, parts: appendParts([], chunk.parts ?? []) });
     } else {
-      joined((known.parts ??= []), chunk.parts ?? []);
+      appendParts((known.parts ??= []), chunk.parts ?? []);
     }
     const before = this.lines.at(-1);
-    if (said.append && before?.kind === "artifact" && before.artifact?.artifactId === chunk.artifactId) {
-      joined((before.artifact.parts ??= []), chunk.parts ?? []);
+    if (update.append && before?.kind === "artifact" && before.artifact?.artifactId === chunk.artifactId) {
+      appendParts((before.artifact.parts ??= []), chunk.parts ?? []);
       before.last = sequence;
-      before.complete = said.lastChunk;
+      before.complete = update.lastChunk;
       return;
     }
     this.lines.push({
       kind: "artifact",
       first: sequence,
       last: sequence,
-      artifact: { ...chunk, name: chunk.name ?? known?.name, parts: joined([], chunk.parts ?? []) },
-      replaces: known !== undefined && !said.append,
-      complete: said.lastChunk,
+      artifact: { ...chunk, name: chunk.name ?? known?.name, parts: appendParts([], chunk.parts ?? []) },
+      replaces: known !== undefined && !update.append,
+      complete: update.lastChunk,
     });
   }
 }
 
 /** Appends parts, joining text chunks to the preceding text. */
-function joined(parts: Part[], more: readonly Part[]): Part[] {
-  for (const part of more) {
+function appendParts(parts: Part[], added: readonly Part[]): Part[] {
+  for (const part of added) {
     const before = parts.at(-1);
     if (part.text !== undefined && before?.text !== undefined && part.mediaType === before.mediaType) {
       before.text += part.text;

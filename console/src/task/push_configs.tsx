@@ -1,114 +1,114 @@
 // A task's push configurations, the progress of each receiver, and redelivery.
 
 import { useSignal } from "@preact/signals";
-import { useAsked } from "../shared/polling";
-import { Ago, Facts, Problem } from "../shared/components";
-import { clock, full, plural } from "../shared/format";
-import { call, Failure, segment } from "../shared/api";
-import { pathOf, selection } from "../shared/tenant";
+import { usePolling } from "../shared/polling";
+import { TimeSince, FactList, ErrorMessage } from "../shared/components";
+import { formatTimeOfDay, formatIsoTime, plural } from "../shared/format";
+import { call, ApiError, encodeSegment } from "../shared/api";
+import { tenantPath, tenantQuery } from "../shared/tenant";
 import type { PushConfig } from "../shared/messages";
 
 /** Milliseconds between two calls while deliveries are pending. Each call is audited. */
-const SOON = 3_000;
-const LATE = 60_000;
+const MIN_INTERVAL_MS = 3_000;
+const MAX_INTERVAL_MS = 60_000;
 
-interface Configs {
+interface PushConfigList {
   configs?: PushConfig[];
   /** Without the operator grant, only the configuration is shown, without delivery state. */
   own?: { id: string; url: string }[];
 }
 
-export function Pushes({ id, tenant, state }: { id: string; tenant: string; state: string }) {
-  const { value, error, again } = useAsked((stop) => configsOf(id, tenant, stop), nextDelivery, [id, tenant], [state]);
-  const empty = value && !value.configs?.length && !value.own?.length;
+export function PushConfigs({ id, tenant, state }: { id: string; tenant: string; state: string }) {
+  const { value, error, refresh } = usePolling((stop) => readPushConfigs(id, tenant, stop), pollIntervalMs, [id, tenant], [state]);
+  const isEmpty = value && !value.configs?.length && !value.own?.length;
   return (
     <div class="pushes">
-      <Problem error={error} />
-      {empty && <p class="empty">This task has no push configurations.</p>}
+      <ErrorMessage error={error} />
+      {isEmpty && <p class="empty">This task has no push configurations.</p>}
       {value?.own && value.own.length > 0 && (
         <>
           <p class="empty">Only operators can see the state of deliveries.</p>
           <ul>
-            {value.own.map((one) => (
-              <li key={one.id}>
-                <code>{one.url}</code>
+            {value.own.map((config) => (
+              <li key={config.id}>
+                <code>{config.url}</code>
               </li>
             ))}
           </ul>
         </>
       )}
-      {value?.configs?.map((one) => (
-        <Config key={`${one.principal}/${one.scope}/${one.id}`} one={one} again={again} />
+      {value?.configs?.map((config) => (
+        <PushConfigDetails key={`${config.principal}/${config.scope}/${config.id}`} config={config} refresh={refresh} />
       ))}
     </div>
   );
 }
 
-export async function configsOf(id: string, tenant: string, signal: AbortSignal): Promise<Configs> {
+export async function readPushConfigs(id: string, tenant: string, signal: AbortSignal): Promise<PushConfigList> {
   try {
-    const query = new URLSearchParams(selection(tenant));
-    return { configs: [], ...(await call<Configs>(`operations/tasks/${segment(id)}/pushes?${query}`, { signal })) };
+    const query = new URLSearchParams(tenantQuery(tenant));
+    return { configs: [], ...(await call<PushConfigList>(`operations/tasks/${encodeSegment(id)}/pushes?${query}`, { signal })) };
   } catch (error) {
-    if (!(error instanceof Failure) || ![401, 403].includes(error.status)) throw error;
-    const path = `${pathOf(tenant)}/tasks/${segment(id)}/pushNotificationConfigs`;
+    if (!(error instanceof ApiError) || ![401, 403].includes(error.status)) throw error;
+    const path = `${tenantPath(tenant)}/tasks/${encodeSegment(id)}/pushNotificationConfigs`;
     return { own: (await call<{ configs: { id: string; url: string }[] }>(path, { signal })).configs };
   }
 }
 
 /** When to poll again: after the next attempt; never if everything was delivered or given up. */
-export function nextDelivery(now: Configs | undefined): number {
-  const left = now?.configs?.filter((one) => one.state === "PUSH_STATE_LIVE" && (one.delivered ?? 0) < (one.last ?? 0)) ?? [];
-  if (left.length === 0) return 0;
-  const tries = left.map((one) => (one.nextTry ? new Date(one.nextTry).getTime() - Date.now() + 1_000 : SOON));
-  return Math.min(Math.max(Math.min(...tries), SOON), LATE);
+export function pollIntervalMs(list: PushConfigList | undefined): number {
+  const pending = list?.configs?.filter((config) => config.state === "PUSH_STATE_LIVE" && (config.delivered ?? 0) < (config.last ?? 0)) ?? [];
+  if (pending.length === 0) return 0;
+  const delays = pending.map((config) => (config.nextTry ? new Date(config.nextTry).getTime() - Date.now() + 1_000 : MIN_INTERVAL_MS));
+  return Math.min(Math.max(Math.min(...delays), MIN_INTERVAL_MS), MAX_INTERVAL_MS);
 }
 
-const STATES: Record<string, string> = {
+const STATE_TEXTS: Record<string, string> = {
   PUSH_STATE_LIVE: "live",
   PUSH_STATE_DONE: "done",
   PUSH_STATE_DEAD: "given up",
   PUSH_STATE_ENDED: "ended by the receiver",
 };
 
-function Config({ one, again }: { one: PushConfig; again: () => void }) {
+function PushConfigDetails({ config, refresh }: { config: PushConfig; refresh: () => void }) {
   const from = useSignal("");
-  const said = useSignal("");
+  const confirmation = useSignal("");
   const error = useSignal<unknown>(undefined);
-  const last = one.last ?? 0;
+  const last = config.last ?? 0;
   const redeliver = async (event: SubmitEvent) => {
     event.preventDefault();
     error.value = undefined;
     const first = from.value ? Number(from.value) : undefined;
     try {
-      await call(`operations/tasks/${segment(one.taskId)}:redeliver`, {
-        body: { agent: one.agent, principal: one.principal, scope: one.scope, configId: one.id, from: first },
+      await call(`operations/tasks/${encodeSegment(config.taskId)}:redeliver`, {
+        body: { agent: config.agent, principal: config.principal, scope: config.scope, configId: config.id, from: first },
       });
-      said.value = first ? `Redelivering from event ${first}.` : "Redelivering the remaining events.";
-      again();
-    } catch (failed) {
-      said.value = "";
-      error.value = failed;
+      confirmation.value = first ? `Redelivering from event ${first}.` : "Redelivering the remaining events.";
+      refresh();
+    } catch (cause) {
+      confirmation.value = "";
+      error.value = cause;
     }
   };
   return (
-    <section aria-label={`Push to ${one.url}`}>
+    <section aria-label={`Push to ${config.url}`}>
       <h3>
-        <span class="state" data-state={STATES[one.state] ?? ""}>
-          {STATES[one.state] ?? one.state}
+        <span class="state" data-state={STATE_TEXTS[config.state] ?? ""}>
+          {STATE_TEXTS[config.state] ?? config.state}
         </span>{" "}
-        <code>{one.url}</code>
+        <code>{config.url}</code>
       </h3>
-      <Facts
-        of={[
-          ["delivered", `${one.delivered ?? 0} of ${last}`],
-          ["attempts", one.tries ?? 0],
-          ["failed attempts for the next event", one.failures],
-          ["failing for", one.failingSince && <Ago time={one.failingSince} />],
-          ["next attempt", one.delivering ? "now" : one.nextTry && clock(one.nextTry)],
-          ["reason", one.why],
-          ["version", `A2A ${one.dialect}`],
-          ["registered", <Ago time={one.created} after=" ago" />],
-          ["configuration", one.id],
+      <FactList
+        items={[
+          ["delivered", `${config.delivered ?? 0} of ${last}`],
+          ["attempts", config.tries ?? 0],
+          ["failed attempts for the next event", config.failures],
+          ["failing for", config.failingSince && <TimeSince time={config.failingSince} />],
+          ["next attempt", config.delivering ? "now" : config.nextTry && formatTimeOfDay(config.nextTry)],
+          ["reason", config.why],
+          ["version", `A2A ${config.dialect}`],
+          ["registered", <TimeSince time={config.created} suffix=" ago" />],
+          ["configuration", config.id],
         ]}
       />
       <form class="redeliver" onSubmit={(event) => void redeliver(event)}>
@@ -124,12 +124,12 @@ function Config({ one, again }: { one: PushConfig; again: () => void }) {
           />
         </label>
         <button type="submit">Redeliver</button>
-        <span role="status">{said.value}</span>
+        <span role="status">{confirmation.value}</span>
       </form>
-      <Problem error={error.value} />
-      {one.attempts && one.attempts.length > 0 && (
+      <ErrorMessage error={error.value} />
+      {config.attempts && config.attempts.length > 0 && (
         <table>
-          <caption>The last {plural(one.attempts.length, "attempt")}, newest first</caption>
+          <caption>The last {plural(config.attempts.length, "attempt")}, newest first</caption>
           <thead>
             <tr>
               <th scope="col">Event</th>
@@ -139,10 +139,10 @@ function Config({ one, again }: { one: PushConfig; again: () => void }) {
             </tr>
           </thead>
           <tbody>
-            {one.attempts.map((attempt, index) => (
+            {config.attempts.map((attempt, index) => (
               <tr key={index}>
                 <td>{attempt.sequence}</td>
-                <td title={full(attempt.time)}>{clock(attempt.time)}</td>
+                <td title={formatIsoTime(attempt.time)}>{formatTimeOfDay(attempt.time)}</td>
                 <td>{attempt.status ? `HTTP ${attempt.status}` : attempt.error}</td>
                 <td>{attempt.milliseconds ?? 0} ms</td>
               </tr>

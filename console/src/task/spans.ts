@@ -6,14 +6,14 @@ import { isTerminal, isWaiting, type DelegatedTask, type PushConfig, type TaskSt
 
 export type Kind = "queued" | "turn" | "attempt" | "waiting" | "step" | "pause" | "delivery" | "delegated";
 
-export interface Bar {
+export interface Interval {
   from: number;
   to: number;
   failed?: boolean;
 }
 
 /** One row of the waterfall. Times are in milliseconds since the epoch. */
-export interface Span extends Bar {
+export interface Span extends Interval {
   kind: Kind;
   name: string;
   /** How deep it is in the hierarchy: 1 is a part of a turn. */
@@ -21,7 +21,7 @@ export interface Span extends Bar {
   /** It goes on: `to` is now. */
   open?: boolean;
   /** What is drawn, if that is not one bar from start to end. */
-  bars?: Bar[];
+  bars?: Interval[];
   /** Times of reports within it. */
   marks?: number[];
   note?: string;
@@ -30,7 +30,7 @@ export interface Span extends Bar {
   delegated?: DelegatedTask;
 }
 
-interface Status {
+interface StatusEvent {
   at: number;
   state: string;
   sequence: number;
@@ -40,7 +40,7 @@ interface Status {
 }
 
 /** Phases of the task itself: in the queue, in a turn with its attempts, waiting for its caller. */
-export function phases(lines: readonly Line[], now: number): Span[] {
+export function phaseSpans(lines: readonly Line[], now: number): Span[] {
   const spans: Span[] = [];
   let open: Span | undefined;
   let attempt: Span | undefined;
@@ -54,10 +54,10 @@ export function phases(lines: readonly Line[], now: number): Span[] {
     spans.push(span);
     return span;
   };
-  const blank = { depth: 0, marks: [] };
+  const defaults = { depth: 0, marks: [] };
   for (const status of statuses(lines)) {
     const { at, state, sequence } = status;
-    const here = { from: at, to: at, event: sequence };
+    const position = { from: at, to: at, event: sequence };
     // A turn that reports nothing has no event of its own: it began somewhere in the time until its end.
     if (open?.kind === "queued" && (isWaiting(state) || /(COMPLETED|FAILED|REJECTED)$/.test(state))) {
       Object.assign(open, { kind: "turn", name: `Turn ${++turns}` });
@@ -67,22 +67,22 @@ export function phases(lines: readonly Line[], now: number): Span[] {
     } else if (isWaiting(state)) {
       end(at);
       const name = /AUTH/.test(state) ? "Waiting for a sign-in" : "Waiting for an answer";
-      open = begin({ ...blank, ...here, kind: "waiting", name });
+      open = begin({ ...defaults, ...position, kind: "waiting", name });
     } else if (/SUBMITTED$/.test(state)) {
       end(at);
-      open = begin({ ...blank, ...here, kind: "queued", name: "In the queue" });
+      open = begin({ ...defaults, ...position, kind: "queued", name: "In the queue" });
     } else if (open?.kind !== "turn") {
       end(at);
-      open = begin({ ...blank, ...here, marks: [], kind: "turn", name: `Turn ${++turns}` });
+      open = begin({ ...defaults, ...position, marks: [], kind: "turn", name: `Turn ${++turns}` });
     }
     if (open?.kind !== "turn" || !/WORKING$/.test(state)) continue;
     if (status.attempt) {
       const before = `Attempt ${status.attempt - 1}`;
-      attempt ??= begin({ ...blank, kind: "attempt", depth: 1, name: before, from: open.from, to: at });
+      attempt ??= begin({ ...defaults, kind: "attempt", depth: 1, name: before, from: open.from, to: at });
       attempt.to = at;
       attempt.failed = true;
       attempt.note = status.error;
-      attempt = begin({ ...blank, ...here, kind: "attempt", depth: 1, name: `Attempt ${status.attempt}` });
+      attempt = begin({ ...defaults, ...position, kind: "attempt", depth: 1, name: `Attempt ${status.attempt}` });
     } else if (status.hasMessage) {
       open.marks?.push(at);
     }
@@ -97,7 +97,7 @@ export function phases(lines: readonly Line[], now: number): Span[] {
   return spans.filter((span) => span.kind !== "queued" || span.open || span.to > span.from);
 }
 
-function statuses(lines: readonly Line[]): Status[] {
+function statuses(lines: readonly Line[]): StatusEvent[] {
   return lines
     .filter((line) => line.time && line.state && (line.kind === "created" || line.kind === "status"))
     .map((line) => ({
@@ -111,48 +111,48 @@ function statuses(lines: readonly Line[]): Status[] {
 }
 
 /** The phases with the steps and delegated tasks of each turn below it. */
-export function withParts(phases: readonly Span[], parts: readonly Span[]): Span[] {
-  const turns = phases.filter((span) => span.kind === "turn");
+export function nestInTurns(phaseSpans: readonly Span[], parts: readonly Span[]): Span[] {
+  const turns = phaseSpans.filter((span) => span.kind === "turn");
   const all: Span[] = [];
   // A step may begin in the millisecond before the status that tells of its turn.
-  const turnOf = (part: Span) => turns.findLast((turn) => turn.from <= part.from + 5) ?? turns[0];
-  for (const [index, span] of phases.entries()) {
+  const turnAround = (part: Span) => turns.findLast((turn) => turn.from <= part.from + 5) ?? turns[0];
+  for (const [index, span] of phaseSpans.entries()) {
     all.push(span);
-    const turn = turns.findLast((one) => one.from <= span.from);
-    if (turn && (span.kind === "turn" || span.kind === "attempt") && phases[index + 1]?.kind !== "attempt") all.push(...parts.filter((part) => turnOf(part) === turn));
+    const turn = turns.findLast((turn) => turn.from <= span.from);
+    if (turn && (span.kind === "turn" || span.kind === "attempt") && phaseSpans[index + 1]?.kind !== "attempt") all.push(...parts.filter((part) => turnAround(part) === turn));
   }
   return turns.length ? all : [...all, ...parts];
 }
 
-export function ofSteps(steps: readonly TaskStep[], works: boolean, ended: number, now: number): Span[] {
+export function stepSpans(steps: readonly TaskStep[], isRunning: boolean, ended: number, now: number): Span[] {
   return steps.map((step) => {
     const from = Date.parse(step.started);
-    const goesOn = works && !step.turn && /RUNNING|SLEEPING/.test(step.state);
-    const until = step.wakeAt ? Math.min(Date.parse(step.wakeAt), goesOn ? now : ended || now) : 0;
-    const to = until || (step.ended ? Date.parse(step.ended) : goesOn ? now : from);
+    const isOpen = isRunning && !step.turn && /RUNNING|SLEEPING/.test(step.state);
+    const until = step.wakeAt ? Math.min(Date.parse(step.wakeAt), isOpen ? now : ended || now) : 0;
+    const to = until || (step.ended ? Date.parse(step.ended) : isOpen ? now : from);
     return {
       kind: step.wakeAt ? "pause" : "step",
       name: step.name,
       depth: 1,
       from,
       to: Math.max(from, to),
-      open: goesOn && !(until && until < now),
+      open: isOpen && !(until && until < now),
       failed: /FAILED/.test(step.state),
       note: [(step.attempt ?? 1) > 1 ? `attempt ${step.attempt}` : "", step.error ?? ""].filter(Boolean).join(": "),
     };
   });
 }
 
-export function ofDelegated(tasks: readonly DelegatedTask[], now: number): Span[] {
+export function delegatedSpans(tasks: readonly DelegatedTask[], now: number): Span[] {
   return tasks.map((task) => {
-    const over = isTerminal(task.state);
+    const ended = isTerminal(task.state);
     return {
       kind: "delegated",
       name: task.agent,
       depth: 1,
       from: Number(task.created),
-      to: Math.max(Number(task.created), over ? Number(task.since) : now),
-      open: !over,
+      to: Math.max(Number(task.created), ended ? Number(task.since) : now),
+      open: !ended,
       failed: /(FAILED|REJECTED)$/.test(task.state),
       delegated: task,
     };
@@ -160,7 +160,7 @@ export function ofDelegated(tasks: readonly DelegatedTask[], now: number): Span[
 }
 
 /** One row for each receiver, with a bar for each of its last attempts. */
-export function ofDeliveries(configs: readonly PushConfig[]): Span[] {
+export function deliverySpans(configs: readonly PushConfig[]): Span[] {
   return configs.flatMap((config) => {
     const bars = (config.attempts ?? [])
       .map(({ time, milliseconds = 0, status = 0 }) => {
@@ -185,7 +185,7 @@ export class Axis {
   constructor(
     readonly from: number,
     to: number,
-    private readonly omitted: readonly Bar[] = [],
+    private readonly omitted: readonly Interval[] = [],
   ) {
     this.length = Math.max(1, to - from - omitted.reduce((sum, { from: begun, to: ended }) => sum + ended - begun, 0));
   }
@@ -197,20 +197,20 @@ export class Axis {
   }
 
   /** Milliseconds from the start, at most `most` of them, round. */
-  ticks(most: number): number[] {
-    const raw = this.length / most;
-    const step = STEPS.find((one) => one >= raw) ?? Math.ceil(raw / DAY) * DAY;
+  ticks(maxCount: number): number[] {
+    const raw = this.length / maxCount;
+    const step = TICK_STEPS_MS.find((one) => one >= raw) ?? Math.ceil(raw / DAY_MS) * DAY_MS;
     return Array.from({ length: Math.floor(this.length / step) + 1 }, (_, index) => index * step);
   }
 }
 
-const [SECOND, MINUTE, HOUR, DAY] = [1_000, 60_000, 3_600_000, 86_400_000];
+const [SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS] = [1_000, 60_000, 3_600_000, 86_400_000];
 
 /** Milliseconds between ticks. */
-const STEPS: readonly number[] = [
+const TICK_STEPS_MS: readonly number[] = [
   ...[1, 2, 5, 10, 20, 50, 100, 200, 500],
-  ...[1, 2, 5, 10, 15, 30].map((each) => each * SECOND),
-  ...[1, 2, 5, 10, 15, 30].map((each) => each * MINUTE),
-  ...[1, 2, 4, 8, 12].map((each) => each * HOUR),
-  DAY,
+  ...[1, 2, 5, 10, 15, 30].map((each) => each * SECOND_MS),
+  ...[1, 2, 5, 10, 15, 30].map((each) => each * MINUTE_MS),
+  ...[1, 2, 4, 8, 12].map((each) => each * HOUR_MS),
+  DAY_MS,
 ];

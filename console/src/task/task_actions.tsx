@@ -3,35 +3,35 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { draft } from "./compose/message_form";
-import { Problem } from "../shared/components";
-import { go } from "../shared/route";
-import { call, segment } from "../shared/api";
-import { fresh } from "./compose/send";
-import { operates } from "../shared/sign_in";
-import { agentOf, pathOf, scopeOf, selection } from "../shared/tenant";
+import { ErrorMessage } from "../shared/components";
+import { navigate } from "../shared/route";
+import { call, encodeSegment } from "../shared/api";
+import { newKey } from "./compose/send";
+import { canOperate } from "../shared/sign_in";
+import { agentOf, tenantPath, scopeOf, tenantQuery } from "../shared/tenant";
 import { isTerminal, isWaiting, type Message, type Task } from "../shared/messages";
 
-interface Shown {
+interface ActionsProps {
   tenant: string;
   id: string;
   state: string;
   /** The message that began the task. */
-  first: Message | undefined;
+  firstMessage: Message | undefined;
   /** The principal of a task that is not the caller's; empty for the caller's own. */
   principal: string;
 }
 
-export function Actions({ tenant, id, state, first, principal }: Shown) {
-  const again = () => {
-    draft.value = first;
-    go(["new"], { agent: agentOf(tenant), scope: scopeOf(tenant) });
+export function TaskActions({ tenant, id, state, firstMessage, principal }: ActionsProps) {
+  const sendAgain = () => {
+    draft.value = firstMessage;
+    navigate(["new"], { agent: agentOf(tenant), scope: scopeOf(tenant) });
   };
   return (
     <div class="actions">
-      {!isTerminal(state) && (!principal || operates.value) && <Cancel {...{ tenant, id, state, principal }} />}
-      {isTerminal(state) && operates.value && <Rerun {...{ tenant, id, state, principal }} />}
-      {isTerminal(state) && first && !principal && (
-        <button type="button" onClick={again} title="Opens the form for a new task with this task's first message">
+      {!isTerminal(state) && (!principal || canOperate.value) && <Cancel {...{ tenant, id, state, principal }} />}
+      {isTerminal(state) && canOperate.value && <Rerun {...{ tenant, id, state, principal }} />}
+      {isTerminal(state) && firstMessage && !principal && (
+        <button type="button" onClick={sendAgain} title="Opens the form for a new task with this task's first message">
           Send again
         </button>
       )}
@@ -40,7 +40,7 @@ export function Actions({ tenant, id, state, first, principal }: Shown) {
 }
 
 /** Asks before it cancels: a cancel cannot be undone. */
-function Cancel({ tenant, id, state, principal }: Omit<Shown, "first">) {
+function Cancel({ tenant, id, state, principal }: Omit<ActionsProps, "firstMessage">) {
   const dialog = useRef<HTMLDialogElement>(null);
   const sent = useSignal(false);
   const error = useSignal<unknown>(undefined);
@@ -49,14 +49,14 @@ function Cancel({ tenant, id, state, principal }: Omit<Shown, "first">) {
     error.value = undefined;
     try {
       if (principal) {
-        await call(`operations/tasks/${segment(id)}:cancel`, { body: { ...selection(tenant), principal } });
+        await call(`operations/tasks/${encodeSegment(id)}:cancel`, { body: { ...tenantQuery(tenant), principal } });
       } else {
-        await call(`${pathOf(tenant)}/tasks/${segment(id)}:cancel`, { method: "POST" });
+        await call(`${tenantPath(tenant)}/tasks/${encodeSegment(id)}:cancel`, { method: "POST" });
       }
       dialog.current?.close();
       document.getElementById("task-title")?.focus(); // the button is gone as soon as the task has ended
-    } catch (failed) {
-      error.value = failed;
+    } catch (cause) {
+      error.value = cause;
     }
     sent.value = false;
   };
@@ -73,7 +73,7 @@ function Cancel({ tenant, id, state, principal }: Omit<Shown, "first">) {
           </p>
         )}
         <p>{consequence(state)} This cannot be undone.</p>
-        <Problem error={error.value} />
+        <ErrorMessage error={error.value} />
         <div class="buttons">
           <button type="button" class="danger" disabled={sent.value} onClick={() => void cancel()}>
             {sent.value ? "Canceling" : "Cancel task"}
@@ -88,26 +88,26 @@ function Cancel({ tenant, id, state, principal }: Omit<Shown, "first">) {
 }
 
 /** Runs an ended task again, as a new task of its principal. */
-function Rerun({ tenant, id, state, principal }: Omit<Shown, "first">) {
+function Rerun({ tenant, id, state, principal }: Omit<ActionsProps, "firstMessage">) {
   const dialog = useRef<HTMLDialogElement>(null);
   const request = useRef("");
-  const repeats = useSignal(false);
+  const repeatsSteps = useSignal(false);
   const sent = useSignal(false);
   const error = useSignal<unknown>(undefined);
   const open = () => {
-    request.current = fresh(); // a repeated click in this dialog makes no second task
+    request.current = newKey(); // a repeated click in this dialog makes no second task
     dialog.current?.showModal();
   };
   const rerun = async () => {
     sent.value = true;
     error.value = undefined;
-    const body = { ...selection(tenant), principal, requestId: request.current, repeatSteps: repeats.value };
+    const body = { ...tenantQuery(tenant), principal, requestId: request.current, repeatSteps: repeatsSteps.value };
     try {
-      const created = await call<{ task: { task: Task } }>(`operations/tasks/${segment(id)}:rerun`, { body });
+      const created = await call<{ task: { task: Task } }>(`operations/tasks/${encodeSegment(id)}:rerun`, { body });
       dialog.current?.close();
-      go(["tasks", tenant, created.task.task.id]);
-    } catch (failed) {
-      error.value = failed;
+      navigate(["tasks", tenant, created.task.task.id]);
+    } catch (cause) {
+      error.value = cause;
     }
     sent.value = false;
   };
@@ -125,13 +125,13 @@ function Rerun({ tenant, id, state, principal }: Omit<Shown, "first">) {
           <label>
             <input
               type="checkbox"
-              checked={repeats.value}
-              onChange={(event) => (repeats.value = event.currentTarget.checked)}
+              checked={repeatsSteps.value}
+              onChange={(event) => (repeatsSteps.value = event.currentTarget.checked)}
             />{" "}
             Repeat finished steps too
           </label>
         )}
-        <Problem error={error.value} />
+        <ErrorMessage error={error.value} />
         <div class="buttons">
           <button type="button" class="primary" disabled={sent.value} onClick={() => void rerun()}>
             {sent.value ? "Starting" : "Rerun"}

@@ -1,36 +1,36 @@
 // The shown task, updated by its events.
 
 import { signal, type Signal } from "@preact/signals";
-import { Fold } from "./projection";
-import { news } from "../tasks/listing";
-import { call, Failure, segment } from "../shared/api";
-import { follow, type Link } from "../shared/event_stream";
-import { pathOf } from "../shared/tenant";
-import { readForeign } from "./operator_polling";
+import { TaskProjection } from "./projection";
+import { listVersion } from "../tasks/listing";
+import { call, ApiError, encodeSegment } from "../shared/api";
+import { followTask, type ConnectionState } from "../shared/event_stream";
+import { tenantPath } from "../shared/tenant";
+import { pollAsOperator } from "./operator_polling";
 import type { Card, Message, Task } from "../shared/messages";
 
-const POLLS = 2_000;
-const HISTORY = 200;
+const POLL_INTERVAL_MS = 2_000;
+const HISTORY_LENGTH = 200;
 
 /** Milliseconds without an event after which the earlier events are known, and at most. */
-const QUIET = 150;
-const EARLIER = 1_500;
+const QUIET_MS = 150;
+const MAX_CATCH_UP_MS = 1_500;
 
-export class Followed {
-  fold = new Fold();
+export class TaskFollower {
+  projection = new TaskProjection();
   /** Incremented when there is something new to render. */
-  readonly tick = signal(0);
-  readonly link: Signal<Link> = signal("connecting");
+  readonly version = signal(0);
+  readonly connection: Signal<ConnectionState> = signal("connecting");
   readonly error: Signal<unknown> = signal(undefined);
   /** The principal of a task that is not the caller's, and which an operator reads; empty for the caller's own. */
   readonly principal = signal("");
   /** Whether all events so far are known; further ones are new. */
-  readonly current = signal(false);
-  private begun = 0;
-  private settling: ReturnType<typeof setTimeout> | undefined;
-  private drawing = 0;
-  private telling: ReturnType<typeof setTimeout> | undefined;
-  private readonly ends: (() => void)[] = [];
+  readonly isCaughtUp = signal(false);
+  private catchUpStart = 0;
+  private catchUpTimer: ReturnType<typeof setTimeout> | undefined;
+  private frame = 0;
+  private listTimer: ReturnType<typeof setTimeout> | undefined;
+  private readonly cleanups: (() => void)[] = [];
 
   constructor(
     readonly tenant: string,
@@ -38,117 +38,117 @@ export class Followed {
   ) {}
 
   start(): void {
-    const stop = follow({
+    const stop = followTask({
       tenant: this.tenant,
       id: this.id,
-      link: this.link,
-      take: (event, sequence) => {
-        const before = this.fold.state;
-        const over = this.fold.take(event, sequence, this.current.value ? Date.now() : 0);
-        this.settle(over);
-        if (this.fold.state !== before) this.tell();
-        if (this.fold.unheard) void this.hear();
-        this.draw();
-        return over;
+      connection: this.connection,
+      onEvent: (event, sequence) => {
+        const stateBefore = this.projection.state;
+        const ended = this.projection.apply(event, sequence, this.isCaughtUp.value ? Date.now() : 0);
+        this.restartCatchUpTimer(ended);
+        if (this.projection.state !== stateBefore) this.scheduleListRefresh();
+        if (this.projection.historyIsStale) void this.readHistory();
+        this.scheduleRender();
+        return ended;
       },
-      fail: (error) => void this.refused(error),
+      onError: (error) => void this.handleStreamError(error),
     });
-    this.ends.push(stop);
+    this.cleanups.push(stop);
   }
 
   stop(): void {
-    cancelAnimationFrame(this.drawing);
-    clearTimeout(this.settling);
-    for (const end of this.ends) end();
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.catchUpTimer);
+    for (const end of this.cleanups) end();
   }
 
-  private settle(over: boolean): void {
-    if (this.current.value) return;
-    clearTimeout(this.settling);
-    this.begun ||= Date.now();
-    const left = over ? 0 : Math.min(QUIET, this.begun + EARLIER - Date.now());
-    this.settling = setTimeout(() => (this.current.value = true), Math.max(0, left));
+  private restartCatchUpTimer(ended: boolean): void {
+    if (this.isCaughtUp.value) return;
+    clearTimeout(this.catchUpTimer);
+    this.catchUpStart ||= Date.now();
+    const remainingMs = ended ? 0 : Math.min(QUIET_MS, this.catchUpStart + MAX_CATCH_UP_MS - Date.now());
+    this.catchUpTimer = setTimeout(() => (this.isCaughtUp.value = true), Math.max(0, remainingMs));
   }
 
   /** Renders at most once per frame, because many events may arrive between two frames. */
-  private draw(): void {
-    if (this.drawing) return;
-    this.drawing = requestAnimationFrame(() => {
-      this.drawing = 0;
-      this.tick.value++;
+  private scheduleRender(): void {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.version.value++;
     });
   }
 
   /** Delayed, because a task read from its first event changes its state many times at once. */
-  private tell(): void {
-    clearTimeout(this.telling);
-    this.telling = setTimeout(() => news.value++, 50);
+  private scheduleListRefresh(): void {
+    clearTimeout(this.listTimer);
+    this.listTimer = setTimeout(() => listVersion.value++, 50);
   }
 
   /** User messages are in the task's history, not in events. */
-  private async hear(): Promise<void> {
-    this.fold.unheard = false;
+  private async readHistory(): Promise<void> {
+    this.projection.historyIsStale = false;
     try {
-      const task = await call<Task>(`${this.path}?historyLength=${HISTORY}`);
-      const known: Message[] = task.history ?? [];
-      this.fold.hear(known);
-      this.draw();
+      const task = await call<Task>(`${this.path}?historyLength=${HISTORY_LENGTH}`);
+      const history: Message[] = task.history ?? [];
+      this.projection.addUserMessages(history);
+      this.scheduleRender();
     } catch {
       // the next event retries, or the stream reports the error
     }
   }
 
   /** A task of another principal, read as operators may. Without the grant, the refusal is shown. */
-  private async foreign(refusal: unknown): Promise<void> {
+  private async followAsOperator(error: unknown): Promise<void> {
     const stop = new AbortController();
-    this.ends.push(() => stop.abort());
-    await readForeign({
+    this.cleanups.push(() => stop.abort());
+    await pollAsOperator({
       tenant: this.tenant,
       id: this.id,
-      stop: stop.signal,
-      link: this.link,
-      fold: () => this.fold,
-      know: (principal) => (this.principal.value = principal),
-      draw: () => {
-        this.current.value = true;
-        this.draw();
+      signal: stop.signal,
+      connection: this.connection,
+      projection: () => this.projection,
+      onPrincipal: (principal) => (this.principal.value = principal),
+      onEvents: () => {
+        this.isCaughtUp.value = true;
+        this.scheduleRender();
       },
-      fail: (error) => (this.error.value = error ?? refusal),
+      onError: (pollError) => (this.error.value = pollError ?? error),
     });
   }
 
   /** Polls agents without streaming. */
-  private async refused(error: unknown): Promise<void> {
-    if (error instanceof Failure && error.status === 404) return this.foreign(error);
-    if (!(error instanceof Failure && error.reason === "UNSUPPORTED_OPERATION")) {
+  private async handleStreamError(error: unknown): Promise<void> {
+    if (error instanceof ApiError && error.status === 404) return this.followAsOperator(error);
+    if (!(error instanceof ApiError && error.reason === "UNSUPPORTED_OPERATION")) {
       this.error.value = error;
       return;
     }
-    const card = await call<Card>(`${pathOf(this.tenant)}/.well-known/agent-card.json`).catch(() => undefined);
+    const card = await call<Card>(`${tenantPath(this.tenant)}/.well-known/agent-card.json`).catch(() => undefined);
     if (card?.capabilities?.streaming) {
       this.error.value = error;
       return;
     }
-    const look = async () => {
+    const poll = async () => {
       try {
-        const task = await call<Task>(`${this.path}?historyLength=${HISTORY}`);
-        const fold = new Fold();
-        const over = fold.take({ task }, 0);
-        this.fold = fold;
-        this.link.value = over ? "ended" : "live";
-        this.current.value = true;
-        this.draw();
-        if (over) clearInterval(timer);
-      } catch (failed) {
-        this.error.value = failed;
+        const task = await call<Task>(`${this.path}?historyLength=${HISTORY_LENGTH}`);
+        const polled = new TaskProjection();
+        const ended = polled.apply({ task }, 0);
+        this.projection = polled;
+        this.connection.value = ended ? "ended" : "live";
+        this.isCaughtUp.value = true;
+        this.scheduleRender();
+        if (ended) clearInterval(timer);
+      } catch (cause) {
+        this.error.value = cause;
       }
     };
-    const timer = setInterval(() => void look(), POLLS);
-    this.ends.push(() => clearInterval(timer));
-    await look();
+    const timer = setInterval(() => void poll(), POLL_INTERVAL_MS);
+    this.cleanups.push(() => clearInterval(timer));
+    await poll();
   }
 
   private get path(): string {
-    return `${pathOf(this.tenant)}/tasks/${segment(this.id)}`;
+    return `${tenantPath(this.tenant)}/tasks/${encodeSegment(this.id)}`;
   }
 }

@@ -1,30 +1,30 @@
 // One task: its properties, actions and tabs.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { Compose } from "./compose/message_form";
-import { Conversation, Results } from "./conversation";
+import { MessageForm } from "./compose/message_form";
+import { Conversation, Artifacts } from "./conversation";
 import { Execution } from "./execution";
-import type { Fold } from "./projection";
-import { Followed } from "./task_follower";
-import { made } from "../tasks/listing";
-import { named } from "../shared/agents";
+import type { TaskProjection } from "./projection";
+import { TaskFollower } from "./task_follower";
+import { creationTime } from "../tasks/listing";
+import { agentName } from "../shared/agents";
 import { useTitle } from "../shared/page";
 import { Parts } from "../shared/content/parts";
-import { Ago, Copy, Facts, Problem, State, Tabs } from "../shared/components";
-import { Pushes } from "./push_configs";
-import { Answer } from "./compose/answer_form";
-import { offerOf } from "./compose/question";
-import { href, refine, route } from "../shared/route";
-import { full, lasting, now, plural, short, took } from "../shared/format";
-import { Failure } from "../shared/api";
-import { Actions } from "./task_actions";
-import { kept } from "../tasks/filters";
+import { TimeSince, CopyableValue, FactList, ErrorMessage, StateLabel, Tabs } from "../shared/components";
+import { PushConfigs } from "./push_configs";
+import { AnswerForm } from "./compose/answer_form";
+import { offeredAnswers } from "./compose/question";
+import { href, updateQuery, route } from "../shared/route";
+import { formatIsoTime, formatCoarseDuration, now, plural, shortId, formatDuration } from "../shared/format";
+import { ApiError } from "../shared/api";
+import { TaskActions } from "./task_actions";
+import { filterQuery } from "../tasks/filters";
 import { agentOf, DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
-import { isTerminal, isWaiting, shown } from "../shared/messages";
+import { isTerminal, isWaiting, stateText } from "../shared/messages";
 import { Timeline } from "./timeline";
 import { WireView } from "./wire_view";
 
-const LINKS = {
+const CONNECTION_TEXTS = {
   connecting: "connecting",
   live: "live",
   lost: "connection lost, reconnecting",
@@ -32,108 +32,108 @@ const LINKS = {
   failed: "",
 } as const;
 
-export function Task({ tenant, id }: { tenant: string; id: string }) {
-  const followed = useMemo(() => new Followed(tenant, id), [tenant, id]);
+export function TaskView({ tenant, id }: { tenant: string; id: string }) {
+  const follower = useMemo(() => new TaskFollower(tenant, id), [tenant, id]);
   useEffect(() => {
-    followed.start();
-    return () => followed.stop();
-  }, [followed]);
-  void followed.tick.value;
-  const { fold, link } = followed;
-  const known = fold.lines.length > 0;
-  const principal = followed.principal.value;
-  const failed = followed.error.value;
-  const hidden = failed instanceof Failure && failed.status === 404;
-  const title = fold.asked || `Task ${short(id)}`;
-  useTitle([title.slice(0, TITLE), ...(known ? [shown(fold.state)] : [])].join(" · "));
-  const usual = hidden ? "execution" : "conversation";
+    follower.start();
+    return () => follower.stop();
+  }, [follower]);
+  void follower.version.value;
+  const { projection, connection } = follower;
+  const known = projection.lines.length > 0;
+  const principal = follower.principal.value;
+  const error = follower.error.value;
+  const notFound = error instanceof ApiError && error.status === 404;
+  const title = projection.requestText || `Task ${shortId(id)}`;
+  useTitle([title.slice(0, MAX_TITLE_LENGTH), ...(known ? [stateText(projection.state)] : [])].join(" · "));
+  const defaultTab = notFound ? "execution" : "conversation";
   const tabs = [
-    { id: "conversation", name: "Conversation", count: fold.last || undefined },
-    { id: "artifacts", name: "Artifacts", count: fold.artifacts.size || undefined },
+    { id: "conversation", name: "Conversation", count: projection.last || undefined },
+    { id: "artifacts", name: "Artifacts", count: projection.artifacts.size || undefined },
     { id: "timeline", name: "Timeline" },
     { id: "execution", name: "Execution" },
     { id: "pushes", name: "Pushes" },
     { id: "wire", name: "Wire" },
   ];
-  const wanted = route.value.query.get("tab");
-  const at = tabs.find((tab) => tab.id === wanted)?.id ?? usual;
-  const show = (tab: string) => refine({ tab, event: "" });
-  const task = { id, context: fold.context, state: fold.state };
+  const requestedTab = route.value.query.get("tab");
+  const selectedTab = tabs.find((tab) => tab.id === requestedTab)?.id ?? defaultTab;
+  const selectTab = (tab: string) => updateQuery({ tab, event: "" });
+  const task = { id, context: projection.context, state: projection.state };
   return (
     <article class="task" aria-label={`Task ${id}`}>
       <header class="head">
-        <a class="back" href={href(["tasks"], kept())}>
+        <a class="back" href={href(["tasks"], filterQuery())}>
           ‹ Tasks
         </a>
         <h2 id="task-title" tabIndex={-1}>
           {title}
         </h2>
-        {known && <Actions tenant={tenant} id={id} state={fold.state} first={fold.first} principal={principal} />}
-        <Summary tenant={tenant} id={id} fold={fold} known={known} principal={principal} tick={followed.tick.value} />
-        <Ids tenant={tenant} id={id} context={fold.context} />
+        {known && <TaskActions tenant={tenant} id={id} state={projection.state} firstMessage={projection.firstMessage} principal={principal} />}
+        <Summary tenant={tenant} id={id} projection={projection} known={known} principal={principal} version={follower.version.value} />
+        <Ids tenant={tenant} id={id} context={projection.context} />
       </header>
-      {hidden ? (
+      {notFound ? (
         <p class="problem" role="alert">
           You cannot see this task: none of your tasks has this id.
         </p>
       ) : (
-        <Problem error={failed} />
+        <ErrorMessage error={error} />
       )}
       <div class="bar">
-        <Tabs tabs={tabs} at={at} label="Task tabs" choose={show} />
-        <span class="link" data-link={link.value} role="status">
-          {LINKS[link.value]}
+        <Tabs tabs={tabs} selected={selectedTab} label="Task tabs" onSelect={selectTab} />
+        <span class="link" data-link={connection.value} role="status">
+          {CONNECTION_TEXTS[connection.value]}
         </span>
       </div>
       {/* below the tabs, which must not move when a question is answered */}
-      <Notice tenant={tenant} task={task} fold={fold} own={!principal} tick={followed.tick.value} />
-      <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
-        {at === "conversation" && <Conversation fold={fold} current={followed.current.value} tick={followed.tick.value} />}
-        {at === "artifacts" && <Results fold={fold} />}
-        {at === "timeline" && <Timeline id={id} tenant={tenant} fold={fold} state={fold.state} last={fold.last} />}
-        {at === "execution" && <Execution id={id} tenant={tenant} state={fold.state} last={fold.last} />}
-        {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
-        {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
+      <Notice tenant={tenant} task={task} projection={projection} isOwn={!principal} version={follower.version.value} />
+      <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${selectedTab}`} tabIndex={0}>
+        {selectedTab === "conversation" && <Conversation projection={projection} isCaughtUp={follower.isCaughtUp.value} version={follower.version.value} />}
+        {selectedTab === "artifacts" && <Artifacts projection={projection} />}
+        {selectedTab === "timeline" && <Timeline id={id} tenant={tenant} projection={projection} state={projection.state} last={projection.last} />}
+        {selectedTab === "execution" && <Execution id={id} tenant={tenant} state={projection.state} last={projection.last} />}
+        {selectedTab === "pushes" && <PushConfigs id={id} tenant={tenant} state={projection.state} />}
+        {selectedTab === "wire" && <WireView id={id} tenant={tenant} last={projection.last} />}
       </div>
       {known && principal && <p class="foreign">This task belongs to {principal}. Only its owner can write to it.</p>}
-      {known && !principal && <Compose key={`${tenant}/${id}`} tenant={tenant} task={task} />}
+      {known && !principal && <MessageForm key={`${tenant}/${id}`} tenant={tenant} task={task} />}
     </article>
   );
 }
 
 /** The longest name of a task in the title of the page. */
-const TITLE = 60;
+const MAX_TITLE_LENGTH = 60;
 
-interface Summed {
+interface SummaryProps {
   tenant: string;
   id: string;
-  fold: Fold;
+  projection: TaskProjection;
   known: boolean;
   /** The owner, if it is not the caller. */
   principal: string;
-  tick: number;
+  version: number;
 }
 
 /** State, duration, agent, what it cost, and when something happened last. */
-function Summary({ tenant, id, fold, known, principal }: Summed) {
-  const over = isTerminal(fold.state);
-  const begins = made(id) || new Date(fold.lines[0]?.time ?? 0).getTime();
-  const changed = new Date(fold.since || 0).getTime();
-  const lasted = begins && changed ? Math.max(0, (over ? changed : now.value) - begins) : 0;
-  const { tokens, cost } = fold.usage ?? {};
+function Summary({ tenant, id, projection, known, principal }: SummaryProps) {
+  const ended = isTerminal(projection.state);
+  const startedAt = creationTime(id) || new Date(projection.lines[0]?.time ?? 0).getTime();
+  const changedAt = new Date(projection.stateSince || 0).getTime();
+  const elapsedMs = startedAt && changedAt ? Math.max(0, (ended ? changedAt : now.value) - startedAt) : 0;
+  const { tokens, cost } = projection.usage ?? {};
   return (
     <p class="summary">
-      {known && <State state={fold.state} />}
-      <a href={href(["agents", agentOf(tenant)])}>{named(tenant)}</a>
+      {known && <StateLabel state={projection.state} />}
+      <a href={href(["agents", agentOf(tenant)])}>{agentName(tenant)}</a>
       {principal && <span title="The principal that owns this task">{principal}</span>}
-      {lasted > 0 && (over || lasted >= 1000) && (
-        <span title="from the first message to the end of the task">{over ? `took ${took(lasted)}` : lasting(lasted)}</span>
+      {elapsedMs > 0 && (ended || elapsedMs >= 1000) && (
+        <span title="from the first message to the end of the task">{ended ? `took ${formatDuration(elapsedMs)}` : formatCoarseDuration(elapsedMs)}</span>
       )}
       {tokens ? <span class="extra">{plural(tokens, "token")}</span> : null}
       {cost ? <span class="extra" title="in the currency of the agent">cost {Number(cost.toPrecision(3))}</span> : null}
       {known && (
         <span class="faint">
-          {over ? "ended" : "last event"} <Ago time={over ? changed : Math.min(fold.heard, now.value)} after=" ago" />
+          {ended ? "ended" : "last event"} <TimeSince time={ended ? changedAt : Math.min(projection.lastEventTime, now.value)} suffix=" ago" />
         </span>
       )}
     </p>
@@ -147,48 +147,48 @@ function Ids({ tenant, id, context }: { tenant: string; id: string; context: str
   return (
     <details class="ids" open={open}>
       <summary>Ids</summary>
-      <Facts
-        of={[
-          ["task", <Copy value={id} name="the task id" />],
+      <FactList
+        items={[
+          ["task", <CopyableValue value={id} name="the task id" />],
           [
             "context",
             context && (
-              <Copy value={context} name="the context id">
+              <CopyableValue value={context} name="the context id">
                 <a href={href(["tasks"], { context })}>
                   <code>{context}</code>
                 </a>
-              </Copy>
+              </CopyableValue>
             ),
           ],
           ["scope", scope !== DEFAULT_SCOPE && <a href={href(["tasks"], { scope })}>{scope}</a>],
-          ["created", made(id) ? <time dateTime={full(made(id))}>{full(made(id)).replace("T", " ").slice(0, 19)} UTC</time> : undefined],
+          ["created", creationTime(id) ? <time dateTime={formatIsoTime(creationTime(id))}>{formatIsoTime(creationTime(id)).replace("T", " ").slice(0, 19)} UTC</time> : undefined],
         ]}
       />
     </details>
   );
 }
 
-interface Noticed {
+interface NoticeProps {
   tenant: string;
   task: { id: string; context: string; state: string };
-  fold: Fold;
+  projection: TaskProjection;
   /** The task is the caller's own. */
-  own: boolean;
-  tick: number;
+  isOwn: boolean;
+  version: number;
 }
 
 /** The question with a form to answer it, or the error, in front of everything else. */
-function Notice({ tenant, task, fold, own }: Noticed) {
-  const message = fold.notice;
+function Notice({ tenant, task, projection, isOwn }: NoticeProps) {
+  const message = projection.notice;
   if (!message) return null;
-  const waits = isWaiting(task.state);
-  const parts = waits ? message.parts.filter((part) => !offerOf(part)) : message.parts;
+  const isQuestion = isWaiting(task.state);
+  const parts = isQuestion ? message.parts.filter((part) => !offeredAnswers(part)) : message.parts;
   const [, error] = /\berror id ([0-9a-f]{8,})\b/.exec(parts.map((part) => part.text ?? "").join(" ")) ?? [];
   return (
-    <section class="notice" data-state={shown(task.state)} aria-label={waits ? "Question" : "Error"}>
-      <Parts parts={parts} usual="markdown" />
-      {!waits && error && <Copy value={error} name="the error id, by which the log has the cause" />}
-      {waits && own && <Answer key={message.messageId} tenant={tenant} task={task} message={message} />}
+    <section class="notice" data-state={stateText(task.state)} aria-label={isQuestion ? "Question" : "Error"}>
+      <Parts parts={parts} defaultFormat="markdown" />
+      {!isQuestion && error && <CopyableValue value={error} name="the error id, by which the log has the cause" />}
+      {isQuestion && isOwn && <AnswerForm key={message.messageId} tenant={tenant} task={task} message={message} />}
     </section>
   );
 }

@@ -1,97 +1,97 @@
 // The waterfall of a task: a table of what happened, when and for how long, with bars over a common time axis.
 
 import { useState } from "preact/hooks";
-import { useAsked } from "../shared/polling";
-import type { Fold } from "./projection";
-import { explained } from "../tasks/task_finder";
-import { Problem } from "../shared/components";
-import { configsOf, nextDelivery } from "./push_configs";
+import { usePolling } from "../shared/polling";
+import type { TaskProjection } from "./projection";
+import { explainTask } from "../tasks/task_finder";
+import { ErrorMessage } from "../shared/components";
+import { readPushConfigs, pollIntervalMs } from "./push_configs";
 import { href, route } from "../shared/route";
-import { full, now, plural, took } from "../shared/format";
-import { Axis, ofDelegated, ofDeliveries, ofSteps, phases, withParts, type Bar, type Span } from "./spans";
+import { formatIsoTime, now, plural, formatDuration } from "../shared/format";
+import { Axis, delegatedSpans, deliverySpans, stepSpans, phaseSpans, nestInTurns, type Interval, type Span } from "./spans";
 import { useSteps } from "./steps";
 import { tenantOf } from "../shared/tenant";
 import { isTerminal, isWaiting, type Explanation } from "../shared/messages";
 
 /** Milliseconds between two calls while the task works. Each call is audited. */
-const EVERY = 10_000;
+const POLL_INTERVAL_MS = 10_000;
 
 /** Rows that are shown at first. */
-const MOST = 200;
+const INITIAL_ROWS = 200;
 
-const TICKS = 6;
+const MAX_TICKS = 6;
 
 /** The share of the axis that every bar has, so that it can be seen. */
-const LEAST = 0.004;
+const MIN_BAR_SHARE = 0.004;
 
-interface Shown {
+interface TimelineProps {
   id: string;
   tenant: string;
-  fold: Fold;
+  projection: TaskProjection;
   state: string;
   /** The number of the last event. */
   last: number;
 }
 
-export function Timeline({ id, tenant, fold, state, last }: Shown) {
-  const works = !isTerminal(state) && !isWaiting(state);
-  const { value, error } = useAsked(
-    async (stop) => ({ one: (await explained(id, tenant, stop))?.[0], asked: Date.now() }),
-    () => (works ? EVERY : 0),
+export function Timeline({ id, tenant, projection, state, last }: TimelineProps) {
+  const isRunning = !isTerminal(state) && !isWaiting(state);
+  const { value, error } = usePolling(
+    async (stop) => ({ one: (await explainTask(id, tenant, stop))?.[0], asked: Date.now() }),
+    () => (isRunning ? POLL_INTERVAL_MS : 0),
     [id, tenant],
     [state],
   );
-  if (value?.one) return <Whole one={value.one} asked={value.asked} {...{ id, tenant, fold, state, last }} />;
+  if (value?.one) return <OperatorTimeline explanation={value.one} receivedAt={value.asked} {...{ id, tenant, projection, state, last }} />;
   if (!value && !error) return null;
   return (
     <>
-      <Problem error={error} />
-      <Waterfall spans={phases(fold.lines, now.value)} over={!works} />
+      <ErrorMessage error={error} />
+      <Waterfall spans={phaseSpans(projection.lines, now.value)} ended={!isRunning} />
       <p class="empty">Steps, deliveries and delegated tasks are shown to operators.</p>
     </>
   );
 }
 
 /** With what operators see. */
-function Whole({ one, asked, id, tenant, fold, state, last }: Shown & { one: Explanation; asked: number }) {
-  const steps = useSteps(one, asked, last);
-  const pushes = useAsked((stop) => configsOf(id, tenant, stop), nextDelivery, [id, tenant], [state]);
-  const works = !isTerminal(state) && !isWaiting(state);
-  const at = works ? now.value : Date.now();
-  const own = phases(fold.lines, isTerminal(state) ? Date.parse(fold.since) : at);
-  const ofTurns = ofSteps(steps.value?.steps ?? [], works, own.at(-1)?.to ?? 0, at);
-  const parts = [...ofTurns, ...ofDelegated(one.delegated ?? [], at)].sort((before, after) => before.from - after.from);
-  const spans = [...withParts(own, parts), ...ofDeliveries(pushes.value?.configs ?? [])];
+function OperatorTimeline({ explanation, receivedAt, id, tenant, projection, state, last }: TimelineProps & { explanation: Explanation; receivedAt: number }) {
+  const steps = useSteps(explanation, receivedAt, last);
+  const pushes = usePolling((stop) => readPushConfigs(id, tenant, stop), pollIntervalMs, [id, tenant], [state]);
+  const isRunning = !isTerminal(state) && !isWaiting(state);
+  const at = isRunning ? now.value : Date.now();
+  const ownSpans = phaseSpans(projection.lines, isTerminal(state) ? Date.parse(projection.stateSince) : at);
+  const turnParts = stepSpans(steps.value?.steps ?? [], isRunning, ownSpans.at(-1)?.to ?? 0, at);
+  const parts = [...turnParts, ...delegatedSpans(explanation.delegated ?? [], at)].sort((before, after) => before.from - after.from);
+  const spans = [...nestInTurns(ownSpans, parts), ...deliverySpans(pushes.value?.configs ?? [])];
   return (
     <>
-      <Waterfall spans={spans} over={!works} trace={one.traceUrl} />
-      <Problem error={steps.error ?? pushes.error} />
+      <Waterfall spans={spans} ended={!isRunning} trace={explanation.traceUrl} />
+      <ErrorMessage error={steps.error ?? pushes.error} />
     </>
   );
 }
 
-function Waterfall({ spans, over, trace }: { spans: readonly Span[]; over: boolean; trace?: string }) {
-  const [all, setAll] = useState(false);
-  const waits = spans.filter((span) => span.kind === "waiting");
+function Waterfall({ spans, ended, trace }: { spans: readonly Span[]; ended: boolean; trace?: string }) {
+  const [showsAll, setShowsAll] = useState(false);
+  const waitingSpans = spans.filter((span) => span.kind === "waiting");
   const [from, to] = [Math.min(...spans.map((span) => span.from)), Math.max(...spans.map((span) => span.to))];
-  const waited = sum(waits);
-  const [chosen, setChosen] = useState<boolean>();
-  const omits = chosen ?? waited > (to - from) / 2;
+  const waitedMs = totalDuration(waitingSpans);
+  const [choice, setChoice] = useState<boolean>();
+  const omitsWaiting = choice ?? waitedMs > (to - from) / 2;
   if (spans.length === 0) return <p class="empty">Nothing has happened yet.</p>;
-  const axis = new Axis(from, to, omits ? waits : []);
-  const shown = all ? spans : spans.slice(0, MOST);
+  const axis = new Axis(from, to, omitsWaiting ? waitingSpans : []);
+  const shown = showsAll ? spans : spans.slice(0, INITIAL_ROWS);
   return (
     <section class="timeline" aria-label="Timeline">
       <p class="totals">
-        {took(to - from)} {over ? "in all" : "so far"}: {told(spans)}.
+        {formatDuration(to - from)} {ended ? "in all" : "so far"}: {totalsText(spans)}.
         {trace && (
           <a href={trace} target="_blank" rel="noopener noreferrer">
             Open the trace
           </a>
         )}
-        {waited > 0 && waited < to - from && (
+        {waitedMs > 0 && waitedMs < to - from && (
           <label>
-            <input type="checkbox" checked={omits} onChange={(event) => setChosen(event.currentTarget.checked)} />{" "}
+            <input type="checkbox" checked={omitsWaiting} onChange={(event) => setChoice(event.currentTarget.checked)} />{" "}
             Leave out waiting for the caller
           </label>
         )}
@@ -111,12 +111,12 @@ function Waterfall({ spans, over, trace }: { spans: readonly Span[]; over: boole
             <th scope="col" role="columnheader" class="lane">
               <span class="hidden">Bar</span>
               <svg aria-hidden="true">
-                {axis.ticks(TICKS).map((tick) => {
+                {axis.ticks(MAX_TICKS).map((tick) => {
                   const share = tick / axis.length;
                   const anchor = tick === 0 ? "start" : share > 0.92 ? "end" : "middle";
                   return (
-                    <text key={tick} x={percent(share)} y="12" text-anchor={anchor}>
-                      {tick === 0 ? "0" : round(tick)}
+                    <text key={tick} x={svgPercent(share)} y="12" text-anchor={anchor}>
+                      {tick === 0 ? "0" : formatTick(tick)}
                     </text>
                   );
                 })}
@@ -132,7 +132,7 @@ function Waterfall({ spans, over, trace }: { spans: readonly Span[]; over: boole
       </table>
       {shown.length < spans.length && (
         <p>
-          <button type="button" class="plain" onClick={() => setAll(true)}>
+          <button type="button" class="plain" onClick={() => setShowsAll(true)}>
             Show all {spans.length} rows
           </button>
         </p>
@@ -142,30 +142,30 @@ function Waterfall({ spans, over, trace }: { spans: readonly Span[]; over: boole
 }
 
 /** The totals in words: in turns, in the queue, waiting for the caller. */
-function told(spans: readonly Span[]): string {
-  const of = (kind: Span["kind"]) => spans.filter((span) => span.kind === kind);
-  const turns = of("turn");
+function totalsText(spans: readonly Span[]): string {
+  const spansOf = (kind: Span["kind"]) => spans.filter((span) => span.kind === kind);
+  const turns = spansOf("turn");
   return [
-    turns.length && `${took(sum(turns))} in ${plural(turns.length, "turn")}`,
-    of("queued").length && `${took(sum(of("queued")))} in the queue`,
-    of("waiting").length && `${took(sum(of("waiting")))} waiting for the caller`,
+    turns.length && `${formatDuration(totalDuration(turns))} in ${plural(turns.length, "turn")}`,
+    spansOf("queued").length && `${formatDuration(totalDuration(spansOf("queued")))} in the queue`,
+    spansOf("waiting").length && `${formatDuration(totalDuration(spansOf("waiting")))} waiting for the caller`,
   ]
     .filter(Boolean)
     .join(", ");
 }
 
-function sum(bars: readonly Bar[]): number {
+function totalDuration(bars: readonly Interval[]): number {
   return bars.reduce((total, { from, to }) => total + to - from, 0);
 }
 
-const percent = (share: number) => `${(100 * share).toFixed(3)}%`;
+const svgPercent = (share: number) => `${(100 * share).toFixed(3)}%`;
 
 /** A tick without needless digits: `2 s`, `1 min 30 s`. */
-function round(milliseconds: number): string {
-  return took(milliseconds).replace(/\.0 s$/, " s").replace(/ 0 (s|min)$/, "");
+function formatTick(milliseconds: number): string {
+  return formatDuration(milliseconds).replace(/\.0 s$/, " s").replace(/ 0 (s|min)$/, "");
 }
 
-const NAMES: Record<Span["kind"], string> = {
+const KIND_PREFIXES: Record<Span["kind"], string> = {
   queued: "",
   turn: "",
   attempt: "",
@@ -179,7 +179,7 @@ const NAMES: Record<Span["kind"], string> = {
 function Row({ span, axis }: { span: Span; axis: Axis }) {
   const { kind, name, depth, from, to, open, failed, note } = span;
   const link = linkOf(span);
-  const prefix = NAMES[kind];
+  const prefix = KIND_PREFIXES[kind];
   return (
     <tr role="row" data-kind={kind} data-depth={depth}>
       <th scope="row" role="rowheader">
@@ -188,11 +188,11 @@ function Row({ span, axis }: { span: Span; axis: Axis }) {
         {failed && <span class="bad"> failed</span>}
         {note && <small class={failed ? "bad" : "faint"}>{note}</small>}
       </th>
-      <td role="cell" class="number faint" title={full(from)}>
-        {took(Math.max(0, from - axis.from))}
+      <td role="cell" class="number faint" title={formatIsoTime(from)}>
+        {formatDuration(Math.max(0, from - axis.from))}
       </td>
       <td role="cell" class="number">
-        {took(to - from)}
+        {formatDuration(to - from)}
         {open && <span class="hidden"> so far</span>}
       </td>
       <td role="cell" class="lane">
@@ -206,16 +206,16 @@ function Row({ span, axis }: { span: Span; axis: Axis }) {
 function Bars({ span, axis }: { span: Span; axis: Axis }) {
   return (
     <svg aria-hidden="true">
-      {axis.ticks(TICKS).map((tick) => (
-        <line key={tick} x1={percent(tick / axis.length)} x2={percent(tick / axis.length)} y1="0" y2="100%" />
+      {axis.ticks(MAX_TICKS).map((tick) => (
+        <line key={tick} x1={svgPercent(tick / axis.length)} x2={svgPercent(tick / axis.length)} y1="0" y2="100%" />
       ))}
       {(span.bars ?? [span]).map(({ from, to, failed }, index) => {
-        const x = percent(Math.min(axis.at(from), 1 - LEAST));
-        const width = percent(Math.max(axis.at(to) - axis.at(from), LEAST));
+        const x = svgPercent(Math.min(axis.at(from), 1 - MIN_BAR_SHARE));
+        const width = svgPercent(Math.max(axis.at(to) - axis.at(from), MIN_BAR_SHARE));
         return <rect key={index} class={failed ? "failed" : undefined} x={x} width={width} y="5" height="10" rx="2" />;
       })}
       {span.marks?.map((mark) => (
-        <circle key={mark} cx={percent(axis.at(mark))} cy="10" r="2" />
+        <circle key={mark} cx={svgPercent(axis.at(mark))} cy="10" r="2" />
       ))}
     </svg>
   );

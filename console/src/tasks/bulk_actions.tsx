@@ -2,46 +2,46 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { named } from "../shared/agents";
-import { chips, requestOf, statesOf, type Filters } from "./filters";
-import { nameOf, numberOf, type Count, type Listed, type Row } from "./listing";
-import { Problem, State } from "../shared/components";
+import { agentName } from "../shared/agents";
+import { filterTexts, listRequest, statesOf, type Filters } from "./filters";
+import { rowKey, countInStates, type TaskCount, type LoadedTasks, type TaskRow } from "./listing";
+import { ErrorMessage, StateLabel } from "../shared/components";
 import { href } from "../shared/route";
-import { amount, count, plural, short } from "../shared/format";
-import { call, key } from "../shared/api";
-import { fresh } from "../task/compose/send";
+import { formatCount, count, plural, shortId } from "../shared/format";
+import { call, accessToken } from "../shared/api";
+import { newKey } from "../task/compose/send";
 import { caller } from "../shared/sign_in";
 import { tenantOf } from "../shared/tenant";
 import { STATES, type BulkResponse, type TaskFailure } from "../shared/messages";
 
-const PAGE = 100; // the maximum of the server
-const SAMPLE = 5;
-const SHOWN_FAILURES = 50;
+const PAGE_SIZE = 100; // the maximum of the server
+const SAMPLE_SIZE = 5;
+const MAX_SHOWN_FAILURES = 50;
 
-interface Action {
+interface BulkAction {
   id: "cancel" | "rerun" | "erase";
   /** `Cancel 12 open tasks`. */
   verb: string;
-  done: string;
+  participle: string;
   kind: string;
   /** The states of the tasks that it concerns; empty for all. */
   states: readonly string[];
   consequence: string;
 }
 
-const OPEN = STATES.slice(0, 4);
-const RERUN = ["FAILED", "CANCELED", "REJECTED"];
+const OPEN_STATES = STATES.slice(0, 4);
+const RERUN_STATES = ["FAILED", "CANCELED", "REJECTED"];
 
 /** The actions on the tasks in these states; in all if none is given. */
-function actionsOn(states: readonly string[]): Action[] {
-  const among = (wanted: readonly string[]) => (states.length ? states.filter((state) => wanted.includes(state)) : wanted);
-  const open = among(OPEN);
-  const ended = states.length ? among(RERUN) : ["FAILED"];
-  const all: Action[] = [
+function actionsOn(states: readonly string[]): BulkAction[] {
+  const restrictTo = (allowed: readonly string[]) => (states.length ? states.filter((state) => allowed.includes(state)) : allowed);
+  const open = restrictTo(OPEN_STATES);
+  const ended = states.length ? restrictTo(RERUN_STATES) : ["FAILED"];
+  const all: BulkAction[] = [
     {
       id: "cancel",
       verb: "Cancel",
-      done: "canceled",
+      participle: "canceled",
       kind: "open ",
       states: open,
       consequence: "Their agents are asked to stop. What they have produced so far stays.",
@@ -49,35 +49,35 @@ function actionsOn(states: readonly string[]): Action[] {
     {
       id: "rerun",
       verb: "Rerun",
-      done: "started again",
+      participle: "started again",
       kind: states.length ? "" : "failed ",
       states: ended,
       consequence: "Each gets a new task with the same first message, for the same principal. Finished steps are kept.",
     },
-    { id: "erase", verb: "Erase", done: "erased", kind: "", states, consequence: "They are removed with everything that belongs to them. This cannot be undone." },
+    { id: "erase", verb: "Erase", participle: "erased", kind: "", states, consequence: "They are removed with everything that belongs to them. This cannot be undone." },
   ];
   return all.filter((action) => action.id === "erase" || action.states.length > 0);
 }
 
 /** The buttons for actions on the tasks that the filters select; nothing for viewers. */
-export function Bulk({ filters, listed }: { filters: Filters; listed: Listed }) {
-  const chosen = useSignal<Action | undefined>(undefined);
-  if (key.value && !caller.value?.grants.includes("operator")) return null;
-  const counted = actionsOn(statesOf(filters)).map((action) => ({ action, number: numberOf(listed.counts ?? new Map(), action.states) }));
-  const possible = counted.filter(({ number }) => number.count > 0);
-  if (possible.length === 0 && !chosen.value) return null;
+export function BulkActions({ filters, loaded }: { filters: Filters; loaded: LoadedTasks }) {
+  const chosen = useSignal<BulkAction | undefined>(undefined);
+  if (accessToken.value && !caller.value?.grants.includes("operator")) return null;
+  const counted = actionsOn(statesOf(filters)).map((action) => ({ action, number: countInStates(loaded.counts ?? new Map(), action.states) }));
+  const available = counted.filter(({ number }) => number.count > 0);
+  if (available.length === 0 && !chosen.value) return null;
   return (
     <div class="bulk" role="group" aria-label="Actions on all matching tasks">
-      {possible.map(({ action, number }) => (
+      {available.map(({ action, number }) => (
         <button key={action.id} type="button" class={action.id === "rerun" ? "" : "danger"} onClick={() => (chosen.value = action)}>
           {title(action, number)}
         </button>
       ))}
       {chosen.value && (
-        <Dialog
+        <BulkDialog
           action={chosen.value}
           filters={filters}
-          sample={listed.rows.filter((row) => concerns(chosen.value as Action, row)).slice(0, SAMPLE)}
+          sample={loaded.rows.filter((row) => appliesTo(chosen.value as BulkAction, row)).slice(0, SAMPLE_SIZE)}
           close={() => (chosen.value = undefined)}
         />
       )}
@@ -85,12 +85,12 @@ export function Bulk({ filters, listed }: { filters: Filters; listed: Listed }) 
   );
 }
 
-function concerns({ states }: Action, { task }: Row): boolean {
+function appliesTo({ states }: BulkAction, { task }: TaskRow): boolean {
   return states.length === 0 || states.includes(task.status.state.replace("TASK_STATE_", ""));
 }
 
-function title({ verb, kind }: Action, number: Count): string {
-  return `${verb} ${amount(number)} ${kind}task${number.count === 1 && !number.isMinimum ? "" : "s"}`;
+function title({ verb, kind }: BulkAction, number: TaskCount): string {
+  return `${verb} ${formatCount(number)} ${kind}task${number.count === 1 && !number.isMinimum ? "" : "s"}`;
 }
 
 interface Progress {
@@ -98,52 +98,52 @@ interface Progress {
   changed: number;
   skipped: number;
   failures: TaskFailure[];
-  over: boolean;
+  finished: boolean;
 }
 
-interface Props {
-  action: Action;
+interface BulkDialogProps {
+  action: BulkAction;
   filters: Filters;
   /** Some of the tasks. */
-  sample: readonly Row[];
+  sample: readonly TaskRow[];
   close: () => void;
 }
 
-function Dialog({ action, filters, sample, close }: Props) {
+function BulkDialog({ action, filters, sample, close }: BulkDialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const stopped = useRef(false);
-  const matched = useSignal<Count | undefined>(undefined);
+  const matched = useSignal<TaskCount | undefined>(undefined);
   const progress = useSignal<Progress | undefined>(undefined);
   const error = useSignal<unknown>(undefined);
-  const shown = useSignal(sample); // not those that match while it acts
-  const request = useRef({ ...requestOf(filters, true, Date.now()), states: action.states.map((state) => `TASK_STATE_${state}`), order: undefined });
+  const shownRows = useSignal(sample); // not those that match while it acts
+  const request = useRef({ ...listRequest(filters, true, Date.now()), states: action.states.map((state) => `TASK_STATE_${state}`), order: undefined });
 
-  const ask = (more: object) => call<BulkResponse>(`operations/tasks:${action.id}`, { body: { filter: request.current, ...more } });
+  const callAction = (fields: object) => call<BulkResponse>(`operations/tasks:${action.id}`, { body: { filter: request.current, ...fields } });
 
   useEffect(() => {
     dialog.current?.showModal();
-    ask({ dryRun: true })
-      .then((found) => (matched.value = { count: Number(found.matched ?? 0), isMinimum: found.matchedIsMinimum ?? false }))
+    callAction({ dryRun: true })
+      .then((counted) => (matched.value = { count: Number(counted.matched ?? 0), isMinimum: counted.matchedIsMinimum ?? false }))
       .catch((failed: unknown) => (error.value = failed));
     return () => void (stopped.current = true);
   }, []);
 
-  const act = async () => {
-    const requestId = fresh();
-    let now: Progress = { done: 0, changed: 0, skipped: 0, failures: [], over: false };
+  const run = async () => {
+    const requestId = newKey();
+    let now: Progress = { done: 0, changed: 0, skipped: 0, failures: [], finished: false };
     progress.value = now;
     error.value = undefined;
     let pageToken = "";
     try {
       do {
-        const page = await ask({ limit: PAGE, pageToken, requestId });
+        const page = await callAction({ limit: PAGE_SIZE, pageToken, requestId });
         const [changed, skipped, failures] = [Number(page.changed ?? 0), Number(page.skipped ?? 0), page.failures ?? []];
         now = {
           done: now.done + changed + skipped + failures.length,
           changed: now.changed + changed,
           skipped: now.skipped + skipped,
           failures: [...now.failures, ...failures],
-          over: false,
+          finished: false,
         };
         progress.value = now;
         pageToken = page.nextPageToken ?? "";
@@ -151,7 +151,7 @@ function Dialog({ action, filters, sample, close }: Props) {
     } catch (failed) {
       error.value = failed;
     }
-    progress.value = { ...now, over: true };
+    progress.value = { ...now, finished: true };
   };
 
   const total = matched.value;
@@ -162,24 +162,24 @@ function Dialog({ action, filters, sample, close }: Props) {
       {!state && (
         <>
           <p>{action.consequence}</p>
-          <Selected action={action} filters={filters} />
-          <Sample rows={shown.value} more={Math.max(0, (total?.count ?? 0) - shown.value.length)} />
+          <SelectedFilters action={action} filters={filters} />
+          <SampleRows rows={shownRows.value} fields={Math.max(0, (total?.count ?? 0) - shownRows.value.length)} />
         </>
       )}
-      {state && <Result action={action} state={state} total={total?.count ?? 0} />}
-      <Problem error={error.value} />
+      {state && <BulkResult action={action} state={state} total={total?.count ?? 0} />}
+      <ErrorMessage error={error.value} />
       <div class="buttons">
         {!state && (
-          <button type="button" class={action.id === "rerun" ? "primary" : "primary risky"} disabled={!total?.count} onClick={() => void act()}>
+          <button type="button" class={action.id === "rerun" ? "primary" : "primary risky"} disabled={!total?.count} onClick={() => void run()}>
             {total ? title(action, total) : "Counting…"}
           </button>
         )}
-        {state && !state.over && (
+        {state && !state.finished && (
           <button type="button" onClick={() => (stopped.current = true)}>
             Stop
           </button>
         )}
-        {(!state || state.over) && (
+        {(!state || state.finished) && (
           <button type="button" autofocus onClick={() => dialog.current?.close()}>
             {state ? "Close" : action.id === "rerun" ? "Back" : "Keep them"}
           </button>
@@ -190,8 +190,8 @@ function Dialog({ action, filters, sample, close }: Props) {
 }
 
 /** The filters in words. */
-function Selected({ action, filters }: { action: Action; filters: Filters }) {
-  const texts = chips(filters).map((chip) => chip.text);
+function SelectedFilters({ action, filters }: { action: BulkAction; filters: Filters }) {
+  const texts = filterTexts(filters).map((chip) => chip.text);
   if (filters.text) texts.unshift(`Text: ${filters.text}`);
   if (action.states.length) texts.push(`State: ${action.states.join(" or ").replaceAll("_", " ").toLowerCase()}`);
   return (
@@ -205,45 +205,45 @@ function Selected({ action, filters }: { action: Action; filters: Filters }) {
   );
 }
 
-function Sample({ rows, more }: { rows: readonly Row[]; more: number }) {
+function SampleRows({ rows, fields: fields }: { rows: readonly TaskRow[]; fields: number }) {
   return (
     <ul class="sample" aria-label="Some of these tasks">
       {rows.map((row) => (
-        <li key={nameOf(row)}>
-          <State state={row.task.status.state} />
-          <span>{row.summary || short(row.task.id)}</span>
-          <span class="faint">{row.principal || named(row.tenant)}</span>
+        <li key={rowKey(row)}>
+          <StateLabel state={row.task.status.state} />
+          <span>{row.summary || shortId(row.task.id)}</span>
+          <span class="faint">{row.principal || agentName(row.tenant)}</span>
         </li>
       ))}
-      {more > 0 && <li class="faint">and {count(more)} more</li>}
+      {fields > 0 && <li class="faint">and {count(fields)} more</li>}
     </ul>
   );
 }
 
-function Result({ action, state, total }: { action: Action; state: Progress; total: number }) {
-  const { done, changed, skipped, failures, over } = state;
+function BulkResult({ action, state, total }: { action: BulkAction; state: Progress; total: number }) {
+  const { done, changed, skipped, failures, finished } = state;
   return (
     <div class="result" aria-live="polite">
-      <progress max={Math.max(total, done, 1)} value={over ? Math.max(total, done, 1) : done} aria-label="Progress" />
+      <progress max={Math.max(total, done, 1)} value={finished ? Math.max(total, done, 1) : done} aria-label="Progress" />
       <p>
         <b>
-          {plural(changed, "task")} {action.done}
+          {plural(changed, "task")} {action.participle}
         </b>
         {skipped > 0 && `, ${count(skipped)} skipped: they had changed`}
         {failures.length > 0 && `, ${count(failures.length)} failed`}
-        {over && done < total && `. ${count(total - done)} were not reached`}
+        {finished && done < total && `. ${count(total - done)} were not reached`}
       </p>
       {failures.length > 0 && (
         <ul class="failures" aria-label="Failures">
-          {failures.slice(0, SHOWN_FAILURES).map((failure) => (
+          {failures.slice(0, MAX_SHOWN_FAILURES).map((failure) => (
             <li key={`${failure.scope}/${failure.agent}/${failure.taskId}`}>
               <a href={href(["tasks", tenantOf(failure.scope, failure.agent), failure.taskId])}>
-                <code>{short(failure.taskId)}</code>
+                <code>{shortId(failure.taskId)}</code>
               </a>{" "}
-              {named(failure.agent)}: {failure.reason}
+              {agentName(failure.agent)}: {failure.reason}
             </li>
           ))}
-          {failures.length > SHOWN_FAILURES && <li class="faint">and {count(failures.length - SHOWN_FAILURES)} more</li>}
+          {failures.length > MAX_SHOWN_FAILURES && <li class="faint">and {count(failures.length - MAX_SHOWN_FAILURES)} more</li>}
         </ul>
       )}
     </div>

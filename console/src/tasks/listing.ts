@@ -3,14 +3,14 @@
 // not get, it is merged from the lists of A2A in the default scope.
 
 import { signal } from "@preact/signals";
-import { byCreation, requestOf, WHOLE_ID, type Filters } from "./filters";
-import { call, Failure, key, segment } from "../shared/api";
+import { isOrderedByCreation, listRequest, TASK_ID, type Filters } from "./filters";
+import { call, ApiError, accessToken, encodeSegment } from "../shared/api";
 import { caller, type Caller } from "../shared/sign_in";
-import { keepOpen, type Link } from "../shared/event_stream";
+import { openStream, type ConnectionState } from "../shared/event_stream";
 import { DEFAULT_SCOPE, tenantOf } from "../shared/tenant";
 import type { ListedTask, ListedTasks, Task } from "../shared/messages";
 
-export interface Row {
+export interface TaskRow {
   tenant: string;
   task: Task;
   /** Milliseconds since 1970; 0 if unknown. */
@@ -25,65 +25,65 @@ export interface Row {
 }
 
 /** A number of tasks. */
-export interface Count {
+export interface TaskCount {
   count: number;
   /** There may be more. */
   isMinimum: boolean;
 }
 
-export interface Listed {
-  rows: Row[];
-  total: Count;
+export interface LoadedTasks {
+  rows: TaskRow[];
+  total: TaskCount;
   /** By state; undefined in lists of a caller's own tasks. */
-  counts: Map<string, Count> | undefined;
+  counts: Map<string, TaskCount> | undefined;
   /** The scopes in which there are tasks. */
   scopes: string[];
   /** Whether `more` would find tasks, or may. */
   more: boolean;
   /** Whether these are tasks of all principals. */
-  everyone: boolean;
+  allPrincipals: boolean;
 }
 
 /** The number of tasks in these states; in all of them if none is given. */
-export function numberOf(counts: ReadonlyMap<string, Count>, states: readonly string[]): Count {
-  const wanted = states.length ? states.map((state) => counts.get(`TASK_STATE_${state}`)) : [...counts.values()];
-  return wanted.reduce<Count>(
-    (sum, one) => ({ count: sum.count + (one?.count ?? 0), isMinimum: sum.isMinimum || (one?.isMinimum ?? false) }),
+export function countInStates(counts: ReadonlyMap<string, TaskCount>, states: readonly string[]): TaskCount {
+  const text = states.length ? states.map((state) => counts.get(`TASK_STATE_${state}`)) : [...counts.values()];
+  return text.reduce<TaskCount>(
+    (sum, count) => ({ count: sum.count + (count?.count ?? 0), isMinimum: sum.isMinimum || (count?.isMinimum ?? false) }),
     { count: 0, isMinimum: false },
   );
 }
 
-export const PAGE = 50;
-const LARGEST = 1000;
-const LARGEST_OF_AGENT = 100;
-const POLL = 2_000;
-const AGING = 60_000;
+export const PAGE_SIZE = 50;
+const MAX_ROWS = 1000;
+const MAX_AGENT_PAGE_SIZE = 100;
+const POLL_INTERVAL_MS = 2_000;
+const AGE_REFRESH_MS = 60_000;
 /** Milliseconds for the first event of a stream. Some proxies hold a stream back until it ends. */
-const LATE = 3_000;
+const FIRST_EVENT_TIMEOUT_MS = 3_000;
 /** Pages that are read at once for a text that few tasks have. */
-const SEARCHED_PAGES = 10;
-const ENOUGH = 20;
+const MAX_SEARCH_PAGES = 10;
+const MIN_FOUND_ROWS = 20;
 
 /** Incremented when a list without a stream should be read again. */
-export const news = signal(0);
+export const listVersion = signal(0);
 
 /** The key for which the server refused the list of all scopes. */
-let refused: string | undefined;
+let forbiddenToken: string | undefined;
 /** Whether it lists only the caller's own tasks without a key. */
-let onlyOwn = false;
+let ownTasksOnly = false;
 
 /** One filtered list. */
-export class Listing {
-  readonly value = signal<Listed | undefined>(undefined);
+export class TaskListing {
+  readonly value = signal<LoadedTasks | undefined>(undefined);
   readonly error = signal<unknown>(undefined);
-  readonly link = signal<Link>("connecting");
+  readonly connection = signal<ConnectionState>("connecting");
   /** Whether more tasks are being read. */
-  readonly reading = signal(false);
-  private stop: (() => void)[] = [];
-  private everyone = true;
-  private size = PAGE;
+  readonly loading = signal(false);
+  private cleanups: (() => void)[] = [];
+  private allPrincipals = true;
+  private size = PAGE_SIZE;
   private request: Record<string, string | string[]> = {};
-  private token = "";
+  private nextPageToken = "";
   /** Whether tasks beyond the first page are shown. */
   private extended = false;
 
@@ -93,180 +93,180 @@ export class Listing {
   ) {}
 
   start(): void {
-    const sleep = () => (document.hidden ? this.disconnect() : this.stop.length === 0 && void this.connect());
-    document.addEventListener("visibilitychange", sleep);
-    this.end = () => document.removeEventListener("visibilitychange", sleep);
+    const onVisibilityChange = () => (document.hidden ? this.disconnect() : this.cleanups.length === 0 && void this.connect());
+    document.addEventListener("visibilitychange", onVisibilityChange);
+    this.stopWatchingVisibility = () => document.removeEventListener("visibilitychange", onVisibilityChange);
     void this.connect();
   }
 
-  end: () => void = () => undefined;
+  stopWatchingVisibility: () => void = () => undefined;
 
   close(): void {
-    this.end();
+    this.stopWatchingVisibility();
     this.disconnect();
   }
 
   /** Reads the next tasks. */
   async more(): Promise<void> {
     const listed = this.value.value;
-    if (!listed?.more || this.reading.value) return;
-    if (!this.everyone) {
-      this.size = Math.min(this.size * 2, LARGEST);
+    if (!listed?.more || this.loading.value) return;
+    if (!this.allPrincipals) {
+      this.size = Math.min(this.size * 2, MAX_ROWS);
       this.disconnect();
       return this.connect();
     }
-    this.reading.value = true;
+    this.loading.value = true;
     this.extended = true;
     try {
-      for (let pages = 0; this.token && pages < SEARCHED_PAGES; pages++) {
-        const page = await call<ListedTasks>(`operations/tasks?${query({ ...this.request, pageToken: this.token, limit: String(PAGE) })}`);
-        this.token = page.nextPageToken ?? "";
+      for (let pages = 0; this.nextPageToken && pages < MAX_SEARCH_PAGES; pages++) {
+        const page = await call<ListedTasks>(`operations/tasks?${query({ ...this.request, pageToken: this.nextPageToken, limit: String(PAGE_SIZE) })}`);
+        this.nextPageToken = page.nextPageToken ?? "";
         const before = this.value.value ?? listed;
-        const known = new Set(before.rows.map(nameOf));
-        const rows = [...before.rows, ...rowsOf(page).filter((row) => !known.has(nameOf(row)))];
-        this.value.value = { ...before, rows, more: this.token !== "" };
-        if (rows.length - listed.rows.length >= ENOUGH) break;
+        const known = new Set(before.rows.map(rowKey));
+        const rows = [...before.rows, ...rowsOf(page).filter((row) => !known.has(rowKey(row)))];
+        this.value.value = { ...before, rows, more: this.nextPageToken !== "" };
+        if (rows.length - listed.rows.length >= MIN_FOUND_ROWS) break;
       }
       this.error.value = undefined;
     } catch (error) {
       this.error.value = error;
     } finally {
-      this.reading.value = false;
+      this.loading.value = false;
     }
   }
 
   private disconnect(): void {
-    for (const stop of this.stop.splice(0)) stop();
+    for (const stop of this.cleanups.splice(0)) stop();
   }
 
   private async connect(): Promise<void> {
     const attempt = new AbortController();
-    this.stop.push(() => attempt.abort());
-    if (refused === key.value) return this.poll();
+    this.cleanups.push(() => attempt.abort());
+    if (forbiddenToken === accessToken.value) return this.poll();
     try {
-      this.everyone = await seesAll();
+      this.allPrincipals = await mayListAllPrincipals();
     } catch (error) {
-      if (error instanceof Failure && error.status === 0) this.retry();
+      if (error instanceof ApiError && error.status === 0) this.scheduleRetry();
       this.error.value = error;
       return;
     }
     if (attempt.signal.aborted) return;
     const now = Date.now();
-    const request = requestOf(this.filters, this.everyone, now);
+    const request = listRequest(this.filters, this.allPrincipals, now);
     if (!this.extended) this.request = request;
-    const page: Record<string, string> = this.everyone ? { countStates: "true", limit: String(PAGE) } : { limit: String(this.size) };
+    const page: Record<string, string> = this.allPrincipals ? { countStates: "true", limit: String(PAGE_SIZE) } : { limit: String(this.size) };
     let streams = false;
     const read = async () => {
       if (streams || attempt.signal.aborted) return;
       try {
         const list = await call<ListedTasks>(`operations/tasks?${query({ ...this.request, ...page })}`, { signal: attempt.signal });
-        if (!streams && !attempt.signal.aborted) this.take(list);
+        if (!streams && !attempt.signal.aborted) this.applyList(list);
       } catch {
         // the stream fails, too, and tells
       }
-      late = setTimeout(() => void read(), LATE);
+      firstEventTimer = setTimeout(() => void read(), FIRST_EVENT_TIMEOUT_MS);
     };
-    let late = setTimeout(() => void read(), LATE);
-    const stop = keepOpen({
+    let firstEventTimer = setTimeout(() => void read(), FIRST_EVENT_TIMEOUT_MS);
+    const stop = openStream({
       path: `operations/tasks:watch?${query({ ...this.request, ...page }, "filter.")}`,
-      take: ({ list }: { list?: ListedTasks }) => {
+      onEvent: ({ list }: { list?: ListedTasks }) => {
         streams = true;
-        this.take(list ?? {});
+        this.applyList(list ?? {});
         return false;
       },
-      link: this.link,
-      fail: (error) => this.fail(error),
+      connection: this.connection,
+      onError: (error) => this.handleStreamError(error),
     });
-    this.stop.push(stop, () => clearTimeout(late), this.link.subscribe((link) => link === "live" && (this.error.value = undefined)));
-    if (request["changedBefore"]) this.age();
+    this.cleanups.push(stop, () => clearTimeout(firstEventTimer), this.connection.subscribe((connection) => connection === "live" && (this.error.value = undefined)));
+    if (request["changedBefore"]) this.scheduleAgeRefresh();
   }
 
   /** Tasks that have not changed become old enough while the list is shown. */
-  private age(): void {
+  private scheduleAgeRefresh(): void {
     const timer = setTimeout(() => {
       if (this.extended) return;
       this.disconnect();
       void this.connect();
-    }, AGING);
-    this.stop.push(() => clearTimeout(timer));
+    }, AGE_REFRESH_MS);
+    this.cleanups.push(() => clearTimeout(timer));
   }
 
-  private retry(): void {
+  private scheduleRetry(): void {
     const timer = setTimeout(() => {
       this.disconnect();
       void this.connect();
-    }, POLL);
-    this.stop.push(() => clearTimeout(timer));
+    }, POLL_INTERVAL_MS);
+    this.cleanups.push(() => clearTimeout(timer));
   }
 
-  private fail(error: unknown): void {
-    if (error instanceof Failure && [401, 403, 404].includes(error.status)) {
-      refused = key.value;
+  private handleStreamError(error: unknown): void {
+    if (error instanceof ApiError && [401, 403, 404].includes(error.status)) {
+      forbiddenToken = accessToken.value;
       void this.poll();
-    } else if (error instanceof Failure && error.status === 400 && !key.value && !onlyOwn) {
-      onlyOwn = true;
+    } else if (error instanceof ApiError && error.status === 400 && !accessToken.value && !ownTasksOnly) {
+      ownTasksOnly = true;
       this.disconnect();
       void this.connect();
     } else this.error.value = error;
   }
 
   /** Takes the first page, or all of a caller's own tasks. */
-  private take(list: ListedTasks): void {
-    const first = rowsOf(list);
+  private applyList(list: ListedTasks): void {
+    const firstPage = rowsOf(list);
     const before = this.value.value;
-    let rows = first;
-    if (this.everyone && list.nextPageToken) {
-      if (!this.extended) this.token = list.nextPageToken;
-      else if (before) rows = [...first, ...below(before.rows, first, byCreation(this.filters))];
-    } else this.token = "";
+    let rows = firstPage;
+    if (this.allPrincipals && list.nextPageToken) {
+      if (!this.extended) this.nextPageToken = list.nextPageToken;
+      else if (before) rows = [...firstPage, ...rowsAfter(before.rows, firstPage, isOrderedByCreation(this.filters))];
+    } else this.nextPageToken = "";
     const total = { count: Number(list.total ?? 0), isMinimum: list.totalIsMinimum ?? false };
-    const more = this.everyone ? this.token !== "" : total.count > rows.length && rows.length < LARGEST;
+    const more = this.allPrincipals ? this.nextPageToken !== "" : total.count > rows.length && rows.length < MAX_ROWS;
     const counts =
       list.stateCounts &&
       new Map(list.stateCounts.map(({ state, count, isMinimum }) => [state, { count: Number(count ?? 0), isMinimum: isMinimum ?? false }]));
-    this.value.value = { rows, total, counts: this.everyone ? (counts ?? new Map()) : undefined, scopes: list.scopes ?? [], more, everyone: this.everyone };
-    if (more && this.everyone && !this.extended && rows.length < ENOUGH) void this.more();
+    this.value.value = { rows, total, counts: this.allPrincipals ? (counts ?? new Map()) : undefined, scopes: list.scopes ?? [], more, allPrincipals: this.allPrincipals };
+    if (more && this.allPrincipals && !this.extended && rows.length < MIN_FOUND_ROWS) void this.more();
   }
 
   /** Reads the lists of A2A, again and again. */
   private async poll(): Promise<void> {
-    this.everyone = false;
+    this.allPrincipals = false;
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const turn = async () => {
+    const pollOnce = async () => {
       clearTimeout(timer);
       try {
-        this.value.value = await ofDefault(this.agents, this.filters, this.size, stop.signal);
+        this.value.value = await readDefaultScope(this.agents, this.filters, this.size, stop.signal);
         this.error.value = undefined;
-        this.link.value = "live";
+        this.connection.value = "live";
       } catch (error) {
         if (stop.signal.aborted) return;
         this.error.value = error;
       }
-      if (!stop.signal.aborted) timer = setTimeout(() => void turn(), POLL);
+      if (!stop.signal.aborted) timer = setTimeout(() => void pollOnce(), POLL_INTERVAL_MS);
     };
-    const unsubscribe = news.subscribe((value) => value && void turn());
-    this.stop.push(() => (stop.abort(), clearTimeout(timer), unsubscribe()));
-    await turn();
+    const unsubscribe = listVersion.subscribe((value) => value && void pollOnce());
+    this.cleanups.push(() => (stop.abort(), clearTimeout(timer), unsubscribe()));
+    await pollOnce();
   }
 }
 
 /** Whether the user is an operator or viewer, or the server asks nobody who they are. Throws Failure. */
-async function seesAll(): Promise<boolean> {
-  if (!key.value) return !onlyOwn;
-  const who = caller.value ?? (await call<Caller>("console/caller"));
-  return who.grants.some((grant) => grant === "operator" || grant === "viewer");
+async function mayListAllPrincipals(): Promise<boolean> {
+  if (!accessToken.value) return !ownTasksOnly;
+  const identity = caller.value ?? (await call<Caller>("console/caller"));
+  return identity.grants.some((grant) => grant === "operator" || grant === "viewer");
 }
 
 /** The rows that follow the first page in the list. */
-function below(before: readonly Row[], first: readonly Row[], created: boolean): Row[] {
-  const known = new Set(first.map(nameOf));
-  const time = (row: Row) => (created ? row.created : row.changed);
-  const last = first.at(-1);
-  return before.filter((row) => !known.has(nameOf(row)) && (!last || time(row) <= time(last)));
+function rowsAfter(before: readonly TaskRow[], firstPage: readonly TaskRow[], created: boolean): TaskRow[] {
+  const known = new Set(firstPage.map(rowKey));
+  const time = (row: TaskRow) => (created ? row.created : row.changed);
+  const last = firstPage.at(-1);
+  return before.filter((row) => !known.has(rowKey(row)) && (!last || time(row) <= time(last)));
 }
 
-export function nameOf({ tenant, task }: Row): string {
+export function rowKey({ tenant, task }: TaskRow): string {
   return `${tenant}/${task.id}`;
 }
 
@@ -274,15 +274,15 @@ function query(request: Record<string, string | string[]>, prefix = ""): URLSear
   return new URLSearchParams(Object.entries(request).flatMap(([name, value]) => [value].flat().map((one) => [prefix + name, one])));
 }
 
-function rowsOf(list: ListedTasks): Row[] {
+function rowsOf(list: ListedTasks): TaskRow[] {
   return (list.tasks ?? []).map(rowOf);
 }
 
-export function rowOf({ scope, agent, task, principal, created, summary, statusText, tokens, cost }: ListedTask): Row {
+export function rowOf({ scope, agent, task, principal, created, summary, statusText, tokens, cost }: ListedTask): TaskRow {
   return {
     tenant: tenantOf(scope, agent),
     task,
-    created: created ? new Date(created).getTime() : made(task.id),
+    created: created ? new Date(created).getTime() : creationTime(task.id),
     changed: new Date(task.status.timestamp ?? 0).getTime(),
     principal: principal ?? "",
     summary: summary ?? "",
@@ -293,22 +293,22 @@ export function rowOf({ scope, agent, task, principal, created, summary, statusT
 }
 
 /** The tenant of a task of the caller; empty if there is none with this id. */
-export async function find(id: string, agents: readonly string[]): Promise<string> {
-  if (refused !== key.value) {
+export async function findOwnTask(id: string, agents: readonly string[]): Promise<string> {
+  if (forbiddenToken !== accessToken.value) {
     try {
-      const found = await call<ListedTasks>(`operations/tasks?${query({ taskId: id, own: "true" })}`);
-      return rowsOf(found)[0]?.tenant ?? "";
+      const result = await call<ListedTasks>(`operations/tasks?${query({ taskId: id, own: "true" })}`);
+      return rowsOf(result)[0]?.tenant ?? "";
     } catch (error) {
-      if (!(error instanceof Failure && [401, 403, 404].includes(error.status))) throw error;
-      refused = key.value;
+      if (!(error instanceof ApiError && [401, 403, 404].includes(error.status))) throw error;
+      forbiddenToken = accessToken.value;
     }
   }
   for (const agent of agents) {
     try {
-      await call<Task>(`${segment(agent)}/tasks/${segment(id)}?historyLength=0`);
+      await call<Task>(`${encodeSegment(agent)}/tasks/${encodeSegment(id)}?historyLength=0`);
       return agent;
     } catch (error) {
-      if (!(error instanceof Failure) || ![400, 403, 404].includes(error.status)) throw error;
+      if (!(error instanceof ApiError) || ![400, 403, 404].includes(error.status)) throw error;
     }
   }
   return "";
@@ -320,16 +320,16 @@ interface Page {
   totalSize: number;
 }
 
-async function ofDefault(agents: readonly string[], filters: Filters, count: number, stop: AbortSignal): Promise<Listed> {
+async function readDefaultScope(agents: readonly string[], filters: Filters, count: number, stop: AbortSignal): Promise<LoadedTasks> {
   const scopes = [DEFAULT_SCOPE];
-  const none = { rows: [], total: { count: 0, isMinimum: false }, counts: undefined, scopes, more: false, everyone: false };
+  const none = { rows: [], total: { count: 0, isMinimum: false }, counts: undefined, scopes, more: false, allPrincipals: false };
   if (filters.scope && filters.scope !== DEFAULT_SCOPE) return none;
-  const asked = filters.agent ? agents.filter((id) => id === filters.agent) : agents;
+  const selectedAgents = filters.agent ? agents.filter((id) => id === filters.agent) : agents;
   const each = await Promise.all(
-    asked.map((agent) =>
-      first(agent, filters, count, stop).catch((error: unknown) => {
+    selectedAgents.map((agent) =>
+      readOfAgent(agent, filters, count, stop).catch((error: unknown) => {
         // One of several agents is not accessible with these credentials, or its worker has just disconnected.
-        if (asked.length > 1 && error instanceof Failure && [403, 404].includes(error.status)) return { rows: [], total: 0 };
+        if (selectedAgents.length > 1 && error instanceof ApiError && [403, 404].includes(error.status)) return { rows: [], total: 0 };
         throw error;
       }),
     ),
@@ -339,37 +339,37 @@ async function ofDefault(agents: readonly string[], filters: Filters, count: num
   return { ...none, rows: rows.slice(0, count), total: { count: total, isMinimum: false }, more: total > count };
 }
 
-async function first(agent: string, filters: Filters, count: number, stop: AbortSignal): Promise<{ rows: Row[]; total: number }> {
-  const rows: Row[] = [];
-  let token = "";
+async function readOfAgent(agent: string, filters: Filters, count: number, stop: AbortSignal): Promise<{ rows: TaskRow[]; total: number }> {
+  const rows: TaskRow[] = [];
+  let nextPageToken = "";
   for (;;) {
-    const asked = new URLSearchParams({ pageSize: String(Math.min(count - rows.length, LARGEST_OF_AGENT)), historyLength: "0" });
-    const { state, contextId } = requestOf(filters, false, 0);
-    if (state) asked.set("status", String(state));
-    if (contextId) asked.set("contextId", String(contextId));
-    if (token) asked.set("pageToken", token);
-    const page = await call<Page>(`${segment(agent)}/tasks?${asked}`, { signal: stop });
+    const query = new URLSearchParams({ pageSize: String(Math.min(count - rows.length, MAX_AGENT_PAGE_SIZE)), historyLength: "0" });
+    const { state, contextId } = listRequest(filters, false, 0);
+    if (state) query.set("status", String(state));
+    if (contextId) query.set("contextId", String(contextId));
+    if (nextPageToken) query.set("pageToken", nextPageToken);
+    const page = await call<Page>(`${encodeSegment(agent)}/tasks?${query}`, { signal: stop });
     rows.push(...page.tasks.map((task) => rowOf({ scope: DEFAULT_SCOPE, agent, task })));
-    token = page.nextPageToken;
-    if (!token || rows.length >= count) return { rows, total: page.totalSize };
+    nextPageToken = page.nextPageToken;
+    if (!nextPageToken || rows.length >= count) return { rows, total: page.totalSize };
   }
 }
 
 /** Creation time in milliseconds, from the task id (RFC 9562, version 7); 0 if a client chose the id. */
-export function made(id: string): number {
-  const found = /^([0-9a-f]{8})-([0-9a-f]{4})-7/.exec(id);
-  return found ? parseInt(`${found[1]}${found[2]}`, 16) : 0;
+export function creationTime(id: string): number {
+  const result = /^([0-9a-f]{8})-([0-9a-f]{4})-7/.exec(id);
+  return result ? parseInt(`${result[1]}${result[2]}`, 16) : 0;
 }
 
 /** The loaded tasks that have this text in their id or in what is known of them; for lists that no server searched. */
-export function matching(rows: readonly Row[], text: string): Row[] {
+export function rowsWithText(rows: readonly TaskRow[], text: string): TaskRow[] {
   const wanted = text.trim().toLowerCase();
-  if (WHOLE_ID.test(wanted)) return [...rows];
-  return rows.filter((row) => [row.task.id, row.summary, row.statusText, noteOf(row)].some((one) => one.toLowerCase().includes(wanted)));
+  if (TASK_ID.test(wanted)) return [...rows];
+  return rows.filter((row) => [row.task.id, row.summary, row.statusText, statusTextOf(row)].some((one) => one.toLowerCase().includes(wanted)));
 }
 
 /** The text of the status: an error, a question, or what the agent reported. */
-export function noteOf({ statusText, task }: Row): string {
+export function statusTextOf({ statusText, task }: TaskRow): string {
   if (statusText) return statusText;
   return (task.status.message?.parts ?? []).map((part) => part.text ?? "").join(" ").trim();
 }

@@ -3,69 +3,69 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Bulk } from "./bulk_actions";
+import { BulkActions } from "./bulk_actions";
 import { agents } from "../shared/agents";
-import { AGES, chips, filtersOf, heading, isFiltered, NAMES, parameters, TABS, WHOLE_ID, type FilterName, type Filters } from "./filters";
-import { Listing, matching, numberOf, PAGE, type Listed } from "./listing";
-import { lookUp } from "./task_finder";
-import { Empty } from "../shared/page";
-import { Problem } from "../shared/components";
-import { go, href, place, refine, route } from "../shared/route";
-import { amount, count, plural } from "../shared/format";
-import { key, words } from "../shared/api";
-import { Rows } from "./task_rows";
+import { AGES, filterTexts, filtersOf, listHeading, isFiltered, FILTER_NAMES, parameters, STATE_TABS, TASK_ID, type FilterName, type Filters } from "./filters";
+import { TaskListing, rowsWithText, countInStates, PAGE_SIZE, type LoadedTasks } from "./listing";
+import { findTenant } from "./task_finder";
+import { EmptyState } from "../shared/page";
+import { ErrorMessage } from "../shared/components";
+import { navigate, href, section, updateQuery, route } from "../shared/route";
+import { formatCount, count, plural } from "../shared/format";
+import { accessToken, errorText } from "../shared/api";
+import { TaskRows } from "./task_rows";
 import { DEFAULT_SCOPE } from "../shared/tenant";
 
-const TYPING = 350; // milliseconds without a key press, until a text is searched
+const SEARCH_DELAY_MS = 350; // milliseconds without a key press, until a text is searched
 
-export function Tasks() {
+export function TaskList() {
   const filters = filtersOf(route.value.query);
   const listing = useListing(filters);
-  const listed = listing.value.value;
-  const everyone = listed?.everyone ?? true;
+  const loaded = listing.value.value;
+  const allPrincipals = loaded?.allPrincipals ?? true;
   // Only operators and viewers search on the server; for others the loaded tasks are searched.
-  const rows = listed && !everyone && filters.text ? matching(listed.rows, filters.text) : (listed?.rows ?? []);
+  const rows = loaded && !allPrincipals && filters.text ? rowsWithText(loaded.rows, filters.text) : (loaded?.rows ?? []);
   const problem = useSignal("");
   useEffect(() => void (problem.value = ""), [route.value]);
   return (
     <section class="list tasks" aria-label="Tasks">
       <header class="finder">
         <div class="finder-head">
-          <h2>{heading(filters)}</h2>
-          <span class="link" data-link={listing.link.value} role="status">
-            {listing.link.value === "lost" ? "connection lost, reconnecting" : listing.link.value === "live" ? "live" : ""}
+          <h2>{listHeading(filters)}</h2>
+          <span class="link" data-link={listing.connection.value} role="status">
+            {listing.connection.value === "lost" ? "connection lost, reconnecting" : listing.connection.value === "live" ? "live" : ""}
           </span>
         </div>
-        <Search filters={filters} everyone={everyone} fail={(text) => (problem.value = text)} />
-        <Fields filters={filters} listed={listed} />
-        <Chips filters={filters} />
-        <States filters={filters} listed={listed} />
+        <Search filters={filters} allPrincipals={allPrincipals} onError={(text) => (problem.value = text)} />
+        <FilterFields filters={filters} loaded={loaded} />
+        <ActiveFilters filters={filters} />
+        <StateTabs filters={filters} loaded={loaded} />
       </header>
-      {everyone && listed && isFiltered(filters) && <Bulk key={JSON.stringify(filters)} filters={filters} listed={listed} />}
-      <Problem error={problem.value || listing.error.value} />
-      <div class="scroll" aria-busy={!listed}>
-        {rows.length > 0 && <Rows rows={rows} filters={filters} scopes={listed?.scopes ?? []} everyone={everyone} />}
-        {listed && rows.length === 0 && <None filters={filters} listed={listed} listing={listing} />}
-        {listed?.more && rows.length > 0 && (
+      {allPrincipals && loaded && isFiltered(filters) && <BulkActions key={JSON.stringify(filters)} filters={filters} loaded={loaded} />}
+      <ErrorMessage error={problem.value || listing.error.value} />
+      <div class="scroll" aria-busy={!loaded}>
+        {rows.length > 0 && <TaskRows rows={rows} filters={filters} scopes={loaded?.scopes ?? []} allPrincipals={allPrincipals} />}
+        {loaded && rows.length === 0 && <NoTasks filters={filters} loaded={loaded} listing={listing} />}
+        {loaded?.more && rows.length > 0 && (
           <p class="further">
-            <button type="button" disabled={listing.reading.value} onClick={() => void listing.more()}>
-              {listing.reading.value ? "Searching…" : `Show ${PAGE} more`}
+            <button type="button" disabled={listing.loading.value} onClick={() => void listing.more()}>
+              {listing.loading.value ? "Searching…" : `Show ${PAGE_SIZE} more`}
             </button>
           </p>
         )}
       </div>
-      <footer aria-live="polite">{listed && <Summary shown={rows.length} listed={listed} filters={filters} />}</footer>
+      <footer aria-live="polite">{loaded && <Summary shown={rows.length} loaded={loaded} filters={filters} />}</footer>
     </section>
   );
 }
 
-function useListing(filters: Filters): Listing {
+function useListing(filters: Filters): TaskListing {
   const ids = (agents.value ?? []).map((agent) => agent.id).join();
   const searched = useRef(true);
-  const asked = searched.current || WHOLE_ID.test(filters.text.trim()) ? filters : { ...filters, text: "" };
-  const listing = useMemo(() => new Listing(asked, ids ? ids.split(",") : []), [JSON.stringify(asked), ids, key.value]);
+  const applied = searched.current || TASK_ID.test(filters.text.trim()) ? filters : { ...filters, text: "" };
+  const listing = useMemo(() => new TaskListing(applied, ids ? ids.split(",") : []), [JSON.stringify(applied), ids, accessToken.value]);
   // A text that the server does not search does not change what is requested.
-  searched.current = listing.value.value?.everyone ?? searched.current;
+  searched.current = listing.value.value?.allPrincipals ?? searched.current;
   useEffect(() => {
     listing.start();
     return () => listing.close();
@@ -73,18 +73,18 @@ function useListing(filters: Filters): Listing {
   return listing;
 }
 
-function Search({ filters, everyone, fail }: { filters: Filters; everyone: boolean; fail: (text: string) => void }) {
+function Search({ filters, allPrincipals, onError: onError }: { filters: Filters; allPrincipals: boolean; onError: (text: string) => void }) {
   const [typed, setTyped] = useState(filters.text);
   const searched = useRef(filters.text); // by this field
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const search = (text: string) => {
     searched.current = text;
-    refine(parameters({ text }));
+    updateQuery(parameters({ text }));
   };
-  const type = (text: string) => {
+  const onInput = (text: string) => {
     setTyped(text);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => search(text), TYPING);
+    timer.current = setTimeout(() => search(text), SEARCH_DELAY_MS);
   };
   useEffect(() => {
     if (filters.text === searched.current) return; // what was typed since then stays
@@ -94,34 +94,34 @@ function Search({ filters, everyone, fail }: { filters: Filters; everyone: boole
   }, [filters.text]);
   useEffect(() => () => clearTimeout(timer.current), []);
   /** Opens the task with this id; searches for any other text. */
-  const enter = async (event: Event) => {
+  const submit = async (event: Event) => {
     event.preventDefault();
     clearTimeout(timer.current);
     const text = typed.trim();
     try {
-      const tenant = text && !/\s/.test(text) && (await lookUp(text, (agents.value ?? []).map((agent) => agent.id)));
+      const tenant = text && !/\s/.test(text) && (await findTenant(text, (agents.value ?? []).map((agent) => agent.id)));
       if (tenant) {
         setTyped("");
-        go(["tasks", tenant, text], parameters({ ...filters, text: "" }));
-      } else if (WHOLE_ID.test(text)) fail(`No visible task has the id ${text}. To find the tasks of a context, use the filter Context id.`);
+        navigate(["tasks", tenant, text], parameters({ ...filters, text: "" }));
+      } else if (TASK_ID.test(text)) onError(`No visible task has the id ${text}. To find the tasks of a context, use the filter Context id.`);
       else search(typed);
-    } catch (failed) {
-      fail(words(failed));
+    } catch (error) {
+      onError(errorText(error));
     }
   };
-  const what = everyone ? "Search requests, errors, questions, or paste a task id" : "Search the loaded tasks, or paste a task id";
+  const placeholder = allPrincipals ? "Search requests, errors, questions, or paste a task id" : "Search the loaded tasks, or paste a task id";
   return (
-    <form class="search" role="search" aria-label="Search tasks" onSubmit={(event) => void enter(event)}>
+    <form class="search" role="search" aria-label="Search tasks" onSubmit={(event) => void submit(event)}>
       <svg viewBox="0 0 20 20" aria-hidden="true">
         <path d="M9 3.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11zM13 13l4 4" />
       </svg>
       <input
         id="find"
         type="search"
-        placeholder={what}
-        aria-label={`${what}. Enter opens the task with this id`}
+        placeholder={placeholder}
+        aria-label={`${placeholder}. Enter opens the task with this id`}
         value={typed}
-        onInput={(event) => type(event.currentTarget.value)}
+        onInput={(event) => onInput(event.currentTarget.value)}
         onKeyDown={(event) => {
           const first = event.key === "ArrowDown" && document.querySelector<HTMLElement>(".list a.row");
           if (first) (event.preventDefault(), first.focus());
@@ -133,12 +133,12 @@ function Search({ filters, everyone, fail }: { filters: Filters; everyone: boole
 }
 
 /** A select with the values that exist, and the chosen one, which may be another. */
-function Choice({ label, name, value, options, none }: { label: string; name: FilterName; value: string; options: readonly (readonly [string, string])[]; none: string }) {
+function SelectFilter({ label, name, value, options, none }: { label: string; name: FilterName; value: string; options: readonly (readonly [string, string])[]; none: string }) {
   const all = !value || options.some(([id]) => id === value) ? options : [...options, [value, value] as const];
   return (
     <label>
       <span>{label}</span>
-      <select aria-label={label} value={value} onChange={(event) => refine(parameters({ [name]: event.currentTarget.value }))}>
+      <select aria-label={label} value={value} onChange={(event) => updateQuery(parameters({ [name]: event.currentTarget.value }))}>
         <option value="">{none}</option>
         {all.map(([id, text]) => (
           <option key={id} value={id}>
@@ -151,7 +151,7 @@ function Choice({ label, name, value, options, none }: { label: string; name: Fi
 }
 
 /** A text that is a filter once it is complete: on Enter, or when the field is left. */
-function Text({ label, name, value, hint }: { label: string; name: FilterName; value: string; hint: string }) {
+function TextFilter({ label, name, value, hint }: { label: string; name: FilterName; value: string; hint: string }) {
   const [typed, setTyped] = useState(value); // kept while the list changes
   useEffect(() => setTyped(value), [value]);
   return (
@@ -165,33 +165,33 @@ function Text({ label, name, value, hint }: { label: string; name: FilterName; v
         autocomplete="off"
         value={typed}
         onInput={(event) => setTyped(event.currentTarget.value)}
-        onChange={(event) => refine(parameters({ [name]: event.currentTarget.value.trim() }))}
+        onChange={(event) => updateQuery(parameters({ [name]: event.currentTarget.value.trim() }))}
       />
     </label>
   );
 }
 
-function Fields({ filters, listed }: { filters: Filters; listed: Listed | undefined }) {
+function FilterFields({ filters, loaded }: { filters: Filters; loaded: LoadedTasks | undefined }) {
   const open = useSignal(false);
-  const everyone = listed?.everyone ?? true;
-  const scopes = listed?.scopes ?? [];
+  const allPrincipals = loaded?.allPrincipals ?? true;
+  const scopes = loaded?.scopes ?? [];
   const scoped = filters.scope !== "" || scopes.some((scope) => scope !== DEFAULT_SCOPE);
-  const used = NAMES.filter((name) => filters[name] && !["text", "state", "order"].includes(name)).length;
+  const used = FILTER_NAMES.filter((name) => filters[name] && !["text", "state", "order"].includes(name)).length;
   return (
     <div class={open.value ? "filters open" : "filters"} role="group" aria-label="Filters">
-      <Choice label="Agent" name="agent" value={filters.agent} none="Any agent" options={(agents.value ?? []).map((agent) => [agent.id, agent.name])} />
-      {everyone && <Choice label="Changed" name="age" value={filters.age} none="Changed any time" options={AGES.map((age) => [age.id, `Changed ${age.name}`])} />}
+      <SelectFilter label="Agent" name="agent" value={filters.agent} none="Any agent" options={(agents.value ?? []).map((agent) => [agent.id, agent.name])} />
+      {allPrincipals && <SelectFilter label="Changed" name="age" value={filters.age} none="Changed any time" options={AGES.map((age) => [age.id, `Changed ${age.name}`])} />}
       <button type="button" class="toggle" aria-expanded={open.value} aria-controls="more-filters" onClick={() => (open.value = !open.value)}>
         {open.value ? "Fewer filters" : "Filters"}
         {used > 0 && <span class="badge">{used}</span>}
       </button>
       <div class="more" id="more-filters">
-        {everyone && <Text label="Principal" name="principal" value={filters.principal} hint="Name" />}
-        {scoped && <Choice label="Scope" name="scope" value={filters.scope} none="Any scope" options={scopes.map((scope) => [scope, scope])} />}
-        <Text label="Context id" name="context" value={filters.context} hint="Of one conversation" />
-        {everyone && <Text label="Metadata" name="metadata" value={filters.metadata} hint="KEY=VALUE, KEY=VALUE" />}
-        {everyone && (
-          <Choice
+        {allPrincipals && <TextFilter label="Principal" name="principal" value={filters.principal} hint="Name" />}
+        {scoped && <SelectFilter label="Scope" name="scope" value={filters.scope} none="Any scope" options={scopes.map((scope) => [scope, scope])} />}
+        <TextFilter label="Context id" name="context" value={filters.context} hint="Of one conversation" />
+        {allPrincipals && <TextFilter label="Metadata" name="metadata" value={filters.metadata} hint="KEY=VALUE, KEY=VALUE" />}
+        {allPrincipals && (
+          <SelectFilter
             label="Order"
             name="order"
             value={filters.order}
@@ -207,22 +207,22 @@ function Fields({ filters, listed }: { filters: Filters; listed: Listed | undefi
   );
 }
 
-function Chips({ filters }: { filters: Filters }) {
-  const active = chips(filters);
+function ActiveFilters({ filters }: { filters: Filters }) {
+  const active = filterTexts(filters);
   if (active.length === 0) return null;
   return (
     <ul class="chips" aria-label="Active filters">
       {active.map(({ name, text }) => (
         <li key={name}>
           {text}
-          <button type="button" class="plain" aria-label={`Remove the filter ${text}`} onClick={() => refine(parameters({ [name]: "" }))}>
+          <button type="button" class="plain" aria-label={`Remove the filter ${text}`} onClick={() => updateQuery(parameters({ [name]: "" }))}>
             ×
           </button>
         </li>
       ))}
       {active.length > 1 && (
         <li class="bare">
-          <button type="button" class="plain" onClick={clear}>
+          <button type="button" class="plain" onClick={clearFilters}>
             Clear all
           </button>
         </li>
@@ -231,21 +231,21 @@ function Chips({ filters }: { filters: Filters }) {
   );
 }
 
-function clear(): void {
-  refine(parameters(Object.fromEntries(NAMES.map((name) => [name, ""]))));
+function clearFilters(): void {
+  updateQuery(parameters(Object.fromEntries(FILTER_NAMES.map((name) => [name, ""]))));
 }
 
 /** The states as tabs, with their numbers of tasks. They are links: each is a view of its own. */
-function States({ filters, listed }: { filters: Filters; listed: Listed | undefined }) {
-  const tabs = TABS.filter((tab) => tab.id !== "OPEN" || (listed?.everyone ?? true));
-  const path = place.value === "tasks" || place.value === "new" ? route.value.path : ["tasks"];
+function StateTabs({ filters, loaded }: { filters: Filters; loaded: LoadedTasks | undefined }) {
+  const tabs = STATE_TABS.filter((tab) => tab.id !== "OPEN" || (loaded?.allPrincipals ?? true));
+  const path = section.value === "tasks" || section.value === "new" ? route.value.path : ["tasks"];
   const others = Object.fromEntries(route.value.query);
   const bar = useRef<HTMLElement>(null);
   useEffect(() => bar.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [filters.state]);
   return (
     <nav class="states" aria-label="States" ref={bar}>
       {tabs.map((tab) => {
-        const number = listed?.counts && numberOf(listed.counts, tab.states);
+        const number = loaded?.counts && countInStates(loaded.counts, tab.states);
         return (
           <a
             key={tab.id}
@@ -255,7 +255,7 @@ function States({ filters, listed }: { filters: Filters; listed: Listed | undefi
             data-none={number?.count === 0 ? "true" : undefined}
           >
             {tab.name}
-            {number && <span class="count">{amount(number)}</span>}
+            {number && <span class="count">{formatCount(number)}</span>}
           </a>
         );
       })}
@@ -264,26 +264,26 @@ function States({ filters, listed }: { filters: Filters; listed: Listed | undefi
 }
 
 /** How many tasks are shown, and of how many. */
-function Summary({ shown, listed, filters }: { shown: number; listed: Listed; filters: Filters }) {
-  const { total, everyone } = listed;
-  if (!everyone && filters.text) {
-    const searched = `${shown} of ${plural(listed.rows.length, "loaded task")} match`;
-    return <>{listed.more ? `${searched}; ${count(total.count - listed.rows.length)} more are not loaded` : searched}</>;
+function Summary({ shown, loaded, filters }: { shown: number; loaded: LoadedTasks; filters: Filters }) {
+  const { total, allPrincipals } = loaded;
+  if (!allPrincipals && filters.text) {
+    const searched = `${shown} of ${plural(loaded.rows.length, "loaded task")} match`;
+    return <>{loaded.more ? `${searched}; ${count(total.count - loaded.rows.length)} more are not loaded` : searched}</>;
   }
   if (total.isMinimum) return <>{`${count(shown)} of more than ${plural(total.count, "task")} shown`}</>;
   return <>{shown < total.count ? `${count(shown)} of ${plural(total.count, "task")} shown` : plural(Math.max(total.count, shown), "task")}</>;
 }
 
 /** Why there are no tasks, and what to do next. */
-function None({ filters, listed, listing }: { filters: Filters; listed: Listed; listing: Listing }) {
-  const further = (label: string) => (
-    <button type="button" class="primary" disabled={listing.reading.value} onClick={() => void listing.more()}>
-      {listing.reading.value ? "Searching…" : label}
+function NoTasks({ filters, loaded, listing }: { filters: Filters; loaded: LoadedTasks; listing: TaskListing }) {
+  const moreButton = (label: string) => (
+    <button type="button" class="primary" disabled={listing.loading.value} onClick={() => void listing.more()}>
+      {listing.loading.value ? "Searching…" : label}
     </button>
   );
   if (!isFiltered(filters)) {
     return (
-      <Empty title="No tasks yet">
+      <EmptyState title="No tasks yet">
         <p>Every message to an agent starts a task. Send one here, or over A2A with any client:</p>
         <p>
           <code>dragoman send "Hello"</code>
@@ -291,21 +291,21 @@ function None({ filters, listed, listing }: { filters: Filters; listed: Listed; 
         <a class="button primary" href="#/new">
           New task
         </a>
-      </Empty>
+      </EmptyState>
     );
   }
   const none = (title: string, children: ComponentChildren) => (
-    <Empty title={title}>
+    <EmptyState title={title}>
       {children}
-      <button type="button" onClick={clear}>
+      <button type="button" onClick={clearFilters}>
         Clear filters
       </button>
-    </Empty>
+    </EmptyState>
   );
-  if (!listed.everyone && filters.text) {
-    const searched = `Searched ${plural(listed.rows.length, "loaded task")} of ${count(listed.total.count)}.`;
-    return none(`No loaded task has “${filters.text}”`, [<p key="searched">{searched} Enter opens the task with a whole id.</p>, listed.more && further("Load more tasks")]);
+  if (!loaded.allPrincipals && filters.text) {
+    const searched = `Searched ${plural(loaded.rows.length, "loaded task")} of ${count(loaded.total.count)}.`;
+    return none(`No loaded task has “${filters.text}”`, [<p key="searched">{searched} Enter opens the task with a whole id.</p>, loaded.more && moreButton("Load more tasks")]);
   }
-  if (listed.more) return none("No match so far", [<p key="searched">The newest tasks were searched; older ones were not.</p>, further("Search older tasks")]);
+  if (loaded.more) return none("No match so far", [<p key="searched">The newest tasks were searched; older ones were not.</p>, moreButton("Search older tasks")]);
   return none("No matching tasks", <p>{filters.text ? "All tasks were searched." : "Change or clear the filters."}</p>);
 }

@@ -1,12 +1,12 @@
 // The rows of the task list: what was asked, its error or question beneath, and the facts beside them.
 
 import { useRef } from "preact/hooks";
-import { named } from "../shared/agents";
-import { kept, type Filters } from "./filters";
-import { nameOf, noteOf, type Row } from "./listing";
-import { Ago, State } from "../shared/components";
-import { chosen, href } from "../shared/route";
-import { compact, cost as price, now, short, took } from "../shared/format";
+import { agentName } from "../shared/agents";
+import { filterQuery, type Filters } from "./filters";
+import { rowKey, statusTextOf, type TaskRow } from "./listing";
+import { TimeSince, StateLabel } from "../shared/components";
+import { selectedTask, href } from "../shared/route";
+import { formatCompact, formatCost as price, now, shortId, formatDuration } from "../shared/format";
 import { DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
 import { isTerminal } from "../shared/messages";
 
@@ -17,26 +17,26 @@ interface Columns {
   cost: boolean;
 }
 
-export function Rows({ rows, filters, scopes, everyone }: { rows: readonly Row[]; filters: Filters; scopes: readonly string[]; everyone: boolean }) {
+export function TaskRows({ rows, filters, scopes, allPrincipals }: { rows: readonly TaskRow[]; filters: Filters; scopes: readonly string[]; allPrincipals: boolean }) {
   const body = useRef<HTMLTableSectionElement>(null);
   const columns: Columns = {
-    principal: everyone && (filters.principal !== "" || rows.some((row) => row.principal !== rows[0]?.principal)),
+    principal: allPrincipals && (filters.principal !== "" || rows.some((row) => row.principal !== rows[0]?.principal)),
     scope: filters.scope !== "" || scopes.some((scope) => scope !== DEFAULT_SCOPE),
     tokens: rows.some((row) => row.tokens),
     cost: rows.some((row) => row.cost),
   };
-  const step = (event: KeyboardEvent) => {
+  const moveFocus = (event: KeyboardEvent) => {
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
     const links = [...(body.current?.querySelectorAll<HTMLElement>("a.row") ?? [])];
-    const here = links.indexOf(document.activeElement as HTMLElement);
-    const to = links[here + (event.key === "ArrowDown" ? 1 : -1)] ?? (here === 0 ? document.getElementById("find") : undefined);
-    if (to) {
+    const index = links.indexOf(document.activeElement as HTMLElement);
+    const next = links[index + (event.key === "ArrowDown" ? 1 : -1)] ?? (index === 0 ? document.getElementById("find") : undefined);
+    if (next) {
       event.preventDefault();
-      to.focus();
+      next.focus();
     }
   };
   return (
-    <table onKeyDown={step}>
+    <table onKeyDown={moveFocus}>
       <thead>
         <tr>
           <th scope="col">State</th>
@@ -67,35 +67,35 @@ export function Rows({ rows, filters, scopes, everyone }: { rows: readonly Row[]
       </thead>
       <tbody ref={body}>
         {rows.map((row) => (
-          <Line key={nameOf(row)} row={row} columns={columns} />
+          <TaskTableRow key={rowKey(row)} row={row} columns={columns} />
         ))}
       </tbody>
     </table>
   );
 }
 
-function Line({ row, columns }: { row: Row; columns: Columns }) {
+function TaskTableRow({ row, columns }: { row: TaskRow; columns: Columns }) {
   const { tenant, task, principal, tokens, cost, changed } = row;
-  const here = chosen.value?.id === task.id && chosen.value.tenant === tenant;
-  const note = noteOf(row);
-  const asked = row.summary || note || `Task ${short(task.id)}`;
+  const selected = selectedTask.value?.id === task.id && selectedTask.value.tenant === tenant;
+  const note = statusTextOf(row);
+  const title = row.summary || note || `Task ${shortId(task.id)}`;
   const scope = scopeOf(tenant);
   return (
-    <tr aria-current={here ? "true" : undefined} data-state={task.status.state.replace("TASK_STATE_", "")}>
+    <tr aria-current={selected ? "true" : undefined} data-state={task.status.state.replace("TASK_STATE_", "")}>
       <td class="of-state">
-        <State state={task.status.state} />
+        <StateLabel state={task.status.state} />
       </td>
       <td class="what">
-        <a class="row" href={href(["tasks", tenant, task.id], kept())} title={task.id}>
-          {asked}
+        <a class="row" href={href(["tasks", tenant, task.id], filterQuery())} title={task.id}>
+          {title}
         </a>
-        {note && note !== asked && (
+        {note && note !== title && (
           <span class="note" title={note}>
             {note}
           </span>
         )}
       </td>
-      <td class="agent">{named(tenant)}</td>
+      <td class="agent">{agentName(tenant)}</td>
       {columns.principal && (
         <td class="principal" title={principal}>
           {principal}
@@ -103,12 +103,12 @@ function Line({ row, columns }: { row: Row; columns: Columns }) {
       )}
       {columns.scope && (
         <td class="scope" title={scope}>
-          {shortScope(scope)}
+          {shortenScope(scope)}
         </td>
       )}
       {columns.tokens && (
         <td class="number spent" title={tokens ? `${tokens} tokens` : undefined}>
-          {tokens ? compact(tokens) : ""}
+          {tokens ? formatCompact(tokens) : ""}
         </td>
       )}
       {columns.cost && (
@@ -120,23 +120,23 @@ function Line({ row, columns }: { row: Row; columns: Columns }) {
         <Duration row={row} />
       </td>
       <td class="number age">
-        <Ago time={changed} />
+        <TimeSince time={changed} />
       </td>
       <td class="number id">
-        <code title={task.id}>{short(task.id)}</code>
+        <code title={task.id}>{shortId(task.id)}</code>
       </td>
     </tr>
   );
 }
 
 /** From creation to the end, or until now. */
-function Duration({ row: { created, changed, task } }: { row: Row }) {
+function Duration({ row: { created, changed, task } }: { row: TaskRow }) {
   if (!created || !changed) return <span class="faint">–</span>;
-  if (isTerminal(task.status.state)) return <>{took(Math.max(0, changed - created))}</>;
-  return <span class="faint">{took(Math.floor(Math.max(0, now.value - created) / 1000) * 1000)}</span>;
+  if (isTerminal(task.status.state)) return <>{formatDuration(Math.max(0, changed - created))}</>;
+  return <span class="faint">{formatDuration(Math.floor(Math.max(0, now.value - created) / 1000) * 1000)}</span>;
 }
 
 /** The last names of a resource name: those before them are often the same. */
-function shortScope(scope: string): string {
+function shortenScope(scope: string): string {
   return scope.length > 24 ? `…/${scope.split("/").slice(-3).join("/")}` : scope;
 }

@@ -10,10 +10,10 @@ export type Group = (typeof GROUPS)[number];
 
 export const RANGES = [7, 30, 90, 365] as const;
 const DEFAULT_RANGE = 30;
-const DAY = 86_400_000;
+const DAY_MS = 86_400_000;
 
 /** The server keeps figures for 400 days. */
-const LONGEST = 400;
+const MAX_DAYS = 400;
 
 /** Both days are UTC days, such as `2026-11-24`, and included. `range`: days until today; 0 for chosen days. */
 export interface Period {
@@ -40,21 +40,21 @@ export interface Figures {
   cost: number;
 }
 
-export interface Row extends Figures {
+export interface UsageTableRow extends Figures {
   name: string;
 }
 
 export interface Usage {
   /** One for each day of the period, the oldest first. */
-  days: Row[];
+  days: UsageTableRow[];
   /** One for each value of the group; the days too, without those before the first figures. */
-  rows: Row[];
+  rows: UsageTableRow[];
   /** Whether there are more values than `rows`. */
-  cut: boolean;
+  truncated: boolean;
 }
 
-const LARGEST = 1000;
-const PAGES = 5;
+const PAGE_SIZE = 1000;
+const MAX_PAGES = 5;
 
 export function dayOf(time: number): string {
   return new Date(time).toISOString().slice(0, 10);
@@ -66,11 +66,11 @@ export function periodOf(query: URLSearchParams, now: number): Period {
   const [first, last] = [query.get("from") ?? "", query.get("to") ?? ""];
   if (first || last) {
     const end = isDay(last) && last <= today ? last : today;
-    const begin = isDay(first) && first <= end ? first : back(end, DEFAULT_RANGE);
-    return { range: 0, first: begin < back(end, LONGEST) ? back(end, LONGEST) : begin, last: end };
+    const begin = isDay(first) && first <= end ? first : firstDay(end, DEFAULT_RANGE);
+    return { range: 0, first: begin < firstDay(end, MAX_DAYS) ? firstDay(end, MAX_DAYS) : begin, last: end };
   }
   const range = RANGES.find((days) => String(days) === query.get("range")) ?? DEFAULT_RANGE;
-  return { range, first: back(today, range), last: today };
+  return { range, first: firstDay(today, range), last: today };
 }
 
 function isDay(text: string): boolean {
@@ -78,45 +78,45 @@ function isDay(text: string): boolean {
 }
 
 /** The first of `days` days until `last`. */
-function back(last: string, days: number): string {
-  return dayOf(Date.parse(last) - (days - 1) * DAY);
+function firstDay(last: string, days: number): string {
+  return dayOf(Date.parse(last) - (days - 1) * DAY_MS);
 }
 
 /** All days of a period. */
 function daysOf({ first, last }: Period): string[] {
   const found: string[] = [];
-  for (let at = Date.parse(first); at <= Date.parse(last); at += DAY) found.push(dayOf(at));
+  for (let at = Date.parse(first); at <= Date.parse(last); at += DAY_MS) found.push(dayOf(at));
   return found;
 }
 
-export async function usage(period: Period, filters: Filters, by: Group, stop: AbortSignal): Promise<Usage> {
+export async function readUsage(period: Period, filters: Filters, groupBy: Group, stop: AbortSignal): Promise<Usage> {
   const [each, groups] = await Promise.all([
-    rowsBy("day", period, filters, stop),
-    by === "day" ? undefined : rowsBy(by, period, filters, stop),
+    readRows("day", period, filters, stop),
+    groupBy === "day" ? undefined : readRows(groupBy, period, filters, stop),
   ]);
   const found = new Map(each.rows.map((row) => [row.name, row]));
-  const days = daysOf(period).map((day) => found.get(day) ?? { name: day, ...NONE });
-  return { days, rows: groups?.rows ?? days, cut: groups?.cut ?? false };
+  const days = daysOf(period).map((day) => found.get(day) ?? { name: day, ...NO_USAGE });
+  return { days, rows: groups?.rows ?? days, truncated: groups?.truncated ?? false };
 }
 
-async function rowsBy(by: Group, { first, last }: Period, filters: Filters, signal: AbortSignal): Promise<{ rows: Row[]; cut: boolean }> {
-  const given = Object.fromEntries(Object.entries(filters).filter(([, value]) => value));
-  const query = new URLSearchParams({ firstDay: first, lastDay: last, ...given, limit: String(LARGEST) });
-  query.set("groupBy", `USAGE_GROUP_${by.toUpperCase()}`);
-  const rows: Row[] = [];
-  for (let page = 0; page < PAGES; page++) {
+async function readRows(groupBy: Group, { first, last }: Period, filters: Filters, signal: AbortSignal): Promise<{ rows: UsageTableRow[]; truncated: boolean }> {
+  const selected = Object.fromEntries(Object.entries(filters).filter(([, value]) => value));
+  const query = new URLSearchParams({ firstDay: first, lastDay: last, ...selected, limit: String(PAGE_SIZE) });
+  query.set("groupBy", `USAGE_GROUP_${groupBy.toUpperCase()}`);
+  const rows: UsageTableRow[] = [];
+  for (let page = 0; page < MAX_PAGES; page++) {
     const { rows: more = [], nextPageToken = "" } = await call<{ rows?: UsageRow[]; nextPageToken?: string }>(
       `operations/usage?${query}`,
       { signal },
     );
-    rows.push(...more.map((row) => ({ name: row[by] ?? "", ...figures(row) })));
-    if (!nextPageToken) return { rows, cut: false };
+    rows.push(...more.map((row) => ({ name: row[groupBy] ?? "", ...parseFigures(row) })));
+    if (!nextPageToken) return { rows, truncated: false };
     query.set("pageToken", nextPageToken);
   }
-  return { rows, cut: true };
+  return { rows, truncated: true };
 }
 
-function figures(row: UsageRow): Figures {
+function parseFigures(row: UsageRow): Figures {
   const number = (value: string | number | undefined) => Number(value ?? 0);
   return {
     begun: number(row.begun),
@@ -131,18 +131,18 @@ function figures(row: UsageRow): Figures {
   };
 }
 
-const NONE: Figures = figures({});
-const NAMES = Object.keys(NONE) as (keyof Figures)[];
+const NO_USAGE: Figures = parseFigures({});
+const FIGURE_NAMES = Object.keys(NO_USAGE) as (keyof Figures)[];
 
 export function totalOf(rows: readonly Figures[]): Figures {
-  const total = { ...NONE };
-  for (const row of rows) for (const name of NAMES) total[name] += row[name];
+  const total = { ...NO_USAGE };
+  for (const row of rows) for (const name of FIGURE_NAMES) total[name] += row[name];
   return total;
 }
 
 /** The rows as CSV (RFC 4180). Callers choose names: those that a spreadsheet would take for a formula are escaped. */
-export function csvOf(by: Group, rows: readonly Row[]): string {
-  const values = rows.map((row) => [row.name, ...NAMES.map((name) => row[name])]);
-  const header = [by, "tasks", ...NAMES.slice(1).map((name) => (name === "turnSeconds" ? "turn_seconds" : name))];
+export function csvOf(groupBy: Group, rows: readonly UsageTableRow[]): string {
+  const values = rows.map((row) => [row.name, ...FIGURE_NAMES.map((name) => row[name])]);
+  const header = [groupBy, "tasks", ...FIGURE_NAMES.slice(1).map((name) => (name === "turnSeconds" ? "turn_seconds" : name))];
   return Papa.unparse([header, ...values], { escapeFormulae: true });
 }

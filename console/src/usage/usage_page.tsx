@@ -1,29 +1,29 @@
 // What tasks did and used, by day, agent, principal and scope.
 
 import { useEffect, useState } from "preact/hooks";
-import { useAsked } from "../shared/polling";
-import { named } from "../shared/agents";
-import { Bars, type Series } from "../shared/bar_chart";
-import { Empty, isRefusal, Page, Refusal } from "../shared/page";
-import { Problem, Tabs } from "../shared/components";
-import { href, refine, route } from "../shared/route";
-import { compact, cost, count, percent, took } from "../shared/format";
-import { caller, seesAll } from "../shared/sign_in";
-import { csvOf, dayOf, GROUPS, periodOf, RANGES, totalOf, usage, type Figures, type Group, type Period, type Row } from "./usage_data";
+import { usePolling } from "../shared/polling";
+import { agentName } from "../shared/agents";
+import { BarChart, type Series } from "../shared/bar_chart";
+import { EmptyState, isAccessError, Page, AccessError } from "../shared/page";
+import { ErrorMessage, Tabs } from "../shared/components";
+import { href, updateQuery, route } from "../shared/route";
+import { formatCompact, formatCost, count, formatPercent, formatDuration } from "../shared/format";
+import { caller, canViewAll } from "../shared/sign_in";
+import { csvOf, dayOf, GROUPS, periodOf, RANGES, totalOf, readUsage, type Figures, type Group, type Period, type UsageTableRow } from "./usage_data";
 
 /** Figures that name principals are read once: the server audits these calls. */
-const EVERY = 60_000;
+const POLL_INTERVAL_MS = 60_000;
 /** Rows of the table before `Show all`. */
-const FIRST = 50;
+const INITIAL_ROWS = 50;
 
 interface Measure {
   id: string;
   name: string;
   /** The number on the button, and what is said below it. */
-  text: (total: Figures) => string;
-  more: (total: Figures) => string;
+  formatTotal: (formatTotal: Figures) => string;
+  formatDetail: (formatTotal: Figures) => string;
   /** The parts of a bar. */
-  parts: readonly { name: string; tone: Series["tone"]; of: (row: Figures) => number }[];
+  parts: readonly { name: string; tone: Series["tone"]; figure: (row: Figures) => number }[];
   unit: (value: number) => string;
 }
 
@@ -31,97 +31,97 @@ const MEASURES: readonly Measure[] = [
   {
     id: "tasks",
     name: "Tasks",
-    text: (total) => count(total.begun),
-    more: (total) => `${count(total.completed)} completed`,
-    parts: [{ name: "tasks", tone: "main", of: (row) => row.begun }],
+    formatTotal: (total) => count(total.begun),
+    formatDetail: (total) => `${count(total.completed)} completed`,
+    parts: [{ name: "tasks", tone: "main", figure: (row) => row.begun }],
     unit: count,
   },
   {
     id: "failed",
     name: "Failed",
-    text: (total) => count(total.failed),
-    more: (total) => `${percent(total.failed, ended(total))} of all that ended`,
-    parts: [{ name: "failed", tone: "bad", of: (row) => row.failed }],
+    formatTotal: (total) => count(total.failed),
+    formatDetail: (total) => `${formatPercent(total.failed, endedTasks(total))} of all that ended`,
+    parts: [{ name: "failed", tone: "bad", figure: (row) => row.failed }],
     unit: count,
   },
   {
     id: "time",
     name: "Time in turns",
-    text: (total) => took(total.turnSeconds * 1000),
-    more: (total) => `${count(total.turns)} turns`,
-    parts: [{ name: "time", tone: "main", of: (row) => row.turnSeconds }],
-    unit: (seconds) => took(seconds * 1000),
+    formatTotal: (total) => formatDuration(total.turnSeconds * 1000),
+    formatDetail: (total) => `${count(total.turns)} turns`,
+    parts: [{ name: "time", tone: "main", figure: (row) => row.turnSeconds }],
+    unit: (seconds) => formatDuration(seconds * 1000),
   },
   {
     id: "tokens",
     name: "Tokens",
-    text: (total) => compact(total.tokens),
-    more: (total) => `${compact(total.tokens / Math.max(total.begun, 1))} a task`,
-    parts: [{ name: "tokens", tone: "main", of: (row) => row.tokens }],
-    unit: compact,
+    formatTotal: (total) => formatCompact(total.tokens),
+    formatDetail: (total) => `${formatCompact(total.tokens / Math.max(total.begun, 1))} a task`,
+    parts: [{ name: "tokens", tone: "main", figure: (row) => row.tokens }],
+    unit: formatCompact,
   },
   {
     id: "cost",
     name: "Cost",
-    text: (total) => cost(total.cost),
-    more: (total) => `${cost(total.cost / Math.max(total.begun, 1))} a task`,
-    parts: [{ name: "cost", tone: "main", of: (row) => row.cost }],
-    unit: cost,
+    formatTotal: (total) => formatCost(total.cost),
+    formatDetail: (total) => `${formatCost(total.cost / Math.max(total.begun, 1))} a task`,
+    parts: [{ name: "cost", tone: "main", figure: (row) => row.cost }],
+    unit: formatCost,
   },
 ];
 
-const NAMES: Record<Group, string> = { day: "Day", agent: "Agent", principal: "Principal", scope: "Scope" };
+const GROUP_NAMES: Record<Group, string> = { day: "Day", agent: "Agent", principal: "Principal", scope: "Scope" };
 
 export function UsagePage() {
   const query = route.value.query;
   const period = periodOf(query, Date.now());
   const filters = { agent: query.get("agent") ?? "", principal: query.get("principal") ?? "", scope: query.get("scope") ?? "" };
   const by = GROUPS.find((one) => one === query.get("by")) ?? "day";
-  const measure = MEASURES.find((one) => one.id === query.get("measure")) ?? (MEASURES[0] as Measure);
-  const about = [period.first, period.last, filters.agent, filters.principal, filters.scope, by];
-  const { value, error } = useAsked((stop) => usage(period, filters, by, stop), by === "principal" || filters.principal ? 0 : EVERY, about);
+  const measure = MEASURES.find((measure) => measure.id === query.get("measure")) ?? (MEASURES[0] as Measure);
+  const dependencies = [period.first, period.last, filters.agent, filters.principal, filters.scope, by];
+  const { value, error } = usePolling((stop) => readUsage(period, filters, by, stop), by === "principal" || filters.principal ? 0 : POLL_INTERVAL_MS, dependencies);
   const total = totalOf(value?.days ?? []);
-  const rows = value ? sorted(by, value.rows, measure) : [];
+  const rows = value ? sortRows(by, value.rows, measure) : [];
   return (
     <Page title="Usage" actions={<Controls period={period} csv={value && (() => csvOf(by, rows))} by={by} />}>
-      {!seesAll.value && <p class="faint">The tasks of {caller.value?.principal}. Operators and viewers see those of all principals.</p>}
-      <Selected filters={filters} />
-      {isRefusal(error) ? <Refusal error={error} what="usage" /> : <Problem error={error} />}
+      {!canViewAll.value && <p class="faint">The tasks of {caller.value?.principal}. Operators and viewers see those of all principals.</p>}
+      <ActiveFilters filters={filters} />
+      {isAccessError(error) ? <AccessError error={error} subject="usage" /> : <ErrorMessage error={error} />}
       {value && (
         <>
           <div class="tiles" role="group" aria-label="Chart">
-            {MEASURES.map((one) => (
+            {MEASURES.map((option) => (
               <button
-                key={one.id}
+                key={option.id}
                 type="button"
                 class="tile"
-                aria-pressed={one === measure}
-                onClick={() => refine({ measure: one.id === "tasks" ? "" : one.id })}
+                aria-pressed={option === measure}
+                onClick={() => updateQuery({ measure: option.id === "tasks" ? "" : option.id })}
               >
-                <span>{one.name}</span>
-                <b>{one.text(total)}</b>
-                <span class="faint">{one.more(total)}</span>
+                <span>{option.name}</span>
+                <b>{option.formatTotal(total)}</b>
+                <span class="faint">{option.formatDetail(total)}</span>
               </button>
             ))}
           </div>
-          <Bars
+          <BarChart
             title={`${measure.name} a day`}
             labels={value.days.map((day) => day.name)}
-            series={measure.parts.map(({ name, tone, of }) => ({ name, tone, values: value.days.map(of) }))}
+            series={measure.parts.map(({ name, tone, figure }) => ({ name, tone, values: value.days.map(figure) }))}
             unit={measure.unit}
-            whole={measure.unit === count}
+            isInteger={measure.unit === count}
           />
           <div class="bar">
             <Tabs
               label="Rows of the table"
               tabs={GROUPS.map((one) => ({ id: one, name: `By ${one}` }))}
-              at={by}
-              choose={(id) => refine({ by: id === "day" ? "" : id })}
+              selected={by}
+              onSelect={(id) => updateQuery({ by: id === "day" ? "" : id })}
             />
           </div>
           <div id="panel" role="tabpanel" aria-labelledby={`tab-${by}`}>
-            <Table key={about.join()} by={by} rows={rows} total={total} measure={measure} filters={filters} />
-            {value.cut && <p class="faint">There are more than {count(rows.length)} rows. The total is that of all.</p>}
+            <Table key={dependencies.join()} by={by} rows={rows} total={total} measure={measure} filters={filters} />
+            {value.truncated && <p class="faint">There are more than {count(rows.length)} rows. The total is that of all.</p>}
           </div>
         </>
       )}
@@ -130,21 +130,21 @@ export function UsagePage() {
 }
 
 /** The newest day first; names by the figure that the chart shows, those without tasks left out. */
-function sorted(by: Group, rows: readonly Row[], measure: Measure): Row[] {
+function sortRows(by: Group, rows: readonly UsageTableRow[], measure: Measure): UsageTableRow[] {
   if (by === "day") return [...rows].reverse();
-  const of = measure.parts[0]?.of ?? ((row: Figures) => row.begun);
-  return [...rows].sort((one, other) => of(other) - of(one));
+  const figure = measure.parts[0]?.figure ?? ((row: Figures) => row.begun);
+  return [...rows].sort((one, other) => figure(other) - figure(one));
 }
 
-const ended = (row: Figures) => row.completed + row.failed + row.canceled + row.rejected;
+const endedTasks = (row: Figures) => row.completed + row.failed + row.canceled + row.rejected;
 
 function Controls({ period, csv, by }: { period: Period; csv: (() => string) | undefined; by: Group }) {
   const [custom, setCustom] = useState(period.range === 0);
   useEffect(() => setCustom(period.range === 0), [period.range]);
   const choose = (value: string) => {
     setCustom(!value);
-    if (value) refine({ range: value === "30" ? "" : value, from: "", to: "" });
-    else refine({ range: "", from: period.first, to: period.last });
+    if (value) updateQuery({ range: value === "30" ? "" : value, from: "", to: "" });
+    else updateQuery({ range: "", from: period.first, to: period.last });
   };
   return (
     <div class="buttons">
@@ -155,7 +155,7 @@ function Controls({ period, csv, by }: { period: Period; csv: (() => string) | u
             aria-label="First day (UTC)"
             value={period.first}
             max={period.last}
-            onChange={(event) => refine({ from: event.currentTarget.value, to: period.last })}
+            onChange={(event) => updateQuery({ from: event.currentTarget.value, to: period.last })}
           />
           <input
             type="date"
@@ -163,7 +163,7 @@ function Controls({ period, csv, by }: { period: Period; csv: (() => string) | u
             value={period.last}
             min={period.first}
             max={dayOf(Date.now())}
-            onChange={(event) => refine({ from: period.first, to: event.currentTarget.value })}
+            onChange={(event) => updateQuery({ from: period.first, to: event.currentTarget.value })}
           />
         </>
       )}
@@ -175,7 +175,7 @@ function Controls({ period, csv, by }: { period: Period; csv: (() => string) | u
         ))}
         <option value="">Chosen days</option>
       </select>
-      <button type="button" disabled={!csv} onClick={() => csv && save(`usage-by-${by}-${period.first}-${period.last}.csv`, csv())}>
+      <button type="button" disabled={!csv} onClick={() => csv && saveFile(`usage-by-${by}-${period.first}-${period.last}.csv`, csv())}>
         Download CSV
       </button>
     </div>
@@ -183,7 +183,7 @@ function Controls({ period, csv, by }: { period: Period; csv: (() => string) | u
 }
 
 /** Saves a text as a file. */
-function save(name: string, text: string): void {
+function saveFile(name: string, text: string): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   link.download = name;
@@ -192,15 +192,15 @@ function save(name: string, text: string): void {
 }
 
 /** The filters, each with a button that removes it. */
-function Selected({ filters }: { filters: Record<string, string> }) {
+function ActiveFilters({ filters }: { filters: Record<string, string> }) {
   const given = Object.entries(filters).filter(([, value]) => value);
   if (given.length === 0) return null;
   return (
     <ul class="chips" aria-label="Filters">
       {given.map(([name, value]) => (
         <li key={name}>
-          <span class="faint">{name}</span> {name === "agent" ? named(value) : value}
-          <button type="button" class="plain" aria-label={`Remove the filter ${name}`} onClick={() => refine({ [name]: "" })}>
+          <span class="faint">{name}</span> {name === "agent" ? agentName(value) : value}
+          <button type="button" class="plain" aria-label={`Remove the filter ${name}`} onClick={() => updateQuery({ [name]: "" })}>
             ×
           </button>
         </li>
@@ -209,35 +209,35 @@ function Selected({ filters }: { filters: Record<string, string> }) {
   );
 }
 
-interface Rows {
+interface TableProps {
   by: Group;
-  rows: readonly Row[];
+  rows: readonly UsageTableRow[];
   total: Figures;
   measure: Measure;
   filters: Record<string, string>;
 }
 
-function Table({ by, rows, total, measure, filters }: Rows) {
-  const [all, setAll] = useState(false);
-  const shown = all ? rows : rows.slice(0, FIRST);
-  if (!total.begun && !ended(total) && !total.turns) {
+function Table({ by, rows, total, measure, filters }: TableProps) {
+  const [showsAll, setShowsAll] = useState(false);
+  const shownRows = showsAll ? rows : rows.slice(0, INITIAL_ROWS);
+  if (!total.begun && !endedTasks(total) && !total.turns) {
     return (
-      <Empty title="No tasks in this period.">
+      <EmptyState title="No tasks in this period.">
         <p>
           Choose a longer period, or <a href="#/new">begin a task</a>.
         </p>
-      </Empty>
+      </EmptyState>
     );
   }
-  const of = measure.parts[0]?.of ?? ((row: Figures) => row.begun);
-  const most = Math.max(...rows.map(of), 1e-9);
+  const figure = measure.parts[0]?.figure ?? ((row: Figures) => row.begun);
+  const max = Math.max(...rows.map(figure), 1e-9);
   return (
     <>
       <div class="wide-table" tabIndex={0} role="region" aria-label={`Usage by ${by}`}>
         <table class="figures">
           <thead>
             <tr>
-              <th scope="col">{NAMES[by]}</th>
+              <th scope="col">{GROUP_NAMES[by]}</th>
               <th scope="col" class="share">
                 <span class="hidden">{measure.name}, as a bar</span>
               </th>
@@ -249,14 +249,14 @@ function Table({ by, rows, total, measure, filters }: Rows) {
             </tr>
           </thead>
           <tbody>
-            {shown.map((row) => (
+            {shownRows.map((row) => (
               <tr key={row.name}>
                 <th scope="row">
                   <Name by={by} name={row.name} filters={filters} />
                 </th>
                 <td class="share">
                   <svg viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">
-                    <rect height="4" width={(of(row) / most) * 100} data-tone={measure.parts[0]?.tone} />
+                    <rect height="4" width={(figure(row) / max) * 100} data-tone={measure.parts[0]?.tone} />
                   </svg>
                 </td>
                 <Cells row={row} />
@@ -272,9 +272,9 @@ function Table({ by, rows, total, measure, filters }: Rows) {
           </tfoot>
         </table>
       </div>
-      {shown.length < rows.length && (
+      {shownRows.length < rows.length && (
         <p>
-          <button type="button" onClick={() => setAll(true)}>
+          <button type="button" onClick={() => setShowsAll(true)}>
             Show all {count(rows.length)} rows
           </button>
         </p>
@@ -289,14 +289,14 @@ function Cells({ row }: { row: Figures }) {
       <td>{count(row.begun)}</td>
       <td>{count(row.completed)}</td>
       <td class={row.failed ? "failed" : undefined}>
-        {count(row.failed)} {row.failed > 0 && <small>{percent(row.failed, ended(row))}</small>}
+        {count(row.failed)} {row.failed > 0 && <small>{formatPercent(row.failed, endedTasks(row))}</small>}
       </td>
       <td>{count(row.canceled)}</td>
       <td>{count(row.rejected)}</td>
       <td>{count(row.turns)}</td>
-      <td>{took(row.turnSeconds * 1000)}</td>
-      <td title={count(row.tokens)}>{compact(row.tokens)}</td>
-      <td>{cost(row.cost)}</td>
+      <td>{formatDuration(row.turnSeconds * 1000)}</td>
+      <td title={count(row.tokens)}>{formatCompact(row.tokens)}</td>
+      <td>{formatCost(row.cost)}</td>
     </>
   );
 }
@@ -306,10 +306,10 @@ function Name({ by, name, filters }: { by: Group; name: string; filters: Record<
   if (!name) return <span class="faint">without a name</span>;
   if (by === "day") return <>{name}</>;
   const query = Object.fromEntries(route.value.query);
-  if (filters[by]) return <>{by === "agent" ? named(name) : name}</>;
+  if (filters[by]) return <>{by === "agent" ? agentName(name) : name}</>;
   return (
     <a href={href(["usage"], { ...query, by: "", [by]: name })} title={`Only ${name}`}>
-      {by === "agent" ? named(name) : name}
+      {by === "agent" ? agentName(name) : name}
     </a>
   );
 }

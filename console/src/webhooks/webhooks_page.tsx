@@ -1,63 +1,63 @@
 // The receivers of push notifications with undelivered events: why, since when, and redelivery.
 
 import { useSignal } from "@preact/signals";
-import { useAsked } from "../shared/polling";
-import { named } from "../shared/agents";
-import { Empty, isRefusal, Page, Refusal } from "../shared/page";
-import { Ago, Problem } from "../shared/components";
+import { usePolling } from "../shared/polling";
+import { agentName } from "../shared/agents";
+import { EmptyState, isAccessError, Page, AccessError } from "../shared/page";
+import { TimeSince, ErrorMessage } from "../shared/components";
 import { href } from "../shared/route";
-import { count, lasting, now, plural, short, sum } from "../shared/format";
-import { call, segment } from "../shared/api";
-import { operates } from "../shared/sign_in";
+import { count, formatCoarseDuration, now, plural, shortId, sum } from "../shared/format";
+import { call, encodeSegment } from "../shared/api";
+import { canOperate } from "../shared/sign_in";
 import { tenantOf } from "../shared/tenant";
 import type { PushConfig } from "../shared/messages";
 
 /** Each call is audited. */
-const EVERY = 30_000;
-const MOST = 1000;
+const POLL_INTERVAL_MS = 30_000;
+const MAX_CONFIGS = 1000;
 /** Tasks that are shown for one receiver. */
-const SHOWN = 50;
+const MAX_SHOWN_TASKS = 50;
 
 /** The configurations with one host, which the server delivers to as one. */
 interface Receiver {
   origin: string;
   configs: PushConfig[];
   /** Given up, with undelivered events: dead letters. */
-  dead: PushConfig[];
+  givenUp: PushConfig[];
   pending: number;
   /** Failed attempts since, in milliseconds; undefined while it works. */
-  since: number | undefined;
-  next: number | undefined;
+  failingSince: number | undefined;
+  nextAttempt: number | undefined;
   /** The reasons of failed attempts, the most frequent first. */
   reasons: string[];
 }
 
-export async function pushes(signal: AbortSignal): Promise<PushConfig[]> {
-  return (await call<{ configs?: PushConfig[] }>(`operations/pushes?limit=${MOST}`, { signal })).configs ?? [];
+export async function readPushConfigs(signal: AbortSignal): Promise<PushConfig[]> {
+  return (await call<{ configs?: PushConfig[] }>(`operations/pushes?limit=${MAX_CONFIGS}`, { signal })).configs ?? [];
 }
 
 /** Those that gave up first, then those that fail, the longest failing first. */
-export function receivers(configs: readonly PushConfig[]): Receiver[] {
-  const found = new Map<string, PushConfig[]>();
-  for (const one of configs) found.set(originOf(one.url), [...(found.get(originOf(one.url)) ?? []), one]);
-  const all = [...found].map(([origin, of]) => receiver(origin, of));
-  const rank = (one: Receiver) => (one.dead.length ? 0 : one.since ? 1 : 2);
-  return all.sort((one, other) => rank(one) - rank(other) || (one.since ?? 0) - (other.since ?? 0));
+export function groupByReceiver(configs: readonly PushConfig[]): Receiver[] {
+  const groups = new Map<string, PushConfig[]>();
+  for (const config of configs) groups.set(originOf(config.url), [...(groups.get(originOf(config.url)) ?? []), config]);
+  const all = [...groups].map(([origin, of]) => toReceiver(origin, of));
+  const rank = (receiver: Receiver) => (receiver.givenUp.length ? 0 : receiver.failingSince ? 1 : 2);
+  return all.sort((receiver, other) => rank(receiver) - rank(other) || (receiver.failingSince ?? 0) - (other.failingSince ?? 0));
 }
 
-function receiver(origin: string, configs: PushConfig[]): Receiver {
-  const times = (of: (one: PushConfig) => string | undefined) =>
-    configs.flatMap((one) => (of(one) ? [new Date(of(one) as string).getTime()] : []));
+function toReceiver(origin: string, configs: PushConfig[]): Receiver {
+  const times = (of: (config: PushConfig) => string | undefined) =>
+    configs.flatMap((config) => (of(config) ? [new Date(of(config) as string).getTime()] : []));
   const reasons = new Map<string, number>();
   for (const { why } of configs) if (why) reasons.set(why, (reasons.get(why) ?? 0) + 1);
-  const [since, next] = [times((one) => one.failingSince), times((one) => one.nextTry)];
+  const [failingSince, nextAttempt] = [times((config) => config.failingSince), times((config) => config.nextTry)];
   return {
     origin,
     configs,
-    dead: configs.filter((one) => one.state === "PUSH_STATE_DEAD"),
-    pending: sum(configs.map(left)),
-    since: since.length ? Math.min(...since) : undefined,
-    next: next.length ? Math.min(...next) : undefined,
+    givenUp: configs.filter((config) => config.state === "PUSH_STATE_DEAD"),
+    pending: sum(configs.map(undelivered)),
+    failingSince: failingSince.length ? Math.min(...failingSince) : undefined,
+    nextAttempt: nextAttempt.length ? Math.min(...nextAttempt) : undefined,
     reasons: [...reasons].sort(([, one], [, other]) => other - one).map(([why]) => why),
   };
 }
@@ -66,101 +66,101 @@ function originOf(url: string): string {
   return URL.canParse(url) ? new URL(url).origin : url;
 }
 
-function left(one: PushConfig): number {
-  return Math.max(0, (one.last ?? 0) - (one.delivered ?? 0));
+function undelivered(config: PushConfig): number {
+  return Math.max(0, (config.last ?? 0) - (config.delivered ?? 0));
 }
 
-export function Webhooks() {
-  const { value, error, again } = useAsked(pushes, EVERY, []);
-  const all = receivers(value ?? []);
+export function WebhooksPage() {
+  const { value, error, refresh } = usePolling(readPushConfigs, POLL_INTERVAL_MS, []);
+  const all = groupByReceiver(value ?? []);
   return (
     <Page
       title="Webhooks"
       actions={
-        <button type="button" onClick={again}>
+        <button type="button" onClick={refresh}>
           Refresh
         </button>
       }
     >
-      {isRefusal(error) ? <Refusal error={error} what="webhooks" /> : <Problem error={error} />}
+      {isAccessError(error) ? <AccessError error={error} subject="webhooks" /> : <ErrorMessage error={error} />}
       {value && <p class="faint">{summary(all)}</p>}
-      {value?.length === MOST && <p class="notice">These are the {count(MOST)} that have failed for the longest. There are more.</p>}
+      {value?.length === MAX_CONFIGS && <p class="notice">These are the {count(MAX_CONFIGS)} that have failed for the longest. There are more.</p>}
       {value && all.length === 0 && (
-        <Empty title="Every event was delivered.">
+        <EmptyState title="Every event was delivered.">
           <p>
             Callers register a webhook with a message, or for a task. Receivers that fail, and events that wait for them, are listed
             here; deliveries of one task are on its Pushes tab.
           </p>
-        </Empty>
+        </EmptyState>
       )}
-      {all.map((one) => (
-        <Shown key={one.origin} one={one} again={again} />
+      {all.map((receiver) => (
+        <ReceiverCard key={receiver.origin} receiver={receiver} refresh={refresh} />
       ))}
     </Page>
   );
 }
 
 function summary(all: readonly Receiver[]): string {
-  const failing = all.filter((one) => one.since || one.dead.length);
+  const failing = all.filter((receiver) => receiver.failingSince || receiver.givenUp.length);
   if (all.length === 0) return "";
-  const events = plural(sum(all.map((one) => one.pending)), "undelivered event");
+  const events = plural(sum(all.map((receiver) => receiver.pending)), "undelivered event");
   return failing.length ? `${plural(failing.length, "receiver")} failing, ${events}.` : `No receiver is failing. ${events}.`;
 }
 
-function Shown({ one, again }: { one: Receiver; again: () => void }) {
-  const dead = one.dead.length > 0;
-  const state = dead ? "given up" : one.since ? "failing" : "delivering";
+function ReceiverCard({ receiver, refresh }: { receiver: Receiver; refresh: () => void }) {
+  const givenUp = receiver.givenUp.length > 0;
+  const state = givenUp ? "given up" : receiver.failingSince ? "failing" : "delivering";
   return (
-    <section class="card" aria-label={one.origin} data-state={state}>
+    <section class="card" aria-label={receiver.origin} data-state={state}>
       <header>
         <h3>
-          <code>{one.origin}</code>
+          <code>{receiver.origin}</code>
         </h3>
         <span class="state" data-state={state}>
           {state}
         </span>
         <span class="space" />
-        <Redeliver of={dead ? one.dead : one.configs} what={dead ? "dead letters" : "now"} again={again} />
+        <RedeliverButton configs={givenUp ? receiver.givenUp : receiver.configs} label={givenUp ? "dead letters" : "now"} refresh={refresh} />
       </header>
-      {one.reasons.length > 0 && <p class="why">{one.reasons.slice(0, 3).join(" · ")}</p>}
+      {receiver.reasons.length > 0 && <p class="why">{receiver.reasons.slice(0, 3).join(" · ")}</p>}
       <dl class="figures-line">
         <div>
           <dt>failing for</dt>
-          <dd>{one.since ? <Ago time={one.since} /> : "–"}</dd>
+          <dd>{receiver.failingSince ? <TimeSince time={receiver.failingSince} /> : "–"}</dd>
         </div>
         <div>
           <dt>events undelivered</dt>
-          <dd>{count(one.pending)}</dd>
+          <dd>{count(receiver.pending)}</dd>
         </div>
         <div>
           <dt>tasks</dt>
-          <dd>{count(one.configs.length)}</dd>
+          <dd>{count(receiver.configs.length)}</dd>
         </div>
-        {dead && (
+        {givenUp && (
           <div>
             <dt>given up</dt>
-            <dd>{count(one.dead.length)}</dd>
+            <dd>{count(receiver.givenUp.length)}</dd>
           </div>
         )}
         <div>
           <dt>next attempt</dt>
-          <dd>{one.configs.some((config) => config.delivering) ? "now" : <Until time={one.next} />}</dd>
+          <dd>{receiver.configs.some((config) => config.delivering) ? "now" : <TimeUntil time={receiver.nextAttempt} />}</dd>
         </div>
       </dl>
       <details>
-        <summary>{plural(one.configs.length, "task")}</summary>
-        <Tasks configs={one.configs} again={again} />
+        <summary>{plural(receiver.configs.length, "task")}</summary>
+        <TaskTable configs={receiver.configs} refresh={refresh} />
       </details>
     </section>
   );
 }
 
-function Until({ time }: { time: number | undefined }) {
+function TimeUntil({ time }: { time: number | undefined }) {
   if (!time) return <>–</>;
-  return <>{time <= now.value ? "now" : `in ${lasting(time - now.value)}`}</>;
+  return <>{time <= now.value ? "now" : `in ${formatCoarseDuration(time - now.value)}`}</>;
 }
 
-function Tasks({ configs, again }: { configs: readonly PushConfig[]; again: () => void }) {
+function TaskTable({ configs, refresh }: { configs: readonly PushConfig[]; refresh: () => void }) {
   return (
     <div class="wide-table" tabIndex={0} role="region" aria-label="Tasks">
       <table>
@@ -179,63 +179,63 @@ function Tasks({ configs, again }: { configs: readonly PushConfig[]; again: () =
           </tr>
         </thead>
         <tbody>
-          {configs.slice(0, SHOWN).map((one) => (
-            <tr key={`${one.scope}/${one.principal}/${one.agent}/${one.taskId}/${one.id}`}>
+          {configs.slice(0, MAX_SHOWN_TASKS).map((config) => (
+            <tr key={`${config.scope}/${config.principal}/${config.agent}/${config.taskId}/${config.id}`}>
               <td>
-                <a href={href(["tasks", tenantOf(one.scope, one.agent), one.taskId], { tab: "pushes" })} title={one.taskId}>
-                  <code>{short(one.taskId)}</code>
+                <a href={href(["tasks", tenantOf(config.scope, config.agent), config.taskId], { tab: "pushes" })} title={config.taskId}>
+                  <code>{shortId(config.taskId)}</code>
                 </a>
               </td>
-              <td>{named(one.agent)}</td>
-              <td>{one.principal}</td>
+              <td>{agentName(config.agent)}</td>
+              <td>{config.principal}</td>
               <td>
-                <code>{one.url.slice(originOf(one.url).length) || "/"}</code>
+                <code>{config.url.slice(originOf(config.url).length) || "/"}</code>
               </td>
               <td>
-                {one.delivered ?? 0} of {one.last ?? 0}
+                {config.delivered ?? 0} of {config.last ?? 0}
               </td>
-              <td>{one.why}</td>
+              <td>{config.why}</td>
               <td>
-                {one.state === "PUSH_STATE_DEAD" ? "given up" : <Until time={one.nextTry ? new Date(one.nextTry).getTime() : undefined} />}
+                {config.state === "PUSH_STATE_DEAD" ? "given up" : <TimeUntil time={config.nextTry ? new Date(config.nextTry).getTime() : undefined} />}
               </td>
               <td>
-                <Redeliver of={[one]} what="" again={again} />
+                <RedeliverButton configs={[config]} label="" refresh={refresh} />
               </td>
             </tr>
           ))}
         </tbody>
       </table>
-      {configs.length > SHOWN && <p class="faint">and {count(configs.length - SHOWN)} more</p>}
+      {configs.length > MAX_SHOWN_TASKS && <p class="faint">and {count(configs.length - MAX_SHOWN_TASKS)} more</p>}
     </div>
   );
 }
 
 /** Restarts the deliveries of all undelivered events of these configurations, one call each, until one fails. */
-function Redeliver({ of, what, again }: { of: readonly PushConfig[]; what: string; again: () => void }) {
+function RedeliverButton({ configs, label, refresh }: { configs: readonly PushConfig[]; label: string; refresh: () => void }) {
   const done = useSignal<number | undefined>(undefined);
-  const failed = useSignal<unknown>(undefined);
-  if (!operates.value) return null;
+  const failure = useSignal<unknown>(undefined);
+  if (!canOperate.value) return null;
   const run = async () => {
-    failed.value = undefined;
+    failure.value = undefined;
     try {
-      for (const [index, one] of of.entries()) {
+      for (const [index, config] of configs.entries()) {
         done.value = index;
-        await call(`operations/tasks/${segment(one.taskId)}:redeliver`, {
-          body: { agent: one.agent, principal: one.principal, scope: one.scope, configId: one.id },
+        await call(`operations/tasks/${encodeSegment(config.taskId)}:redeliver`, {
+          body: { agent: config.agent, principal: config.principal, scope: config.scope, configId: config.id },
         });
       }
     } catch (error) {
-      failed.value = error;
+      failure.value = error;
     }
     done.value = undefined;
-    again();
+    refresh();
   };
   return (
     <>
       <button type="button" disabled={done.value !== undefined} onClick={() => void run()}>
-        {done.value !== undefined && of.length > 1 ? `${done.value} of ${of.length}` : what ? `Redeliver ${what}` : "Redeliver"}
+        {done.value !== undefined && configs.length > 1 ? `${done.value} of ${configs.length}` : label ? `Redeliver ${label}` : "Redeliver"}
       </button>
-      <Problem error={failed.value} />
+      <ErrorMessage error={failure.value} />
     </>
   );
 }

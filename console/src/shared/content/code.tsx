@@ -22,7 +22,7 @@ import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
 import { createLowlight } from "lowlight";
 import { useMemo } from "preact/hooks";
-import { elements } from "./elements";
+import { renderTree } from "./elements";
 
 const languages = createLowlight({
   ...{ bash, c, cpp, csharp, css, diff, dockerfile, go, ini, java, javascript, json },
@@ -30,21 +30,21 @@ const languages = createLowlight({
 });
 
 /** Longer code is not highlighted. */
-const LONGEST = 32 * 1024;
+const MAX_HIGHLIGHTED_LENGTH = 32 * 1024;
 
 /** Whether code in this language is highlighted; by its name, an alias or a file name extension. */
-export function isLanguage(name: string): boolean {
+export function isHighlighted(name: string): boolean {
   return languages.registered(name.toLowerCase());
 }
 
 export function Code({ text, language }: { text: string; language: string }) {
-  const shown = useMemo(() => {
-    if (text.length > LONGEST || !isLanguage(language)) return text;
-    return elements(languages.highlight(language.toLowerCase(), text));
+  const content = useMemo(() => {
+    if (text.length > MAX_HIGHLIGHTED_LENGTH || !isHighlighted(language)) return text;
+    return renderTree(languages.highlight(language.toLowerCase(), text));
   }, [text, language]);
   return (
     <pre class="data">
-      <code>{shown}</code>
+      <code>{content}</code>
     </pre>
   );
 }

@@ -5,13 +5,13 @@ import { plural } from "../format";
 import type { Json } from "../messages";
 
 /** Entries that are shown at first, and with every "more". */
-const STEP = 100;
+const PAGE_SIZE = 100;
 
 /** Objects and arrays above this depth are unfolded at first, if they have few entries. */
-const UNFOLDED = 3;
-const FEW = 30;
+const EXPANDED_DEPTH = 3;
+const MAX_EXPANDED_ENTRIES = 30;
 
-const LONGEST = 1_000;
+const MAX_TEXT_LENGTH = 1_000;
 
 export function JsonTree({ value }: { value: Json }) {
   return (
@@ -24,7 +24,7 @@ export function JsonTree({ value }: { value: Json }) {
 function Node({ name, value, depth }: { name?: string; value: Json; depth: number }) {
   const nested = typeof value === "object" && value !== null;
   const count = nested ? Object.keys(value).length : 0;
-  const [open, setOpen] = useState(depth < UNFOLDED && count <= FEW);
+  const [open, setOpen] = useState(depth < EXPANDED_DEPTH && count <= MAX_EXPANDED_ENTRIES);
   if (!nested || count === 0) {
     return (
       <div class="leaf">
@@ -40,22 +40,22 @@ function Node({ name, value, depth }: { name?: string; value: Json; depth: numbe
         <Name name={name} />
         <span class="faint">{array ? `[${plural(count, "item")}]` : `{${plural(count, "field")}}`}</span>
       </summary>
-      {open && <Entries of={value} depth={depth + 1} />}
+      {open && <Entries value={value} depth={depth + 1} />}
     </details>
   );
 }
 
-function Entries({ of, depth }: { of: Json[] | { [key: string]: Json }; depth: number }) {
-  const [most, setMost] = useState(STEP);
-  const entries = Object.entries(of);
+function Entries({ value, depth }: { value: Json[] | { [key: string]: Json }; depth: number }) {
+  const [limit, setLimit] = useState(PAGE_SIZE);
+  const entries = Object.entries(value);
   return (
     <div class="entries">
-      {entries.slice(0, most).map(([name, value]) => (
+      {entries.slice(0, limit).map(([name, value]) => (
         <Node key={name} name={name} value={value} depth={depth} />
       ))}
-      {entries.length > most && (
-        <button type="button" class="plain" onClick={() => setMost(most + STEP)}>
-          Show {Math.min(STEP, entries.length - most)} of {entries.length - most} more
+      {entries.length > limit && (
+        <button type="button" class="plain" onClick={() => setLimit(limit + PAGE_SIZE)}>
+          Show {Math.min(PAGE_SIZE, entries.length - limit)} of {entries.length - limit} more
         </button>
       )}
     </div>
@@ -67,17 +67,17 @@ function Name({ name }: { name?: string }) {
 }
 
 function Leaf({ value }: { value: Json }) {
-  const [all, setAll] = useState(false);
+  const [whole, setWhole] = useState(false);
   const text = JSON.stringify(value);
   const kind = value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
   return (
     <>
       <span class={`hljs-${kind === "string" ? "string" : kind === "number" ? "number" : "literal"}`}>
-        {all ? text : text.slice(0, LONGEST)}
+        {whole ? text : text.slice(0, MAX_TEXT_LENGTH)}
       </span>
-      {!all && text.length > LONGEST && (
-        <button type="button" class="plain" onClick={() => setAll(true)}>
-          … show {text.length - LONGEST} more characters
+      {!whole && text.length > MAX_TEXT_LENGTH && (
+        <button type="button" class="plain" onClick={() => setWhole(true)}>
+          … show {text.length - MAX_TEXT_LENGTH} more characters
         </button>
       )}
     </>

@@ -9,7 +9,7 @@ import { toHast, type Handlers } from "mdast-util-to-hast";
 import { gfm } from "micromark-extension-gfm";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Code } from "./code";
-import { elements, LINKED } from "./elements";
+import { renderTree, SAFE_URL } from "./elements";
 
 const SCHEMA: Schema = {
   tagNames: [
@@ -30,32 +30,32 @@ const SCHEMA: Schema = {
 
 const HANDLERS: Handlers = {
   html: (_, node: { value: string }) => ({ type: "text", value: node.value }),
-  image: (_, node: { url: string; alt?: string | null }) => picture(node.url, node.alt),
+  image: (_, node: { url: string; alt?: string | null }) => imageLink(node.url, node.alt),
   imageReference: (state, node: { identifier: string; alt?: string | null }) =>
-    picture(state.definitionById.get(node.identifier.toUpperCase())?.url ?? "", node.alt),
+    imageLink(state.definitionById.get(node.identifier.toUpperCase())?.url ?? "", node.alt),
 };
 
-function picture(url: string, alt?: string | null): Element {
+function imageLink(url: string, alt?: string | null): Element {
   const text = `Image: ${alt || url}`;
-  return { type: "element", tagName: "a", properties: LINKED.test(url) ? { href: url } : {}, children: [{ type: "text", value: text }] };
+  return { type: "element", tagName: "a", properties: SAFE_URL.test(url) ? { href: url } : {}, children: [{ type: "text", value: text }] };
 }
 
-const SIGNS = /(^|\n) {0,3}(#{1,6} |>|[-*+] |\d{1,9}[.)] |```|~~~|\||---)|[*_~`]\S|\]\(|\]\[|&\w+;|\\\W/;
+const MARKDOWN_SYNTAX = /(^|\n) {0,3}(#{1,6} |>|[-*+] |\d{1,9}[.)] |```|~~~|\||---)|[*_~`]\S|\]\(|\]\[|&\w+;|\\\W/;
 
 /** Whether a text has anything that Markdown would show in another way; links are found in every text. */
 export function hasMarkdown(text: string): boolean {
-  return SIGNS.test(text);
+  return MARKDOWN_SYNTAX.test(text);
 }
 
 /** More nesting than people write: each level costs time for every line below it. */
-const NESTED = /^(?: {0,3}(?:>|[-*+](?= )|\d+[.)](?= )) ?){9}/m;
+const DEEP_NESTING = /^(?: {0,3}(?:>|[-*+](?= )|\d+[.)](?= )) ?){9}/m;
 
 /** More brackets or emphasis signs than people write, for which parsing takes the square of their number. */
-const MOST_SIGNS = 4_000;
+const MAX_SYNTAX_CHARACTERS = 4_000;
 
 /** The tree of a Markdown text; undefined if it would take long to parse. */
-export function parse(text: string): Root | undefined {
-  if (NESTED.test(text) || (text.match(/[[\]*_~`<]/g)?.length ?? 0) > MOST_SIGNS) return undefined;
+export function parseMarkdown(text: string): Root | undefined {
+  if (DEEP_NESTING.test(text) || (text.match(/[[\]*_~`<]/g)?.length ?? 0) > MAX_SYNTAX_CHARACTERS) return undefined;
   try {
     const tree = fromMarkdown(text, { extensions: [gfm()], mdastExtensions: [gfmFromMarkdown()] });
     return sanitize(toHast(tree, { handlers: HANDLERS }), SCHEMA) as Root;
@@ -70,7 +70,7 @@ export function Markdown({ text }: { text: string }) {
   if (!tree) return <pre class="text">{text}</pre>;
   return (
     <div class="markdown">
-      {elements(tree, (code, language) => (
+      {renderTree(tree, (code, language) => (
         <Code text={code} language={language} />
       ))}
     </div>
@@ -80,18 +80,18 @@ export function Markdown({ text }: { text: string }) {
 /** The tree of a text that may grow with every frame: parsing takes at most a tenth of the time. */
 function useParsed(text: string): Root | undefined {
   const [, setRound] = useState(0);
-  const done = useRef<{ text: string; tree: Root | undefined; due: number } | undefined>(undefined);
-  const known = done.current;
-  if (!known || (known.text !== text && performance.now() >= known.due)) {
+  const parsed = useRef<{ text: string; tree: Root | undefined; due: number } | undefined>(undefined);
+  const last = parsed.current;
+  if (!last || (last.text !== text && performance.now() >= last.due)) {
     const start = performance.now();
-    const tree = parse(text);
+    const tree = parseMarkdown(text);
     const end = performance.now();
-    done.current = { text, tree, due: end + 10 * (end - start) };
+    parsed.current = { text, tree, due: end + 10 * (end - start) };
   }
   useEffect(() => {
-    if (!done.current || done.current.text === text) return;
-    const timer = setTimeout(() => setRound((round) => round + 1), Math.max(0, done.current.due - performance.now()));
+    if (!parsed.current || parsed.current.text === text) return;
+    const timer = setTimeout(() => setRound((round) => round + 1), Math.max(0, parsed.current.due - performance.now()));
     return () => clearTimeout(timer);
   });
-  return done.current?.tree;
+  return parsed.current?.tree;
 }

@@ -3,43 +3,43 @@
 import Papa from "papaparse";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Code, isLanguage } from "./code";
+import { Code, isHighlighted } from "./code";
 import { Link } from "./elements";
 import { JsonTree } from "./json_tree";
 import { hasMarkdown, Markdown } from "./markdown";
-import { bytes, plural } from "../format";
+import { formatBytes, plural } from "../format";
 import type { Json } from "../messages";
 
 /** A folded text has this many lines, and characters. */
-const LINES = 20;
-const FOLDED = 4_000;
+const COLLAPSED_LINES = 20;
+const COLLAPSED_LENGTH = 4_000;
 
 /** Longer texts are neither parsed nor shown whole, because a browser lays out all shown text again for each chunk. */
-const LONGEST = 32 * 1024;
-const LARGEST = 1024 * 1024;
+const MAX_RENDERED_LENGTH = 32 * 1024;
+const MAX_SHOWN_LENGTH = 1024 * 1024;
 
-const ROWS = 50;
-const COLUMNS = 30;
+const INITIAL_ROWS = 50;
+const MAX_COLUMNS = 30;
 
 export type Format = "plain" | "markdown" | "json" | "csv" | "code";
 
-const NAMES: Record<string, string> = { md: "markdown", markdown: "markdown", csv: "csv", tsv: "csv", json: "json" };
+const FORMATS: Record<string, string> = { md: "markdown", markdown: "markdown", csv: "csv", tsv: "csv", json: "json" };
 
 /** How a text is shown, and in which language if it is code. `usual`: without a media type and a file name. */
-export function formatOf(mediaType = "", filename = "", usual: Format = "plain"): { format: Format; language: string } {
+export function formatOf(mediaType = "", filename = "", defaultFormat: Format = "plain"): { format: Format; language: string } {
   const type = (mediaType.split(";")[0] ?? "").trim().toLowerCase();
   const extension = /\.(\w+)$/.exec(filename)?.[1]?.toLowerCase() ?? "";
   const kind = type.replace(/^.*[/+]/, "").replace(/^(x-|vnd\.)+/, "").replace(/^tab-separated-values$/, "tsv");
-  if (!type && !extension) return { format: usual, language: "" };
+  if (!type && !extension) return { format: defaultFormat, language: "" };
   for (const name of type === "text/plain" || type === "application/octet-stream" ? [extension] : [kind, extension]) {
-    const known = NAMES[name];
+    const known = FORMATS[name];
     if (known) return { format: known as Format, language: name };
-    if (isLanguage(name)) return { format: "code", language: name };
+    if (isHighlighted(name)) return { format: "code", language: name };
   }
   return { format: "plain", language: "" };
 }
 
-interface Shown {
+interface TextContentProps {
   text: string;
   /** The value of a text in JSON, if it is known. */
   value?: Json;
@@ -49,9 +49,9 @@ interface Shown {
   live?: boolean;
 }
 
-export function Content({ text, value, format, language = "", live = false }: Shown) {
+export function TextContent({ text, value, format, language = "", live = false }: TextContentProps) {
   const [raw, setRaw] = useState(false);
-  const json = useMemo(() => value ?? (format === "json" && text.length <= LARGEST ? parsed(text) : undefined), [text, value, format]);
+  const json = useMemo(() => value ?? (format === "json" && text.length <= MAX_SHOWN_LENGTH ? parseJson(text) : undefined), [text, value, format]);
   const rendered = (format === "markdown" && hasMarkdown(text)) || format === "csv" || json !== undefined;
   return (
     <div class="content">
@@ -63,31 +63,31 @@ export function Content({ text, value, format, language = "", live = false }: Sh
       {json !== undefined && !raw ? (
         <JsonTree value={json} />
       ) : format === "csv" && !raw ? (
-        <Rows text={text} />
+        <CsvTable text={text} />
       ) : (
-        <Folded text={text} live={live}>
+        <Collapsible text={text} live={live}>
           {(part) =>
             rendered && !raw ? (
               <Markdown text={part} />
             ) : format === "code" || (rendered && format !== "csv") ? (
               <Code text={part} language={raw ? format : language} />
             ) : (
-              <Plain text={part} />
+              <PlainText text={part} />
             )
           }
-        </Folded>
+        </Collapsible>
       )}
     </div>
   );
 }
 
 /** Data of a part: a tree, or its JSON. */
-export function Data({ value }: { value: Json }) {
+export function JsonContent({ value }: { value: Json }) {
   const text = useMemo(() => JSON.stringify(value, null, 2), [value]);
-  return <Content text={text} value={value} format="json" />;
+  return <TextContent text={text} value={value} format="json" />;
 }
 
-function parsed(text: string): Json | undefined {
+function parseJson(text: string): Json | undefined {
   try {
     return JSON.parse(text) as Json;
   } catch {
@@ -96,32 +96,32 @@ function parsed(text: string): Json | undefined {
 }
 
 /** The beginning of a long text, all of it on request, and the end of a text that grows. */
-function Folded({ text, live, children }: { text: string; live: boolean; children: (part: string) => ComponentChildren }) {
+function Collapsible({ text, live, children }: { text: string; live: boolean; children: (part: string) => ComponentChildren }) {
   const [chosen, setOpen] = useState<boolean>();
-  const followed = useRef(false); // a text that was seen to grow stays unfolded
-  followed.current ||= live;
-  const open = chosen ?? followed.current;
-  const [most, setMost] = useState(LONGEST);
+  const hasGrown = useRef(false); // a text that was seen to grow stays unfolded
+  hasGrown.current ||= live;
+  const open = chosen ?? hasGrown.current;
+  const [limit, setLimit] = useState(MAX_RENDERED_LENGTH);
   const lines = useMemo(() => countLines(text), [text]);
-  const begins = useMemo(() => beginning(text), [text]);
-  if (begins.length === text.length) return <>{children(text)}</>;
+  const start = useMemo(() => firstLines(text), [text]);
+  if (start.length === text.length) return <>{children(text)}</>;
   if (!open) {
     return (
       <div class="folded">
-        {children(begins)}
+        {children(start)}
         <button type="button" class="unfold" onClick={() => setOpen(true)}>
-          Show all: {plural(lines, "line")}, {bytes(text.length)}
+          Show all: {plural(lines, "line")}, {formatBytes(text.length)}
         </button>
       </div>
     );
   }
-  const cut = text.length > most;
-  const part = !cut ? text : live ? text.slice(-most) : text.slice(0, most);
-  const note = cut && (
+  const truncated = text.length > limit;
+  const part = !truncated ? text : live ? text.slice(-limit) : text.slice(0, limit);
+  const note = truncated && (
     <p class="faint">
-      The {live ? "last" : "first"} {bytes(most)} of {bytes(text.length)}.{" "}
-      {most < LARGEST && (
-        <button type="button" class="plain" onClick={() => setMost(LARGEST)}>
+      The {live ? "last" : "first"} {formatBytes(limit)} of {formatBytes(text.length)}.{" "}
+      {limit < MAX_SHOWN_LENGTH && (
+        <button type="button" class="plain" onClick={() => setLimit(MAX_SHOWN_LENGTH)}>
           Show more
         </button>
       )}{" "}
@@ -132,7 +132,7 @@ function Folded({ text, live, children }: { text: string; live: boolean; childre
     <div>
       {live && note}
       {/* a whole text that is too long to be parsed is shown as it is */}
-      {part.length <= LONGEST ? children(part) : <pre class="text">{part}</pre>}
+      {part.length <= MAX_RENDERED_LENGTH ? children(part) : <pre class="text">{part}</pre>}
       {!live && note}
       {!live && (
         <button type="button" class="unfold" onClick={() => setOpen(false)}>
@@ -150,22 +150,22 @@ function countLines(text: string): number {
 }
 
 /** The first lines of a text; the text itself if it is hardly longer. */
-function beginning(text: string): string {
+function firstLines(text: string): string {
   let end = -1;
-  for (let line = 0; line < LINES; line++) {
+  for (let line = 0; line < COLLAPSED_LINES; line++) {
     end = text.indexOf("\n", end + 1);
     if (end < 0) break;
   }
-  const first = end < 0 || !text.slice(end, end + FOLDED).trim() ? text : text.slice(0, end);
-  return first.length > FOLDED ? first.slice(0, FOLDED) : first;
+  const first = end < 0 || !text.slice(end, end + COLLAPSED_LENGTH).trim() ? text : text.slice(0, end);
+  return first.length > COLLAPSED_LENGTH ? first.slice(0, COLLAPSED_LENGTH) : first;
 }
 
 function Download({ text }: { text: string }) {
   const [url, setUrl] = useState("");
   useEffect(() => {
-    const made = URL.createObjectURL(new Blob([text], { type: "application/octet-stream" }));
-    setUrl(made);
-    return () => URL.revokeObjectURL(made);
+    const objectUrl = URL.createObjectURL(new Blob([text], { type: "application/octet-stream" }));
+    setUrl(objectUrl);
+    return () => URL.revokeObjectURL(objectUrl);
   }, [text]);
   return (
     <a href={url} download="text.txt">
@@ -174,47 +174,47 @@ function Download({ text }: { text: string }) {
   );
 }
 
-const ADDRESS = /\b(?:https?:\/\/|mailto:)[^\s<>"'`]{1,2000}/gi;
+const URL_PATTERN = /\b(?:https?:\/\/|mailto:)[^\s<>"'`]{1,2000}/gi;
 
 /** Text with its addresses as links. */
-export function Plain({ text }: { text: string }) {
-  const shown = useMemo(() => linked(text), [text]);
-  return <pre class="text">{shown}</pre>;
+export function PlainText({ text }: { text: string }) {
+  const content = useMemo(() => linkify(text), [text]);
+  return <pre class="text">{content}</pre>;
 }
 
-function linked(text: string): ComponentChildren[] {
+function linkify(text: string): ComponentChildren[] {
   const parts: ComponentChildren[] = [];
   let after = 0;
-  for (const { 0: found, index } of text.matchAll(ADDRESS)) {
-    const address = trimmed(found);
-    parts.push(text.slice(after, index), <Link href={address}>{address}</Link>);
-    after = index + address.length;
+  for (const { 0: found, index } of text.matchAll(URL_PATTERN)) {
+    const url = trimUrl(found);
+    parts.push(text.slice(after, index), <Link href={url}>{url}</Link>);
+    after = index + url.length;
   }
   return [...parts, text.slice(after)];
 }
 
 /** An address without the punctuation of its sentence, and without a bracket that it does not open. */
-function trimmed(address: string): string {
-  let extra = address.split(")").length - address.split("(").length;
-  let end = address.length;
-  for (; /[.,;:!?)\]}*_]/.test(address[end - 1] ?? ""); end--) {
-    if (address[end - 1] === ")" && extra-- <= 0) break;
+function trimUrl(url: string): string {
+  let extra = url.split(")").length - url.split("(").length;
+  let end = url.length;
+  for (; /[.,;:!?)\]}*_]/.test(url[end - 1] ?? ""); end--) {
+    if (url[end - 1] === ")" && extra-- <= 0) break;
   }
-  return address.slice(0, end);
+  return url.slice(0, end);
 }
 
 /** The first rows of a table in CSV. */
-function Rows({ text }: { text: string }) {
-  const [most, setMost] = useState(ROWS);
+function CsvTable({ text }: { text: string }) {
+  const [limit, setLimit] = useState(INITIAL_ROWS);
   const { rows, more } = useMemo(() => {
-    const whole = text.length <= LARGEST;
-    const found = Papa.parse<string[]>(whole ? text : text.slice(0, LARGEST), { preview: most + 2, skipEmptyLines: true });
-    return { rows: found.data.slice(0, most + 1), more: found.data.length > most + 1 || !whole };
-  }, [text, most]);
+    const whole = text.length <= MAX_SHOWN_LENGTH;
+    const found = Papa.parse<string[]>(whole ? text : text.slice(0, MAX_SHOWN_LENGTH), { preview: limit + 2, skipEmptyLines: true });
+    return { rows: found.data.slice(0, limit + 1), more: found.data.length > limit + 1 || !whole };
+  }, [text, limit]);
   const [head, ...body] = rows;
-  if (!head) return <Plain text={text} />;
+  if (!head) return <PlainText text={text} />;
   const width = Math.max(...rows.map((row) => row.length));
-  const columns = Array.from({ length: Math.min(width, COLUMNS) }, (_, column) => column);
+  const columns = Array.from({ length: Math.min(width, MAX_COLUMNS) }, (_, column) => column);
   return (
     <>
       <div class="wide" tabIndex={0} role="group" aria-label="Table">
@@ -235,12 +235,12 @@ function Rows({ text }: { text: string }) {
           </tbody>
         </table>
       </div>
-      {(more || width > COLUMNS) && (
+      {(more || width > MAX_COLUMNS) && (
         <p class="faint">
           {more && `The first ${plural(body.length, "row")}. `}
-          {width > COLUMNS && `The first ${COLUMNS} of ${width} columns. `}
-          {more && body.length === most && most < 10 * ROWS && (
-            <button type="button" class="plain" onClick={() => setMost(10 * ROWS)}>
+          {width > MAX_COLUMNS && `The first ${MAX_COLUMNS} of ${width} columns. `}
+          {more && body.length === limit && limit < 10 * INITIAL_ROWS && (
+            <button type="button" class="plain" onClick={() => setLimit(10 * INITIAL_ROWS)}>
               Show more
             </button>
           )}

@@ -2,35 +2,35 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { LINKED } from "../../shared/content/elements";
-import { valuesOf, type Field } from "./schema_fields";
-import { Problem } from "../../shared/components";
+import { SAFE_URL } from "../../shared/content/elements";
+import { formValues, type Field } from "./schema_fields";
+import { ErrorMessage } from "../../shared/components";
 import { questionOf, type Question } from "./question";
-import { fresh, send } from "./send";
+import { newKey, sendMessage } from "./send";
 import type { Json, Message, Part } from "../../shared/messages";
 
-interface Shown {
+interface AnswerFormProps {
   tenant: string;
   task: { id: string; context: string; state: string };
   message: Message;
 }
 
-export function Answer({ tenant, task, message }: Shown) {
+export function AnswerForm({ tenant, task, message }: AnswerFormProps) {
   const question = questionOf(task.state, message.parts);
   const sending = useSignal(false);
   const error = useSignal<unknown>(undefined);
   const key = useRef({ part: "", key: "" });
-  const answer = async (part: Part) => {
+  const sendAnswer = async (part: Part) => {
     // The same answer again has the same idempotency key: a repeated click does not answer twice.
     const text = JSON.stringify(part);
-    if (key.current.part !== text) key.current = { part: text, key: fresh() };
+    if (key.current.part !== text) key.current = { part: text, key: newKey() };
     sending.value = true;
     error.value = undefined;
     try {
       const ids = { tenant, taskId: task.id, contextId: task.context };
-      await send({ ...ids, text: "", asData: false, files: [], parts: [part] }, key.current.key);
-    } catch (failed) {
-      error.value = failed;
+      await sendMessage({ ...ids, text: "", asData: false, files: [], parts: [part] }, key.current.key);
+    } catch (cause) {
+      error.value = cause;
     }
     sending.value = false;
   };
@@ -41,20 +41,20 @@ export function Answer({ tenant, task, message }: Shown) {
   }, [message.messageId]);
   return (
     <div class="answer">
-      <Form question={question} busy={sending.value} answer={(part) => void answer(part)} />
-      <Problem error={error.value} />
+      <QuestionForm question={question} busy={sending.value} answer={(part) => void sendAnswer(part)} />
+      <ErrorMessage error={error.value} />
     </div>
   );
 }
 
-function Form({ question, busy, answer }: { question: Question; busy: boolean; answer: (part: Part) => void }) {
+function QuestionForm({ question, busy, answer }: { question: Question; busy: boolean; answer: (part: Part) => void }) {
   switch (question.kind) {
     case "text":
       return null;
     case "link":
       return (
         <div class="buttons">
-          {question.links.filter((link) => LINKED.test(link)).map((link) => (
+          {question.links.filter((link) => SAFE_URL.test(link)).map((link) => (
             <a key={link} class="button primary" href={link} target="_blank" rel="noopener noreferrer">
               Open {new URL(link).host || link} <span class="hidden">in a new tab</span>
             </a>
@@ -71,7 +71,7 @@ function Form({ question, busy, answer }: { question: Question; busy: boolean; a
             <button
               key={choice.value}
               type="button"
-              class={question.approves && index === 0 ? "primary" : undefined}
+              class={question.isApproval && index === 0 ? "primary" : undefined}
               disabled={busy}
               title={choice.description}
               onClick={() => answer({ text: choice.value })}
@@ -82,19 +82,19 @@ function Form({ question, busy, answer }: { question: Question; busy: boolean; a
         </div>
       );
     case "fields":
-      return <Fields fields={question.fields} busy={busy} answer={(value) => answer({ data: value })} />;
+      return <SchemaForm fields={question.fields} busy={busy} answer={(value) => answer({ data: value })} />;
   }
 }
 
-function Fields({ fields, busy, answer }: { fields: readonly Field[]; busy: boolean; answer: (value: Json) => void }) {
+function SchemaForm({ fields, busy, answer }: { fields: readonly Field[]; busy: boolean; answer: (value: Json) => void }) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    answer(valuesOf(fields, new FormData(event.currentTarget as HTMLFormElement)));
+    answer(formValues(fields, new FormData(event.currentTarget as HTMLFormElement)));
   };
   return (
     <form class="fields" onSubmit={submit} aria-label="Answer by fields">
       {fields.map((field) => (
-        <Input key={field.name} field={field} />
+        <FieldInput key={field.name} field={field} />
       ))}
       <button type="submit" class="primary" disabled={busy}>
         {busy ? "Sending" : "Send answer"}
@@ -103,10 +103,10 @@ function Fields({ fields, busy, answer }: { fields: readonly Field[]; busy: bool
   );
 }
 
-function Input({ field }: { field: Field }) {
-  const about = field.description ? `about-${field.name}` : undefined;
-  const common = { name: field.name, required: field.required, "aria-describedby": about };
-  const text = typeof field.usual === "string" || typeof field.usual === "number" ? String(field.usual) : undefined;
+function FieldInput({ field }: { field: Field }) {
+  const descriptionId = field.description ? `about-${field.name}` : undefined;
+  const common = { name: field.name, required: field.required, "aria-describedby": descriptionId };
+  const text = typeof field.defaultValue === "string" || typeof field.defaultValue === "number" ? String(field.defaultValue) : undefined;
   const label = (
     <>
       {field.label}
@@ -117,7 +117,7 @@ function Input({ field }: { field: Field }) {
     <div class="field">
       {field.type === "checkbox" ? (
         <label>
-          <input type="checkbox" name={field.name} defaultChecked={field.usual === true} aria-describedby={about} /> {label}
+          <input type="checkbox" name={field.name} defaultChecked={field.defaultValue === true} aria-describedby={descriptionId} /> {label}
         </label>
       ) : (
         <label>
@@ -132,7 +132,7 @@ function Input({ field }: { field: Field }) {
               ))}
             </select>
           ) : field.type === "textarea" ? (
-            <textarea {...common} rows={3} maxLength={field.longest} defaultValue={text} />
+            <textarea {...common} rows={3} maxLength={field.maxLength} defaultValue={text} />
           ) : (
             <input
               {...common}
@@ -140,7 +140,7 @@ function Input({ field }: { field: Field }) {
               min={field.min}
               max={field.max}
               step={field.step}
-              maxLength={field.longest}
+              maxLength={field.maxLength}
               pattern={field.pattern}
               defaultValue={text}
             />
@@ -148,7 +148,7 @@ function Input({ field }: { field: Field }) {
         </label>
       )}
       {field.description && (
-        <small id={about} class="faint">
+        <small id={descriptionId} class="faint">
           {field.description}
         </small>
       )}

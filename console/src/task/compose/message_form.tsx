@@ -4,11 +4,11 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { agents } from "../../shared/agents";
 import { Parts } from "../../shared/content/parts";
-import { Problem } from "../../shared/components";
-import { go, route } from "../../shared/route";
-import { bytes } from "../../shared/format";
-import { Failure } from "../../shared/api";
-import { fresh, send } from "./send";
+import { ErrorMessage } from "../../shared/components";
+import { navigate, route } from "../../shared/route";
+import { formatBytes } from "../../shared/format";
+import { ApiError } from "../../shared/api";
+import { newKey, sendMessage } from "./send";
 import { DEFAULT_SCOPE, tenantOf } from "../../shared/tenant";
 import { isTerminal, isWaiting, type Message, type Part } from "../../shared/messages";
 
@@ -16,14 +16,14 @@ import { isTerminal, isWaiting, type Message, type Part } from "../../shared/mes
 export const draft = signal<Message | undefined>(undefined);
 
 /** Touch screens have no Ctrl key. */
-const TOUCH = matchMedia("(pointer: coarse)").matches;
+const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
 
-interface Spoken {
+interface MessageFormProps {
   tenant: string;
   task?: { id: string; context: string; state: string };
 }
 
-export function Compose({ tenant, task }: Spoken) {
+export function MessageForm({ tenant, task }: MessageFormProps) {
   const first = useRef(task ? undefined : draft.value).current;
   const texts = first?.parts.filter((part) => part.text !== undefined).map((part) => part.text);
   const text = useSignal(task ? "" : (texts?.join("\n") ?? route.value.query.get("text") ?? ""));
@@ -34,12 +34,12 @@ export function Compose({ tenant, task }: Spoken) {
   const sending = useSignal(false);
   const error = useSignal<unknown>(undefined);
   const reply = useSignal<Message | undefined>(undefined);
-  const key = useRef(fresh());
-  const chooser = useRef<HTMLInputElement>(null);
-  const over = task ? isTerminal(task.state) : true;
+  const key = useRef(newKey());
+  const fileInput = useRef<HTMLInputElement>(null);
+  const ended = task ? isTerminal(task.state) : true;
   const waiting = task ? isWaiting(task.state) : false;
-  const word = waiting ? "Answer" : "Send";
-  const name = task ? (over ? "A new task in the same context" : waiting ? "Answer" : "A message to the running task") : "Message";
+  const buttonText = waiting ? "Answer" : "Send";
+  const name = task ? (ended ? "A new task in the same context" : waiting ? "Answer" : "A message to the running task") : "Message";
 
   useEffect(() => {
     if (first) draft.value = undefined; // used up
@@ -47,11 +47,11 @@ export function Compose({ tenant, task }: Spoken) {
 
   // A changed draft needs a new idempotency key.
   useEffect(() => {
-    key.current = fresh();
+    key.current = newKey();
   }, [text.value, asData.value, files.value, parts.value]);
 
-  const add = (more: FileList | null | undefined) => {
-    if (more?.length) files.value = [...files.value, ...more];
+  const addFiles = (added: FileList | null | undefined) => {
+    if (added?.length) files.value = [...files.value, ...added];
   };
 
   const submit = async (event: SubmitEvent) => {
@@ -62,20 +62,20 @@ export function Compose({ tenant, task }: Spoken) {
     reply.value = undefined;
     try {
       const message = { tenant, text: text.value, asData: asData.value, files: files.value, parts: parts.value };
-      const sent = await send({ ...message, taskId: over ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
+      const result = await sendMessage({ ...message, taskId: ended ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
       text.value = "";
       files.value = [];
       parts.value = [];
-      key.current = fresh();
-      if (sent.task && sent.task.id !== task?.id) go(["tasks", tenant, sent.task.id]);
-      reply.value = sent.message;
-    } catch (failed) {
-      error.value = failed instanceof SyntaxError ? new Failure(0, `Invalid JSON: ${failed.message}`) : failed;
+      key.current = newKey();
+      if (result.task && result.task.id !== task?.id) navigate(["tasks", tenant, result.task.id]);
+      reply.value = result.message;
+    } catch (cause) {
+      error.value = cause instanceof SyntaxError ? new ApiError(0, `Invalid JSON: ${cause.message}`) : cause;
     }
     sending.value = false;
   };
 
-  const typed = (event: KeyboardEvent) => {
+  const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) {
       event.preventDefault();
       (event.currentTarget as HTMLTextAreaElement).form?.requestSubmit();
@@ -90,16 +90,16 @@ export function Compose({ tenant, task }: Spoken) {
       onDragOver={(event) => event.preventDefault()}
       onDrop={(event) => {
         event.preventDefault();
-        add(event.dataTransfer?.files);
+        addFiles(event.dataTransfer?.files);
       }}
     >
       {reply.value && (
         <section class="reply" aria-label="Reply" role="status">
           <p class="who">agent (message without a task)</p>
-          <Parts parts={reply.value.parts} usual="markdown" />
+          <Parts parts={reply.value.parts} defaultFormat="markdown" />
         </section>
       )}
-      <Problem error={error.value} />
+      <ErrorMessage error={error.value} />
       {files.value.length + parts.value.length > 0 && (
         <ul class="files" aria-label="Files to send">
           {parts.value.map((part, index) => (
@@ -117,7 +117,7 @@ export function Compose({ tenant, task }: Spoken) {
           ))}
           {files.value.map((file, index) => (
             <li key={index}>
-              {file.name} <span class="faint">{bytes(file.size)}</span>{" "}
+              {file.name} <span class="faint">{formatBytes(file.size)}</span>{" "}
               <button
                 type="button"
                 class="plain"
@@ -134,26 +134,26 @@ export function Compose({ tenant, task }: Spoken) {
         id="message"
         rows={task ? 2 : 4}
         aria-label={name}
-        placeholder={TOUCH ? name : `${name}  (Ctrl+Enter to send)`}
+        placeholder={IS_TOUCH ? name : `${name}  (Ctrl+Enter to send)`}
         value={text.value}
         onInput={(event) => (text.value = event.currentTarget.value)}
-        onKeyDown={typed}
+        onKeyDown={onKeyDown}
       />
       <div class="buttons">
         <button type="submit" class="primary" disabled={sending.value}>
-          {sending.value ? "Sending" : word}
+          {sending.value ? "Sending" : buttonText}
         </button>
-        <button type="button" onClick={() => chooser.current?.click()}>
+        <button type="button" onClick={() => fileInput.current?.click()}>
           Add files
         </button>
         <input
-          ref={chooser}
+          ref={fileInput}
           type="file"
           multiple
           hidden
           aria-label="Files"
           onChange={(event) => {
-            add(event.currentTarget.files);
+            addFiles(event.currentTarget.files);
             event.currentTarget.value = "";
           }}
         />
@@ -166,13 +166,13 @@ export function Compose({ tenant, task }: Spoken) {
 }
 
 /** The form for a new task, with the choice of agent. */
-export function New() {
-  const known = agents.value ?? [];
-  const asked = route.value.query.get("agent");
-  const agent = known.find((one) => one.id === asked) ?? known.find((one) => one.root) ?? known[0];
+export function NewTask() {
+  const served = agents.value ?? [];
+  const requested = route.value.query.get("agent");
+  const agent = served.find((agent) => agent.id === requested) ?? served.find((agent) => agent.root) ?? served[0];
   if (!agent) return <p class="empty">This server has no agents yet.</p>;
   const scope = route.value.query.get("scope") || DEFAULT_SCOPE;
-  const choose = (id: string) => go(["new"], { agent: id, scope: route.value.query.get("scope") ?? "" });
+  const choose = (id: string) => navigate(["new"], { agent: id, scope: route.value.query.get("scope") ?? "" });
   return (
     <article class="new" aria-label="New task">
       <header class="head">
@@ -183,9 +183,9 @@ export function New() {
         <label>
           Agent{" "}
           <select value={agent.id} onChange={(event) => choose(event.currentTarget.value)}>
-            {known.map((one) => (
-              <option key={one.id} value={one.id}>
-                {one.name}
+            {served.map((agent) => (
+              <option key={agent.id} value={agent.id}>
+                {agent.name}
               </option>
             ))}
           </select>
@@ -195,7 +195,7 @@ export function New() {
         {agent.description} <a href={`#/agents/${agent.id}`}>Card</a>
         {scope !== DEFAULT_SCOPE && ` In the scope ${scope}.`}
       </p>
-      <Compose key={`${agent.id} ${scope} ${route.value.query.get("text") ?? ""}`} tenant={tenantOf(scope, agent.id)} />
+      <MessageForm key={`${agent.id} ${scope} ${route.value.query.get("text") ?? ""}`} tenant={tenantOf(scope, agent.id)} />
     </article>
   );
 }

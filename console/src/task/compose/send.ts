@@ -1,10 +1,10 @@
 // Builds a message from the form, and sends it to an agent.
 
 import { call } from "../../shared/api";
-import { pathOf } from "../../shared/tenant";
+import { tenantPath } from "../../shared/tenant";
 import type { Json, Message, Part, Task } from "../../shared/messages";
 
-export interface Draft {
+export interface MessageDraft {
   tenant: string;
   text: string;
   /** The text is JSON and is sent as a data part. */
@@ -16,39 +16,39 @@ export interface Draft {
   contextId: string;
 }
 
-export type Sent = { task: Task; message?: undefined } | { message: Message; task?: undefined };
+export type SendResult = { task: Task; message?: undefined } | { message: Message; task?: undefined };
 
 /** Sends a draft with an idempotency key, so that repeating it does not run it twice. */
-export async function send(draft: Draft, key: string): Promise<Sent> {
+export async function sendMessage(draft: MessageDraft, key: string): Promise<SendResult> {
   const message = {
     messageId: key,
     role: "ROLE_USER",
-    parts: await parts(draft),
+    parts: await messageParts(draft),
     ...(draft.taskId && { taskId: draft.taskId }),
     ...(draft.contextId && { contextId: draft.contextId }),
   };
-  return call<Sent>(`${pathOf(draft.tenant)}/message:send`, {
+  return call<SendResult>(`${tenantPath(draft.tenant)}/message:send`, {
     body: { message, configuration: { returnImmediately: true } },
     headers: { "Idempotency-Key": key },
   });
 }
 
-async function parts({ text, asData, files, parts: further }: Draft): Promise<Part[]> {
-  const made: Part[] = [];
-  if (asData && text.trim()) made.push({ data: JSON.parse(text) as Json });
-  else if (text.trim()) made.push({ text });
-  made.push(...(further ?? []));
+async function messageParts({ text, asData, files, parts: otherParts }: MessageDraft): Promise<Part[]> {
+  const added: Part[] = [];
+  if (asData && text.trim()) added.push({ data: JSON.parse(text) as Json });
+  else if (text.trim()) added.push({ text });
+  added.push(...(otherParts ?? []));
   for (const file of files) {
-    made.push({
-      raw: await base64(file),
+    added.push({
+      raw: await readBase64(file),
       filename: file.name,
       mediaType: file.type || "application/octet-stream",
     });
   }
-  return made;
+  return added;
 }
 
-function base64(file: File): Promise<string> {
+function readBase64(file: File): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => {
@@ -61,7 +61,7 @@ function base64(file: File): Promise<string> {
 }
 
 /** A unique key. `crypto.randomUUID` exists only in secure contexts. */
-export function fresh(): string {
+export function newKey(): string {
   const random = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
