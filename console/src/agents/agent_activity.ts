@@ -1,26 +1,16 @@
-// What each agent does now and did in the last hours, and what of it needs an operator.
+// The activity of the agents: open tasks now, outcomes of the last hours, connected workers.
 
-import { maxValue, fetchMetrics, type Metrics } from "../shared/metrics";
-import { href } from "../shared/route";
-import { formatTimeSince, formatCount, formatCoarseDuration, formatPercent, plural, sum } from "../shared/format";
-import { call, ApiError } from "../shared/api";
+import { ApiError, call } from "../shared/api";
+import { sum } from "../shared/format";
 import type { AgentOverview, AgentPause, HourlyFigures, OpenTasks, Overview as OverviewMessage, ServedAgent, WorkerAgent } from "../shared/messages";
+import { fetchMetrics, type Metrics } from "../shared/metrics";
+import { href } from "../shared/route";
 
 export const HOURS = 24;
 
-const MINUTE_MS = 60_000;
-const HOUR_MS = 60 * MINUTE_MS;
+const HOUR_MS = 3_600_000;
 
-/** A task that waits longer for a turn is stuck. */
-const STUCK_AFTER_MS = 10 * MINUTE_MS;
-/** An agent fails if at least so many tasks, and such a share, failed in the last hours. */
-const FAILING_TASKS = 3;
-const FAILING_SHARE = 0.1;
-const FAILING_HOURS = 3;
-/** Workers that restart are absent for less. */
-const ABSENT_AFTER_MS = MINUTE_MS;
-
-/** Tasks now: their number, and since when the oldest is in this state, in milliseconds. */
+/** Open tasks in one state: their number, and since when the oldest is in it, in milliseconds. */
 export interface OpenTaskCount {
   count: number;
   /** There may be more. */
@@ -28,7 +18,7 @@ export interface OpenTaskCount {
   oldest: number | undefined;
 }
 
-/** One hour: its begin in milliseconds, and what happened in it. */
+/** One hour: its start in milliseconds, and its figures. */
 export interface HourFigures {
   start: number;
   begun: number;
@@ -53,16 +43,6 @@ export interface AgentActivity {
   waiting: OpenTaskCount;
   /** The oldest first. */
   hours: HourFigures[];
-}
-
-/** Something that an operator should see first. */
-export interface Concern {
-  kind: "bad" | "ask";
-  title: string;
-  text: string;
-  link: string;
-  /** The agent, if it is paused. */
-  paused?: AgentActivity;
 }
 
 export interface Overview {
@@ -151,70 +131,12 @@ export function sumOpenTasks(all: readonly OpenTaskCount[]): OpenTaskCount {
   return { count: sum(all.map((count) => count.count)), isMinimum, oldest: oldest.length ? Math.min(...oldest) : undefined };
 }
 
-/** `7 tasks in the queue.` */
-function queueText(agent: AgentActivity): string {
-  if (!agent.queued.count) return "Nothing is in its queue.";
-  return `${formatCount(agent.queued)} ${agent.queued.count === 1 ? "task" : "tasks"} in the queue.`;
-}
-
-/** What needs an operator, the most urgent first. */
-export function concerns({ agents, metrics, receivedAt }: Overview): Concern[] {
-  return [
-    ...agents.flatMap((agent) => stuckConcerns(agent, receivedAt)),
-    ...absentWorkerConcerns(agents, metrics),
-    ...agents.flatMap(failingConcerns),
-    ...webhookConcerns(metrics),
-    ...agents.flatMap(pausedConcerns),
-  ];
-}
-
-function stuckConcerns(agent: AgentActivity, at: number): Concern[] {
-  const { id, name, queued, pause } = agent;
-  const waitedMs = queued.oldest === undefined ? 0 : at - queued.oldest;
-  if (waitedMs < STUCK_AFTER_MS || pause) return [];
-  const text = `The oldest has waited for ${formatCoarseDuration(waitedMs)}. ${queueText(agent)}`;
-  return [{ kind: "bad", title: `Tasks of ${name} are stuck`, text, link: taskListHref(id, "SUBMITTED", "still-10m") }];
-}
-
-function failingConcerns({ id, name, hours, pause }: AgentActivity): Concern[] {
-  if (pause) return [];
-  const last = hours.slice(-FAILING_HOURS);
-  const [failed, all] = [sum(last.map((hour) => hour.failed)), sum(last.map(endedTasks))];
-  if (failed < FAILING_TASKS || failed < all * FAILING_SHARE) return [];
-  const text = `${formatPercent(failed, all)} of ${plural(all, "task")} that ended in the last ${FAILING_HOURS} hours failed.`;
-  return [{ kind: "bad", title: `${name} is failing`, text, link: taskListHref(id, "FAILED", "day") }];
-}
-
-function pausedConcerns(agent: AgentActivity): Concern[] {
-  if (!agent.pause) return [];
-  const { reason, since } = agent.pause;
-  const text = `For ${formatTimeSince(since)}${pausedByText(agent.pause)}${reason ? `: ${reason}` : ""}. ${queueText(agent)}`;
-  return [{ kind: "ask", title: `${agent.name} is paused`, text, link: href(["agents", agent.id]), paused: agent }];
-}
-
 /** ` by ann`; empty where callers have no names. */
 export function pausedByText({ principal }: AgentPause): string {
   return principal && principal !== "anonymous" ? ` by ${principal}` : "";
 }
 
-function absentWorkerConcerns(agents: readonly AgentActivity[], metrics: Metrics | undefined): Concern[] {
-  return (metrics?.get("dragoman_workers_absence_seconds") ?? []).flatMap(({ labels, value }) => {
-    const agent = agents.find((agent) => agent.id === labels["agent"]);
-    if (!agent || value * 1000 < ABSENT_AFTER_MS) return [];
-    const text = `None has been connected for ${formatCoarseDuration(value * 1000)}. ${queueText(agent)}`;
-    return [{ kind: "bad", title: `${agent.name} has no worker`, text, link: href(["agents", agent.id]) } as const];
-  });
-}
-
-function webhookConcerns(metrics: Metrics | undefined): Concern[] {
-  const [givenUp, since] = [maxValue(metrics, "dragoman_pushes_dead"), maxValue(metrics, "dragoman_push_failing_seconds") * 1000];
-  if (!givenUp && since < MINUTE_MS) return [];
-  const parts = [givenUp && `${plural(givenUp, "receiver")} given up`, since && `one receiver has failed for ${formatCoarseDuration(since)}`];
-  const text = `${parts.filter(Boolean).join(", ")}.`;
-  return [{ kind: "bad", title: "Webhooks fail", text: text.charAt(0).toUpperCase() + text.slice(1), link: "#/webhooks" }];
-}
-
-/** The list of an agent's tasks, or of all agents, in a state; `age`: of `filters.ts`. */
+/** The list of an agent's tasks, or of all agents, in a state; `age`: an id of `AGES` in `tasks/filters.ts`. */
 export function taskListHref(agent: string, state: string, age = ""): string {
   return href(["tasks"], { agent, state, age });
 }

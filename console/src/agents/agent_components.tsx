@@ -1,14 +1,14 @@
-// What the overview and the pages of agents share: figures of an agent, durations of turns, and pausing.
+// Components that the overview and the pages of agents share: figures of an agent, durations of turns, and pausing.
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
-import { quantile, type Metrics } from "../shared/metrics";
-import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
-import { TimeSince, ErrorMessage } from "../shared/components";
-import { formatCount, formatPercent, sum, formatDuration } from "../shared/format";
 import { call, encodeSegment } from "../shared/api";
+import { ErrorMessage, TimeSince } from "../shared/components";
+import { formatCount, formatDuration, formatPercent, sum } from "../shared/format";
+import { quantile, type Metrics } from "../shared/metrics";
 import { canOperate } from "../shared/sign_in";
+import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
 
 /** The quantile of the durations of an agent's turns. */
 export function TurnQuantile({ metrics: metrics, agent, share }: { metrics: Metrics | undefined; agent: string; share: number }) {
@@ -28,7 +28,7 @@ interface PauseSwitchProps {
   refresh: () => void;
 }
 
-/** Pauses or resumes the agent, for those who may. */
+/** Pauses or resumes the agent; nothing for users without the grant. */
 export function PauseSwitch({ agent, refresh }: PauseSwitchProps) {
   if (!canOperate.value) return null;
   return agent.pause ? <ResumeButton agent={agent} refresh={refresh} /> : <PauseButton agent={agent} refresh={refresh} />;
@@ -111,7 +111,7 @@ export function PauseNote({ activity }: { activity: AgentActivity }) {
   );
 }
 
-/** What the agent does now and did in the last hours, each with a link to the tasks. */
+/** The agent's open tasks and its outcomes of the last hours, each with a link to the tasks. */
 export function ActivityFigures({ activity, metrics: metrics }: { activity: AgentActivity; metrics: Metrics | undefined }) {
   const [failure, all] = [sum(activity.hours.map((hour) => hour.failed)), sum(activity.hours.map(endedTasks))];
   const taskLink = (tasks: OpenTaskCount, state: string) => (tasks.count ? <a href={taskListHref(activity.id, state)}>{formatCount(tasks)}</a> : 0);

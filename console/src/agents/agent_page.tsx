@@ -1,18 +1,18 @@
-// One agent: what it does now, its skills, workers and card.
+// One agent: its activity, skills, workers and card.
 
 import { useState } from "preact/hooks";
-import { ActivityFigures, formatHour, outcomeSeries, PauseNote, PauseSwitch, MeanTurnDuration } from "./agent_components";
-import { usePolling } from "../shared/polling";
-import { BarChart } from "../shared/bar_chart";
-import { Code } from "../shared/content/code";
-import type { Metrics } from "../shared/metrics";
-import { taskListHref, type AgentActivity } from "./agent_activity";
-import { Page } from "../shared/page";
-import { TimeSince, FactList, ErrorMessage } from "../shared/components";
-import { href } from "../shared/route";
-import { count } from "../shared/format";
 import { call, encodeSegment } from "../shared/api";
+import { BarChart } from "../shared/bar_chart";
+import { ErrorMessage, FactList, TimeSince } from "../shared/components";
+import { Code } from "../shared/content/code";
+import { formatNumber } from "../shared/format";
 import type { Agent, Card, WorkerAgent } from "../shared/messages";
+import type { Metrics } from "../shared/metrics";
+import { Page } from "../shared/page";
+import { usePolling } from "../shared/polling";
+import { href } from "../shared/route";
+import { taskListHref, type AgentActivity } from "./agent_activity";
+import { ActivityFigures, formatHour, MeanTurnDuration, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
 
 interface AgentPageProps {
   agent: Agent;
@@ -54,7 +54,7 @@ export function AgentPage({ agent, activity, metrics, workers, refresh }: AgentP
             title="Tasks that ended, by hour"
             labels={activity.hours.map((hour) => formatHour(hour.start))}
             series={outcomeSeries(activity.hours)}
-            unit={count}
+            unit={formatNumber}
             isInteger
           />
           <p class="faint">

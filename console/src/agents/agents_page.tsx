@@ -1,16 +1,16 @@
-// The agents: for operators and viewers with what they do now, for others by name.
+// The agents; for operators and viewers with their activity.
 
-import { AgentPage } from "./agent_page";
-import { ActivityFigures, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
-import { usePolling } from "../shared/polling";
-import { Sparkline } from "../shared/bar_chart";
 import { agents, catalogError } from "../shared/agents";
-import { endedTasks, HOURS, readOverview, taskListHref, readWorkers, type AgentActivity, type Overview } from "./agent_activity";
-import { EmptyState, isAccessError, Page } from "../shared/page";
+import { Sparkline } from "../shared/bar_chart";
 import { ErrorMessage } from "../shared/components";
-import { href, route } from "../shared/route";
-import { count, plural, sum } from "../shared/format";
+import { formatNumber, plural, sum } from "../shared/format";
 import type { Agent, WorkerAgent } from "../shared/messages";
+import { EmptyState, isAccessError, Page } from "../shared/page";
+import { usePolling } from "../shared/polling";
+import { href, route } from "../shared/route";
+import { endedTasks, HOURS, readOverview, readWorkers, taskListHref, type AgentActivity, type Overview } from "./agent_activity";
+import { ActivityFigures, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
+import { AgentPage } from "./agent_page";
 
 const POLL_INTERVAL_MS = 10_000;
 
@@ -41,7 +41,13 @@ export function AgentsPage() {
       <ul class="cards">
         {catalog?.map((agent) => (
           <li key={agent.id}>
-            <AgentCard agent={agent} activity={activityOf(agent.id)} overview={activity.value} workers={connected.value?.get(agent.id)} refresh={activity.refresh} />
+            <AgentCard
+              agent={agent}
+              activity={activityOf(agent.id)}
+              overview={activity.value}
+              workers={connected.value?.get(agent.id)}
+              refresh={activity.refresh}
+            />
           </li>
         ))}
       </ul>
@@ -87,7 +93,7 @@ function AgentCard({ agent, activity, overview, workers, refresh }: AgentCardPro
         <>
           <ActivityFigures activity={activity} metrics={overview?.metrics} />
           <Sparkline
-            title={`The last ${HOURS} hours: ${count(sum(activity.hours.map(endedTasks)))} tasks ended`}
+            title={`The last ${HOURS} hours: ${formatNumber(sum(activity.hours.map(endedTasks)))} tasks ended`}
             series={outcomeSeries(activity.hours)}
           />
         </>
@@ -108,5 +114,5 @@ function AgentCard({ agent, activity, overview, workers, refresh }: AgentCardPro
 
 function workersText({ workers = [] }: WorkerAgent): string {
   if (workers.length === 0) return "No worker is connected to this server.";
-  return `${plural(workers.length, "worker")} connected, room for ${count(sum(workers.map((worker) => worker.free ?? 0)))} more turns`;
+  return `${plural(workers.length, "worker")} connected, room for ${formatNumber(sum(workers.map((worker) => worker.free ?? 0)))} more turns`;
 }

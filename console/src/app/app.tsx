@@ -1,21 +1,21 @@
 // The frame around the pages: navigation, credentials and shortcuts.
 
 import { AgentsPage } from "../agents/agents_page";
-import { agents, catalogError } from "../shared/agents";
-import { NewTask } from "../task/compose/message_form";
-import { listTitle } from "../tasks/filters";
 import { OverviewPage } from "../overview/overview_page";
-import { EmptyState, Page, useTitle } from "../shared/page";
+import { agents, catalogError } from "../shared/agents";
 import { ErrorMessage } from "../shared/components";
-import { selectedTask, section, route } from "../shared/route";
-import { CredentialsDialog, CredentialsButton } from "./credentials";
-import { setTheme, theme, THEMES, type Theme } from "../shared/theme";
-import { helpIsOpen, ShortcutsDialog } from "./shortcuts";
+import { EmptyState, Page, useTitle } from "../shared/page";
+import { route, section, selectedTask } from "../shared/route";
 import { canViewAll } from "../shared/sign_in";
+import { setTheme, theme, THEMES, type Theme } from "../shared/theme";
+import { NewTask } from "../task/compose/message_form";
 import { TaskView } from "../task/task_view";
+import { listTitle } from "../tasks/filters";
 import { TaskList } from "../tasks/task_list";
 import { UsagePage } from "../usage/usage_page";
 import { WebhooksPage } from "../webhooks/webhooks_page";
+import { CredentialsButton, CredentialsDialog } from "./credentials";
+import { helpIsOpen, ShortcutsDialog } from "./shortcuts";
 
 interface NavigationItem {
   id: string;
@@ -57,7 +57,7 @@ export function App() {
           New task
         </a>
         <span class="space" />
-        <label class="look">
+        <label class="theme">
           <span class="hidden">Colors</span>
           <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
             {THEMES.map((theme) => (

@@ -2,10 +2,10 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { signInReason, accessToken, dismissSignIn, errorText } from "../shared/api";
-import { caller, providers, signIn, signOut, signInWithToken } from "../shared/sign_in";
+import { accessToken, dismissSignIn, errorText, signInReason } from "../shared/api";
+import { caller, providers, signIn, signInWithToken, signOut } from "../shared/sign_in";
 
-/** Shows who the user is. */
+/** Shows the authenticated user; opens the sign-in dialog. */
 export function CredentialsButton() {
   const account = caller.value;
   return (

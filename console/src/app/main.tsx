@@ -1,9 +1,9 @@
 import { render } from "preact";
-import { App } from "./app";
 import { pollAgents } from "../shared/agents";
-import { applyTheme } from "../shared/theme";
-import { listenForShortcuts } from "./shortcuts";
 import { finishSignIn, loadCaller, loadProviders } from "../shared/sign_in";
+import { applyTheme } from "../shared/theme";
+import { App } from "./app";
+import { listenForShortcuts } from "./shortcuts";
 
 applyTheme();
 void finishSignIn().then(() => {

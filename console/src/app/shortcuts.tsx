@@ -3,7 +3,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { selectedTask, navigate, section, updateQuery } from "../shared/route";
+import { navigate, section, selectedTask, updateQuery } from "../shared/route";
 import { filterQuery } from "../tasks/filters";
 
 const STORAGE_KEY = "dragoman.shortcuts";

@@ -2,15 +2,26 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { usePolling } from "../shared/polling";
+import {
+  endedTasks,
+  HOURS,
+  readOverview,
+  sumHours,
+  sumOpenTasks,
+  taskListHref,
+  type AgentActivity,
+  type HourFigures,
+  type OpenTaskCount,
+} from "../agents/agent_activity";
+import { formatHour, MeanTurnDuration, outcomeSeries, PauseSwitch, TurnQuantile } from "../agents/agent_components";
 import { BarChart, Sparkline } from "../shared/bar_chart";
-import { formatHour, TurnQuantile, outcomeSeries, PauseSwitch, MeanTurnDuration } from "../agents/agent_components";
+import { ErrorMessage, TimeSince } from "../shared/components";
+import { formatNumber, formatCount, formatDuration, formatPercent, sum } from "../shared/format";
 import { maxValue, quantile, type Metrics } from "../shared/metrics";
-import { concerns, endedTasks, HOURS, sumHours, readOverview, taskListHref, sumOpenTasks, type AgentActivity, type Concern, type HourFigures, type OpenTaskCount } from "../agents/agent_activity";
-import { EmptyState, isAccessError, Page, AccessError } from "../shared/page";
-import { TimeSince, ErrorMessage } from "../shared/components";
+import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
+import { usePolling } from "../shared/polling";
 import { href, replaceRoute, route } from "../shared/route";
-import { formatCount, count, formatPercent, sum, formatDuration } from "../shared/format";
+import { concerns, type Concern } from "./concerns";
 
 const POLL_INTERVAL_MS = 10_000;
 
@@ -42,7 +53,7 @@ export function OverviewPage() {
                 title="Tasks that ended, by hour"
                 labels={hours.map((hour) => formatHour(hour.start))}
                 series={outcomeSeries(hours)}
-                unit={count}
+                unit={formatNumber}
                 isInteger
               />
             </>
@@ -62,7 +73,7 @@ function isIdle({ queued, running, waiting, hours }: AgentActivity): boolean {
 function Concerns({ concerns, metrics, refresh }: { concerns: readonly Concern[]; metrics: Metrics | undefined; refresh: () => void }) {
   if (concerns.length === 0) {
     return (
-      <div class="calm" role="status">
+      <div class="all-clear" role="status">
         <svg viewBox="0 0 20 20" aria-hidden="true">
           <path d="M4 10.5l4 4 8-9" />
         </svg>
@@ -116,10 +127,14 @@ function Tiles({ agents, hours }: { agents: readonly AgentActivity[]; hours: rea
       <Tile name="Waiting for callers" value={formatCount(waiting)} link={taskListHref("", "INPUT_REQUIRED")}>
         <OldestTask tasks={waiting} none="no question is open" />
       </Tile>
-      <Tile name={`Completed in ${HOURS} h`} value={count(sum(hours.map((hour) => hour.completed)))} link={taskListHref("", "COMPLETED", "day")}>
-        {count(sum(hours.map((hour) => hour.begun)))} begun
+      <Tile
+        name={`Completed in ${HOURS} h`}
+        value={formatNumber(sum(hours.map((hour) => hour.completed)))}
+        link={taskListHref("", "COMPLETED", "day")}
+      >
+        {formatNumber(sum(hours.map((hour) => hour.begun)))} begun
       </Tile>
-      <Tile name={`Failed in ${HOURS} h`} value={count(failed)} link={taskListHref("", "FAILED", "day")}>
+      <Tile name={`Failed in ${HOURS} h`} value={formatNumber(failed)} link={taskListHref("", "FAILED", "day")}>
         {formatPercent(failed, all)} of all that ended
       </Tile>
     </div>
@@ -181,7 +196,7 @@ function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Me
         <a href={href(["agents", agent.id])}>{agent.name}</a> {agent.pause && <span class="tag">paused</span>}
       </th>
       <td>
-        <Sparkline title={`${agent.name}: ${count(all)} ended, ${count(failed)} failed`} series={outcomeSeries(agent.hours)} />
+        <Sparkline title={`${agent.name}: ${formatNumber(all)} ended, ${formatNumber(failed)} failed`} series={outcomeSeries(agent.hours)} />
       </td>
       <td>
         <TaskCountLink tasks={agent.queued} link={taskListHref(agent.id, "SUBMITTED")} />
@@ -192,9 +207,10 @@ function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Me
       <td>
         <TaskCountLink tasks={agent.waiting} link={taskListHref(agent.id, "INPUT_REQUIRED")} />
       </td>
-      <td>{count(sum(agent.hours.map((hour) => hour.completed)))}</td>
+      <td>{formatNumber(sum(agent.hours.map((hour) => hour.completed)))}</td>
       <td class={failed ? "failed" : undefined}>
-        {failed ? <a href={taskListHref(agent.id, "FAILED", "day")}>{count(failed)}</a> : 0} {failed > 0 && <small>{formatPercent(failed, all)}</small>}
+        {failed ? <a href={taskListHref(agent.id, "FAILED", "day")}>{formatNumber(failed)}</a> : 0}{" "}
+        {failed > 0 && <small>{formatPercent(failed, all)}</small>}
       </td>
       <td>
         <MeanTurnDuration hours={agent.hours} />
@@ -236,8 +252,9 @@ function ServerSummary({ metrics }: { metrics: Metrics | undefined }) {
   if (median === undefined || p95 === undefined) return null;
   return (
     <p class="faint">
-      p50 and p95 are of all turns since this server started. It runs {count(maxValue(metrics, "dragoman_runs_active"))} of at most{" "}
-      {count(maxValue(metrics, "dragoman_slots"))} turns; its responses took {formatDuration(median * 1000)} (p50) and {formatDuration(p95 * 1000)} (p95).
+      p50 and p95 are of all turns since this server started. It runs {formatNumber(maxValue(metrics, "dragoman_runs_active"))} of at most{" "}
+      {formatNumber(maxValue(metrics, "dragoman_slots"))} turns; its responses took {formatDuration(median * 1000)} (p50) and{" "}
+      {formatDuration(p95 * 1000)} (p95).
     </p>
   );
 }

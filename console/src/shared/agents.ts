@@ -1,9 +1,9 @@
 // The agents of the server, polled because workers connect and disconnect.
 
 import { effect, signal } from "@preact/signals";
-import { call, accessToken, errorText } from "./api";
-import { agentOf } from "./tenant";
+import { accessToken, call, errorText } from "./api";
 import type { Agent } from "./messages";
+import { agentOf } from "./tenant";
 
 const POLL_INTERVAL_MS = 15_000;
 const RETRY_INTERVAL_MS = 2_000;

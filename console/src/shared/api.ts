@@ -17,7 +17,7 @@ export const signInReason = signal("");
 let rejectedToken: string | undefined;
 let dismissedToken: string | undefined;
 
-/** Ends the request for credentials. What the page reads does not request others for the same ones again. */
+/** Closes the sign-in dialog. A later 401 for the same credential does not open it again. */
 export function dismissSignIn(): void {
   dismissedToken = rejectedToken;
   signInReason.value = "";
@@ -49,7 +49,7 @@ export interface RequestOptions {
   signal?: AbortSignal;
 }
 
-/** Returns the response to a call. Throws Failure; AbortError if `signal` is aborted. */
+/** Returns the response to a call. Throws ApiError; AbortError if `signal` is aborted. */
 export async function request(path: string, { method, body, headers, signal }: RequestOptions = {}): Promise<Response> {
   const allHeaders: Record<string, string> = { Accept: "application/json", "A2A-Version": "1.0", ...headers };
   if (accessToken.value && !allHeaders["Authorization"]) allHeaders["Authorization"] = `Bearer ${accessToken.value}`;
@@ -79,7 +79,7 @@ export async function request(path: string, { method, body, headers, signal }: R
   throw error;
 }
 
-/** Returns the JSON response to a call. Throws as `ask` does. */
+/** Returns the JSON response to a call. Throws as `request` does. */
 export async function call<T>(path: string, options?: RequestOptions): Promise<T> {
   return (await (await request(path, options)).json()) as T;
 }
@@ -108,3 +108,9 @@ export function errorText(error: unknown): string {
 }
 
 export const encodeSegment = encodeURIComponent;
+
+/** A unique idempotency key. `crypto.randomUUID` exists only in secure contexts. */
+export function newIdempotencyKey(): string {
+  const random = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -3,8 +3,8 @@
 import { useSignal } from "@preact/signals";
 import { sum } from "./format";
 
-/** Colors: `main` and `quiet` for what is normal, `ask` for what waits, `bad` for failures only. */
-export type Tone = "main" | "quiet" | "ask" | "bad";
+/** Colors: `main` and `quiet` for what is normal, `notice` for what waits, `bad` for failures only. */
+export type Tone = "main" | "quiet" | "notice" | "bad";
 
 export interface Series {
   name: string;
@@ -84,7 +84,7 @@ export function BarChart({ title, labels, series, unit, isInteger = false }: Bar
   );
 }
 
-/** The bars for those who do not see them. */
+/** The bars as a table for screen readers. */
 function Table({ title, labels, series, unit }: BarChartProps) {
   return (
     <table class="hidden">
@@ -135,7 +135,7 @@ function roundUp(value: number): number {
   return [1, 1.6, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999) ?? value;
 }
 
-/** The same without labels, as high as a line of text. `title`: what it shows, for those who do not see it. */
+/** A bar chart without labels, as high as a line of text. `title`: its text for screen readers. */
 export function Sparkline({ title, series }: { title: string; series: readonly Series[] }) {
   const bars = Math.max(...series.map((each) => each.values.length), 1);
   const each = Array.from({ length: bars }, (_, bar) => sum(series.map((each) => each.values[bar] ?? 0)));

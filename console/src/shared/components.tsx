@@ -2,8 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { formatTimeSince, formatIsoTime } from "./format";
 import { errorText } from "./api";
+import { formatIsoTime, formatTimeSince } from "./format";
 import { stateText } from "./messages";
 
 export function StateLabel({ state }: { state: string }) {

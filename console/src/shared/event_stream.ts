@@ -2,9 +2,9 @@
 // is lost; that of a task resumes after the last received event.
 
 import type { Signal } from "@preact/signals";
-import { request, ApiError, encodeSegment } from "./api";
-import { tenantPath } from "./tenant";
+import { ApiError, encodeSegment, request } from "./api";
 import type { StreamResponse } from "./messages";
+import { tenantPath } from "./tenant";
 
 interface Frame {
   id: string;

@@ -54,7 +54,7 @@ export function shortId(id: string): string {
 }
 
 export function plural(number: number, word: string): string {
-  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+  return `${formatNumber(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
 export function sum(values: readonly number[]): number {
@@ -62,14 +62,14 @@ export function sum(values: readonly number[]): number {
 }
 
 /** A number with separators: `12,345`. */
-export function count(value: number): string {
+export function formatNumber(value: number): string {
   return value.toLocaleString("en");
 }
 
 /** A number that may be too low: `12`, `1,000+`; `?` where nothing was found before the search ended early. */
 export function formatCount({ count: value, isMinimum }: { count: number; isMinimum: boolean }): string {
-  if (isMinimum) return value ? `${count(value)}+` : "?";
-  return count(value);
+  if (isMinimum) return value ? `${formatNumber(value)}+` : "?";
+  return formatNumber(value);
 }
 
 /** A number with at most four characters and a unit: `987`, `12.3K`, `4M`. */

@@ -70,16 +70,7 @@ export interface StreamResponse {
 
 export type State = `TASK_STATE_${Uppercase<string>}`;
 
-export const STATES = [
-  "SUBMITTED",
-  "WORKING",
-  "INPUT_REQUIRED",
-  "AUTH_REQUIRED",
-  "COMPLETED",
-  "FAILED",
-  "CANCELED",
-  "REJECTED",
-] as const;
+export const STATES = ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "AUTH_REQUIRED", "COMPLETED", "FAILED", "CANCELED", "REJECTED"] as const;
 
 /** A state as text: `input required`. */
 export function stateText(state: string): string {

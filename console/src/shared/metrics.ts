@@ -1,6 +1,6 @@
 // Parses `/metrics` (the text format of Prometheus), and computes quantiles.
 
-import { request, ApiError } from "./api";
+import { ApiError, request } from "./api";
 
 export interface Sample {
   labels: Record<string, string>;

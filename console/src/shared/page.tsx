@@ -1,9 +1,9 @@
-// The frame of a page: heading, title of the browser's tab, numbers, and what callers without a grant see.
+// The frame of a page: heading, title of the browser's tab, empty states, and access errors.
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
+import { ApiError, signInReason } from "./api";
 import { ErrorMessage } from "./components";
-import { signInReason, ApiError } from "./api";
 
 const PRODUCT = "Dragoman";
 
@@ -37,10 +37,10 @@ export function Page({ title, actions, children }: PageProps) {
   );
 }
 
-/** Why there is nothing to see, and what to do next. */
+/** The reason for an empty view, and the next thing to do. */
 export function EmptyState({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
-    <div class="nothing">
+    <div class="empty-state">
       <p>
         <b>{title}</b>
       </p>
@@ -49,7 +49,7 @@ export function EmptyState({ title, children }: { title: string; children?: Comp
   );
 }
 
-/** A failed call. For lack of credentials or of a grant: what helps. `what`: what the caller cannot see. */
+/** The error of a call. Without credentials or a grant: how to get them. `subject`: what the caller cannot see. */
 export function AccessError({ error, subject }: { error: unknown; subject: string }) {
   if (!(error instanceof ApiError && [401, 403].includes(error.status))) return <ErrorMessage error={error} />;
   if (error.status === 403) {

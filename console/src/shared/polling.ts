@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { accessToken } from "./api";
 
-const CALL_TIMEOUT_MS = 5_000; // a call that takes longer is aborted by `again`
+const CALL_TIMEOUT_MS = 5_000; // a call that takes longer is aborted by `refresh`
 const doNothing = () => {};
 
 export interface PollResult<T> {
@@ -14,8 +14,8 @@ export interface PollResult<T> {
 }
 
 /**
- * Returns the latest result of `ask`, repeated every `every` milliseconds while the page is visible (0: once); `every`
- * may depend on the result. A change in `about` clears the result and asks again. A change in `since` asks again but
+ * Returns the latest result of `load`, repeated every `intervalMs` while the page is visible (0: once); `intervalMs`
+ * may depend on the result. A change in `resetOn` clears the result and loads again. A change in `refreshOn` loads again but
  * keeps the result until the next one; so does a failed call.
  */
 export function usePolling<T>(

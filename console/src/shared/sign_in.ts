@@ -1,7 +1,7 @@
 // Sign-in by OpenID Connect: authorization code with PKCE (RFC 7636). The server exchanges the code for a token.
 
 import { batch, computed, signal } from "@preact/signals";
-import { signInReason, call, ApiError, accessToken, storeAccessToken, errorText } from "./api";
+import { accessToken, ApiError, call, errorText, signInReason, storeAccessToken } from "./api";
 
 export interface Provider {
   issuer: string;
@@ -19,13 +19,13 @@ export interface Caller {
 /** Where people can sign in; null before the server has answered. */
 export const providers = signal<Provider[] | null>(null);
 
-/** Who the server takes the user for; null if unknown, or without credentials. */
+/** The authenticated user; null if unknown, or without credentials. */
 export const caller = signal<Caller | null>(null);
 
-/** Whether the user may see what belongs to others; also true while that is unknown. */
+/** Whether the user may view tasks of other principals; also true while that is unknown. */
 export const canViewAll = computed(() => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? true);
 
-/** Whether the user may change what belongs to others; also true while that is unknown. */
+/** Whether the user may change tasks of other principals; also true while that is unknown. */
 export const canOperate = computed(() => caller.value?.grants.includes("operator") ?? true);
 
 const STORAGE_KEY = "dragoman.sign-in";
@@ -37,7 +37,7 @@ interface PendingSignIn {
   hash: string;
 }
 
-/** The URL to which issuers send the user back: that of the console, without what follows it. */
+/** The URL to which issuers send the user back: the console's, without query and fragment. */
 const redirectUri = () => location.origin + location.pathname;
 
 /** Begins a sign-in: leaves the page. */
@@ -80,7 +80,7 @@ export async function finishSignIn(): Promise<void> {
   }
 }
 
-/** Uses a key or token if the server accepts it. Throws Failure. */
+/** Uses a key or token if the server accepts it. Throws ApiError. */
 export async function signInWithToken(token: string): Promise<void> {
   const accepted = await call<Caller>("console/caller", { headers: { Authorization: `Bearer ${token.trim()}` } });
   batch(() => {
@@ -89,7 +89,7 @@ export async function signInWithToken(token: string): Promise<void> {
   });
 }
 
-/** Asks the server who the user is. */
+/** Reads the authenticated user from the server. */
 export async function loadCaller(): Promise<void> {
   try {
     caller.value = accessToken.value ? await call<Caller>("console/caller") : null;
@@ -99,7 +99,7 @@ export async function loadCaller(): Promise<void> {
   }
 }
 
-/** Asks the server where people can sign in. Without an answer there is the API key. */
+/** Reads the sign-in providers from the server. Without a response only the API key remains. */
 export async function loadProviders(): Promise<void> {
   try {
     providers.value = (await call<{ providers: Provider[] }>("console/sign-in")).providers;

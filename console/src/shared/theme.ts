@@ -10,7 +10,7 @@ export const THEMES = [
 
 export type Theme = (typeof THEMES)[number]["id"];
 
-const STORAGE_KEY = "dragoman.look";
+const STORAGE_KEY = "dragoman.theme";
 
 export const theme = signal<Theme>((localStorage.getItem(STORAGE_KEY) as Theme | null) ?? "system");
 
@@ -21,5 +21,5 @@ export function setTheme(value: Theme): void {
 }
 
 export function applyTheme(): void {
-  document.documentElement.dataset["look"] = theme.value;
+  document.documentElement.dataset["theme"] = theme.value;
 }

@@ -1,13 +1,13 @@
 // A task as a conversation: messages of user and agent, progress, artifacts; and the artifacts alone.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { TaskProjection, Line } from "./projection";
-import { Parts } from "../shared/content/parts";
 import { StateLabel } from "../shared/components";
-import { offeredAnswers } from "./compose/question";
-import { updateQuery } from "../shared/route";
-import { formatTimeOfDay, formatIsoTime, plural, shortId, formatDuration } from "../shared/format";
+import { Parts } from "../shared/content/parts";
+import { formatDuration, formatIsoTime, formatTimeOfDay, plural, shortId } from "../shared/format";
 import { isTerminal, isWaiting, type Part } from "../shared/messages";
+import { updateQuery } from "../shared/route";
+import { offeredAnswers } from "./compose/question";
+import type { Line, TaskProjection } from "./projection";
 
 /** Pixels from the end within which the view follows new lines. */
 const FOLLOW_DISTANCE_PX = 48;
@@ -16,7 +16,7 @@ interface ConversationProps {
   projection: TaskProjection;
   /** All events so far are shown; further ones are new. */
   isCaughtUp: boolean;
-  /** The fold's version. The fold object stays the same, and components render only for changed values. */
+  /** The projection's version. The object stays the same, and components render only for changed values. */
   version: number;
 }
 
@@ -56,7 +56,13 @@ export function Conversation({ projection, isCaughtUp }: ConversationProps) {
       <div role="log" aria-label="Conversation">
         <ol class="conversation">
           {groups.map((group, index) => (
-            <ConversationEntry key={index} version={live && index === groups.length - 1 ? projection.last : group.line.last} group={group} before={groups[index - 1]?.line} live={live && index === groups.length - 1} />
+            <ConversationEntry
+              key={index}
+              version={live && index === groups.length - 1 ? projection.last : group.line.last}
+              group={group}
+              before={groups[index - 1]?.line}
+              live={live && index === groups.length - 1}
+            />
           ))}
         </ol>
       </div>
@@ -76,7 +82,7 @@ interface Group {
   earlier: Line[];
 }
 
-/** Reports of progress in a row are one line, the last. A state that the next line tells too is not told. */
+/** Reports of progress in a row are one line, the last. A state that the next line repeats is left out. */
 function groupLines(lines: readonly Line[]): Group[] {
   const groups: Group[] = [];
   for (const [index, line] of lines.entries()) {
@@ -179,7 +185,8 @@ function LineContent({ line, live }: { line: Line; live: boolean }) {
       return (
         <>
           <p class="who">
-            {line.replaces ? "artifact, replaced" : "artifact"} {line.artifact?.name ? <b>{line.artifact.name}</b> : <code>{shortId(line.artifact?.artifactId ?? "")}</code>}
+            {line.replaces ? "artifact, replaced" : "artifact"}{" "}
+            {line.artifact?.name ? <b>{line.artifact.name}</b> : <code>{shortId(line.artifact?.artifactId ?? "")}</code>}
             {line.last > line.first && <span class="faint"> {plural(line.last - line.first + 1, "chunk")}</span>}
             {line.complete && <span class="faint"> complete</span>}
           </p>
@@ -202,7 +209,7 @@ function LineContent({ line, live }: { line: Line; live: boolean }) {
   }
 }
 
-/** The message of a status. What a question offers as answers is put into words. */
+/** The message of a status. The answers that a question offers are shown as text. */
 function StatusMessage({ parts, state }: { parts: readonly Part[]; state: string }) {
   const offers = isWaiting(state) ? parts.map(offeredAnswers) : [];
   return (

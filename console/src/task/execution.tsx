@@ -1,13 +1,13 @@
 // The explanation of a task for operators: who holds it, what happens next, why it waits; its steps.
 
 import { Fragment } from "preact";
-import { usePolling } from "../shared/polling";
+import { CopyableValue, ErrorMessage, FactList, TimeSince } from "../shared/components";
 import { Link } from "../shared/content/elements";
-import { explainTask } from "../tasks/task_finder";
-import { TimeSince, CopyableValue, FactList, ErrorMessage } from "../shared/components";
 import { formatTimeOfDay } from "../shared/format";
-import { Steps } from "./steps";
 import { isTerminal, type Explanation } from "../shared/messages";
+import { usePolling } from "../shared/polling";
+import { explainTask } from "../tasks/task_finder";
+import { Steps } from "./steps";
 
 /** Each call is audited, so it is made after new events, and otherwise rarely. */
 const POLL_INTERVAL_MS = 30_000;
@@ -47,7 +47,10 @@ function ExplanationFacts({ explanation, receivedAt, refresh }: { explanation: E
   return (
     <section aria-label="Explanation">
       <p class="next">
-        {explanation.next} <span class="faint">(updated <TimeSince time={receivedAt} suffix=" ago" />)</span>{" "}
+        {explanation.next}{" "}
+        <span class="faint">
+          (updated <TimeSince time={receivedAt} suffix=" ago" />)
+        </span>{" "}
         <button type="button" class="plain" onClick={refresh}>
           update
         </button>

@@ -1,12 +1,12 @@
 // A task of another principal, as operators and viewers may read it: its events and messages, polled.
 
 import type { Signal } from "@preact/signals";
-import type { TaskProjection } from "./projection";
-import { call, ApiError, encodeSegment } from "../shared/api";
+import { ApiError, call, encodeSegment } from "../shared/api";
 import type { ConnectionState } from "../shared/event_stream";
+import { isTerminal, isWaiting, type EncodedEvent, type ListedTasks, type Message, type StreamResponse } from "../shared/messages";
 import { tenantQuery } from "../shared/tenant";
 import { explainTask } from "../tasks/task_finder";
-import { isTerminal, isWaiting, type EncodedEvent, type ListedTasks, type Message, type StreamResponse } from "../shared/messages";
+import type { TaskProjection } from "./projection";
 
 /** Milliseconds between two calls: short after a new event, then longer. Each call is audited. */
 const MIN_INTERVAL_MS = 3_000;

@@ -1,6 +1,16 @@
-// Folds a task's events into the lines of its timeline and its current artifacts.
+// A task as folded from its events: the lines of its conversation and its current artifacts.
 
-import { isTerminal, isWaiting, type Artifact, type Message, type Part, type State, type StreamResponse, type Task, type Usage } from "../shared/messages";
+import {
+  isTerminal,
+  isWaiting,
+  type Artifact,
+  type Message,
+  type Part,
+  type State,
+  type StreamResponse,
+  type Task,
+  type Usage,
+} from "../shared/messages";
 
 /** One line of a timeline. Consecutive chunks of an artifact are one line. */
 export interface Line {
@@ -70,7 +80,7 @@ export class TaskProjection {
     return this.lines.find((line) => line.kind === "user")?.message;
   }
 
-  /** What the user asked for, in one line: the beginning of the first message. */
+  /** The user's request in one line: the beginning of the first message. */
   get requestText(): string {
     const parts = this.firstMessage?.parts ?? [];
     const text = parts.map((part) => part.text?.trim().split("\n")[0]).find(Boolean);

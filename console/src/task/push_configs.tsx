@@ -1,12 +1,12 @@
 // A task's push configurations, the progress of each receiver, and redelivery.
 
 import { useSignal } from "@preact/signals";
-import { usePolling } from "../shared/polling";
-import { TimeSince, FactList, ErrorMessage } from "../shared/components";
-import { formatTimeOfDay, formatIsoTime, plural } from "../shared/format";
-import { call, ApiError, encodeSegment } from "../shared/api";
-import { tenantPath, tenantQuery } from "../shared/tenant";
+import { ApiError, call, encodeSegment } from "../shared/api";
+import { ErrorMessage, FactList, TimeSince } from "../shared/components";
+import { formatIsoTime, formatTimeOfDay, plural } from "../shared/format";
 import type { PushConfig } from "../shared/messages";
+import { usePolling } from "../shared/polling";
+import { tenantPath, tenantQuery } from "../shared/tenant";
 
 /** Milliseconds between two calls while deliveries are pending. Each call is audited. */
 const MIN_INTERVAL_MS = 3_000;

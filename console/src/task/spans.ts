@@ -1,8 +1,8 @@
-// What happened when: the spans of a task's waterfall, from its events, steps, deliveries and delegated tasks.
+// The spans of a task's waterfall, from its events, steps, deliveries and delegated tasks.
 
-import type { Line } from "./projection";
 import { plural } from "../shared/format";
 import { isTerminal, isWaiting, type DelegatedTask, type PushConfig, type TaskStep } from "../shared/messages";
+import type { Line } from "./projection";
 
 export type Kind = "queued" | "turn" | "attempt" | "waiting" | "step" | "pause" | "delivery" | "delegated";
 
@@ -20,7 +20,7 @@ export interface Span extends Interval {
   depth: number;
   /** It goes on: `to` is now. */
   open?: boolean;
-  /** What is drawn, if that is not one bar from start to end. */
+  /** The bars to draw, if not one from start to end. */
   bars?: Interval[];
   /** Times of reports within it. */
   marks?: number[];
@@ -114,12 +114,13 @@ function statuses(lines: readonly Line[]): StatusEvent[] {
 export function nestInTurns(phaseSpans: readonly Span[], parts: readonly Span[]): Span[] {
   const turns = phaseSpans.filter((span) => span.kind === "turn");
   const all: Span[] = [];
-  // A step may begin in the millisecond before the status that tells of its turn.
+  // A step may begin in the millisecond before the status of its turn.
   const turnAround = (part: Span) => turns.findLast((turn) => turn.from <= part.from + 5) ?? turns[0];
   for (const [index, span] of phaseSpans.entries()) {
     all.push(span);
     const turn = turns.findLast((turn) => turn.from <= span.from);
-    if (turn && (span.kind === "turn" || span.kind === "attempt") && phaseSpans[index + 1]?.kind !== "attempt") all.push(...parts.filter((part) => turnAround(part) === turn));
+    if (turn && (span.kind === "turn" || span.kind === "attempt") && phaseSpans[index + 1]?.kind !== "attempt")
+      all.push(...parts.filter((part) => turnAround(part) === turn));
   }
   return turns.length ? all : [...all, ...parts];
 }
@@ -196,7 +197,7 @@ export class Axis {
     return Math.min(1, Math.max(0, (time - this.from - before) / this.length));
   }
 
-  /** Milliseconds from the start, at most `most` of them, round. */
+  /** At most `maxCount` round numbers of milliseconds from the start. */
   ticks(maxCount: number): number[] {
     const raw = this.length / maxCount;
     const step = TICK_STEPS_MS.find((one) => one >= raw) ?? Math.ceil(raw / DAY_MS) * DAY_MS;

@@ -1,11 +1,11 @@
 // The durable steps of a task, by turn: state, attempt, start, duration, size of the result, error.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { usePolling } from "../shared/polling";
+import { ApiError, call, encodeSegment } from "../shared/api";
 import { ErrorMessage } from "../shared/components";
-import { formatBytes, formatTimeOfDay, formatIsoTime, now, plural, formatDuration } from "../shared/format";
-import { call, ApiError, encodeSegment } from "../shared/api";
+import { formatBytes, formatDuration, formatIsoTime, formatTimeOfDay, now, plural } from "../shared/format";
 import { isTerminal, isWaiting, type Explanation, type TaskStep } from "../shared/messages";
+import { usePolling } from "../shared/polling";
 
 /** Milliseconds between two calls while the task works: short after a change, then longer. Each call is audited. */
 const MIN_INTERVAL_MS = 3_000;
@@ -16,7 +16,7 @@ const MAX_PAUSE_INTERVAL_MS = 60_000;
 const INITIAL_STEPS = 200;
 
 interface StepsProps {
-  /** The explanation of the task, which says whose task it is. */
+  /** The explanation of the task, with its principal. */
   explanation: Explanation;
   /** When the explanation was received: the steps are read after it. */
   receivedAt: number;
@@ -59,9 +59,7 @@ export function Steps({ explanation, receivedAt, last }: StepsProps) {
   const turns = [...new Set(shownSteps.map((step) => step.turn ?? "0"))];
   return (
     <section class="steps" aria-label="Steps">
-      <h3>
-        Steps {steps.length > 0 && <span class="count">{steps.length}</span>}
-      </h3>
+      <h3>Steps {steps.length > 0 && <span class="count">{steps.length}</span>}</h3>
       {error && !forbidden ? <ErrorMessage error={error} /> : null}
       {shownSteps.length < steps.length && (
         <p class="faint">
@@ -73,7 +71,13 @@ export function Steps({ explanation, receivedAt, last }: StepsProps) {
       )}
       {turns.map((turn) => {
         const turnViews = views.filter((each) => (each.step.turn ?? "0") === turn);
-        const table = <Table views={turnViews} maxDurationMs={maxDurationMs} label={turn === "0" ? "Steps of the turn" : `Steps of the turn to message ${turn}`} />;
+        const table = (
+          <Table
+            views={turnViews}
+            maxDurationMs={maxDurationMs}
+            label={turn === "0" ? "Steps of the turn" : `Steps of the turn to message ${turn}`}
+          />
+        );
         if (turns.length === 1 && turn === "0") return table;
         return (
           <details key={turn} open={turn === turns.at(-1)}>
@@ -100,16 +104,19 @@ async function readSteps(explanation: Explanation, signal: AbortSignal): Promise
   return { steps: result.steps ?? [], turnViews: explanation };
 }
 
-/** The value, changed at most every `every` milliseconds, and only if `follows`. */
+/** The value, changed at most every `intervalMs`, and only if `enabled`. */
 function useThrottled<T>(value: T, intervalMs: number, enabled: boolean): T {
   const [shownSteps, show] = useState(value);
   const changed = useRef(Date.now());
   useEffect(() => {
     if (value === shownSteps || !enabled) return;
-    const timer = setTimeout(() => {
-      changed.current = Date.now();
-      show(value);
-    }, Math.max(0, changed.current + intervalMs - Date.now()));
+    const timer = setTimeout(
+      () => {
+        changed.current = Date.now();
+        show(value);
+      },
+      Math.max(0, changed.current + intervalMs - Date.now()),
+    );
     return () => clearTimeout(timer);
   }, [value, shownSteps, enabled]);
   return shownSteps;

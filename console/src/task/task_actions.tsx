@@ -1,15 +1,14 @@
-// What can be done with a task: cancel it, run it again for its principal, or send its message again.
+// Actions on a task: cancel it, run it again for its principal, or send its message again.
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { draft } from "./compose/message_form";
+import { call, encodeSegment, newIdempotencyKey } from "../shared/api";
 import { ErrorMessage } from "../shared/components";
-import { navigate } from "../shared/route";
-import { call, encodeSegment } from "../shared/api";
-import { newKey } from "./compose/send";
-import { canOperate } from "../shared/sign_in";
-import { agentOf, tenantPath, scopeOf, tenantQuery } from "../shared/tenant";
 import { isTerminal, isWaiting, type Message, type Task } from "../shared/messages";
+import { navigate } from "../shared/route";
+import { canOperate } from "../shared/sign_in";
+import { agentOf, scopeOf, tenantPath, tenantQuery } from "../shared/tenant";
+import { draft } from "./compose/message_form";
 
 interface ActionsProps {
   tenant: string;
@@ -95,7 +94,7 @@ function Rerun({ tenant, id, state, principal }: Omit<ActionsProps, "firstMessag
   const sent = useSignal(false);
   const error = useSignal<unknown>(undefined);
   const open = () => {
-    request.current = newKey(); // a repeated click in this dialog makes no second task
+    request.current = newIdempotencyKey(); // a repeated click in this dialog makes no second task
     dialog.current?.showModal();
   };
   const rerun = async () => {
@@ -119,16 +118,19 @@ function Rerun({ tenant, id, state, principal }: Omit<ActionsProps, "firstMessag
       <dialog ref={dialog} aria-labelledby="rerun-title" onClose={() => (error.value = undefined)}>
         <h2 id="rerun-title">Run this task again?</h2>
         <p>
-          Its first message starts a new task{principal && <> of <b>{principal}</b></>}, in the same conversation.
+          Its first message starts a new task
+          {principal && (
+            <>
+              {" "}
+              of <b>{principal}</b>
+            </>
+          )}
+          , in the same conversation.
         </p>
         {!/COMPLETED$/.test(state) && (
           <label>
-            <input
-              type="checkbox"
-              checked={repeatsSteps.value}
-              onChange={(event) => (repeatsSteps.value = event.currentTarget.checked)}
-            />{" "}
-            Repeat finished steps too
+            <input type="checkbox" checked={repeatsSteps.value} onChange={(event) => (repeatsSteps.value = event.currentTarget.checked)} /> Repeat
+            finished steps too
           </label>
         )}
         <ErrorMessage error={error.value} />

@@ -1,13 +1,13 @@
 // The shown task, updated by its events.
 
 import { signal, type Signal } from "@preact/signals";
-import { TaskProjection } from "./projection";
-import { listVersion } from "../tasks/listing";
-import { call, ApiError, encodeSegment } from "../shared/api";
+import { ApiError, call, encodeSegment } from "../shared/api";
 import { followTask, type ConnectionState } from "../shared/event_stream";
-import { tenantPath } from "../shared/tenant";
-import { pollAsOperator } from "./operator_polling";
 import type { Card, Message, Task } from "../shared/messages";
+import { tenantPath } from "../shared/tenant";
+import { listVersion } from "../tasks/listing";
+import { pollAsOperator } from "./operator_polling";
+import { TaskProjection } from "./projection";
 
 const POLL_INTERVAL_MS = 2_000;
 const HISTORY_LENGTH = 200;

@@ -1,26 +1,26 @@
 // One task: its properties, actions and tabs.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { agentName } from "../shared/agents";
+import { ApiError } from "../shared/api";
+import { CopyableValue, ErrorMessage, FactList, StateLabel, Tabs, TimeSince } from "../shared/components";
+import { Parts } from "../shared/content/parts";
+import { formatCoarseDuration, formatDuration, formatIsoTime, now, plural, shortId } from "../shared/format";
+import { isTerminal, isWaiting, stateText } from "../shared/messages";
+import { useTitle } from "../shared/page";
+import { href, route, updateQuery } from "../shared/route";
+import { agentOf, DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
+import { filterQuery } from "../tasks/filters";
+import { creationTime } from "../tasks/listing";
+import { AnswerForm } from "./compose/answer_form";
 import { MessageForm } from "./compose/message_form";
-import { Conversation, Artifacts } from "./conversation";
+import { offeredAnswers } from "./compose/question";
+import { Artifacts, Conversation } from "./conversation";
 import { Execution } from "./execution";
 import type { TaskProjection } from "./projection";
-import { TaskFollower } from "./task_follower";
-import { creationTime } from "../tasks/listing";
-import { agentName } from "../shared/agents";
-import { useTitle } from "../shared/page";
-import { Parts } from "../shared/content/parts";
-import { TimeSince, CopyableValue, FactList, ErrorMessage, StateLabel, Tabs } from "../shared/components";
 import { PushConfigs } from "./push_configs";
-import { AnswerForm } from "./compose/answer_form";
-import { offeredAnswers } from "./compose/question";
-import { href, updateQuery, route } from "../shared/route";
-import { formatIsoTime, formatCoarseDuration, now, plural, shortId, formatDuration } from "../shared/format";
-import { ApiError } from "../shared/api";
 import { TaskActions } from "./task_actions";
-import { filterQuery } from "../tasks/filters";
-import { agentOf, DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
-import { isTerminal, isWaiting, stateText } from "../shared/messages";
+import { TaskFollower } from "./task_follower";
 import { Timeline } from "./timeline";
 import { WireView } from "./wire_view";
 
@@ -88,14 +88,16 @@ export function TaskView({ tenant, id }: { tenant: string; id: string }) {
       {/* below the tabs, which must not move when a question is answered */}
       <Notice tenant={tenant} task={task} projection={projection} isOwn={!principal} version={follower.version.value} />
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${selectedTab}`} tabIndex={0}>
-        {selectedTab === "conversation" && <Conversation projection={projection} isCaughtUp={follower.isCaughtUp.value} version={follower.version.value} />}
+        {selectedTab === "conversation" && (
+          <Conversation projection={projection} isCaughtUp={follower.isCaughtUp.value} version={follower.version.value} />
+        )}
         {selectedTab === "artifacts" && <Artifacts projection={projection} />}
         {selectedTab === "timeline" && <Timeline id={id} tenant={tenant} projection={projection} state={projection.state} last={projection.last} />}
         {selectedTab === "execution" && <Execution id={id} tenant={tenant} state={projection.state} last={projection.last} />}
         {selectedTab === "pushes" && <PushConfigs id={id} tenant={tenant} state={projection.state} />}
         {selectedTab === "wire" && <WireView id={id} tenant={tenant} last={projection.last} />}
       </div>
-      {known && principal && <p class="foreign">This task belongs to {principal}. Only its owner can write to it.</p>}
+      {known && principal && <p class="other-principal">This task belongs to {principal}. Only its owner can write to it.</p>}
       {known && !principal && <MessageForm key={`${tenant}/${id}`} tenant={tenant} task={task} />}
     </article>
   );
@@ -114,7 +116,7 @@ interface SummaryProps {
   version: number;
 }
 
-/** State, duration, agent, what it cost, and when something happened last. */
+/** State, duration, agent, cost, and the time of the last event. */
 function Summary({ tenant, id, projection, known, principal }: SummaryProps) {
   const ended = isTerminal(projection.state);
   const startedAt = creationTime(id) || new Date(projection.lines[0]?.time ?? 0).getTime();
@@ -127,10 +129,16 @@ function Summary({ tenant, id, projection, known, principal }: SummaryProps) {
       <a href={href(["agents", agentOf(tenant)])}>{agentName(tenant)}</a>
       {principal && <span title="The principal that owns this task">{principal}</span>}
       {elapsedMs > 0 && (ended || elapsedMs >= 1000) && (
-        <span title="from the first message to the end of the task">{ended ? `took ${formatDuration(elapsedMs)}` : formatCoarseDuration(elapsedMs)}</span>
+        <span title="from the first message to the end of the task">
+          {ended ? `took ${formatDuration(elapsedMs)}` : formatCoarseDuration(elapsedMs)}
+        </span>
       )}
       {tokens ? <span class="extra">{plural(tokens, "token")}</span> : null}
-      {cost ? <span class="extra" title="in the currency of the agent">cost {Number(cost.toPrecision(3))}</span> : null}
+      {cost ? (
+        <span class="extra" title="in the currency of the agent">
+          cost {Number(cost.toPrecision(3))}
+        </span>
+      ) : null}
       {known && (
         <span class="faint">
           {ended ? "ended" : "last event"} <TimeSince time={ended ? changedAt : Math.min(projection.lastEventTime, now.value)} suffix=" ago" />
@@ -140,7 +148,7 @@ function Summary({ tenant, id, projection, known, principal }: SummaryProps) {
   );
 }
 
-/** Ids, created time: small, and folded in narrow windows. */
+/** Ids and creation time: small, and collapsed in narrow windows. */
 function Ids({ tenant, id, context }: { tenant: string; id: string; context: string }) {
   const [open] = useState(() => matchMedia("(min-width: 900px)").matches);
   const scope = scopeOf(tenant);
@@ -161,7 +169,12 @@ function Ids({ tenant, id, context }: { tenant: string; id: string; context: str
             ),
           ],
           ["scope", scope !== DEFAULT_SCOPE && <a href={href(["tasks"], { scope })}>{scope}</a>],
-          ["created", creationTime(id) ? <time dateTime={formatIsoTime(creationTime(id))}>{formatIsoTime(creationTime(id)).replace("T", " ").slice(0, 19)} UTC</time> : undefined],
+          [
+            "created",
+            creationTime(id) ? (
+              <time dateTime={formatIsoTime(creationTime(id))}>{formatIsoTime(creationTime(id)).replace("T", " ").slice(0, 19)} UTC</time>
+            ) : undefined,
+          ],
         ]}
       />
     </details>

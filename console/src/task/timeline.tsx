@@ -1,17 +1,17 @@
 // The waterfall of a task: a table of what happened, when and for how long, with bars over a common time axis.
 
 import { useState } from "preact/hooks";
-import { usePolling } from "../shared/polling";
-import type { TaskProjection } from "./projection";
-import { explainTask } from "../tasks/task_finder";
 import { ErrorMessage } from "../shared/components";
-import { readPushConfigs, pollIntervalMs } from "./push_configs";
-import { href, route } from "../shared/route";
-import { formatIsoTime, now, plural, formatDuration } from "../shared/format";
-import { Axis, delegatedSpans, deliverySpans, stepSpans, phaseSpans, nestInTurns, type Interval, type Span } from "./spans";
-import { useSteps } from "./steps";
-import { tenantOf } from "../shared/tenant";
+import { formatDuration, formatIsoTime, now, plural } from "../shared/format";
 import { isTerminal, isWaiting, type Explanation } from "../shared/messages";
+import { usePolling } from "../shared/polling";
+import { href, route } from "../shared/route";
+import { tenantOf } from "../shared/tenant";
+import { explainTask } from "../tasks/task_finder";
+import type { TaskProjection } from "./projection";
+import { pollIntervalMs, readPushConfigs } from "./push_configs";
+import { Axis, delegatedSpans, deliverySpans, nestInTurns, phaseSpans, stepSpans, type Interval, type Span } from "./spans";
+import { useSteps } from "./steps";
 
 /** Milliseconds between two calls while the task works. Each call is audited. */
 const POLL_INTERVAL_MS = 10_000;
@@ -52,8 +52,16 @@ export function Timeline({ id, tenant, projection, state, last }: TimelineProps)
   );
 }
 
-/** With what operators see. */
-function OperatorTimeline({ explanation, receivedAt, id, tenant, projection, state, last }: TimelineProps & { explanation: Explanation; receivedAt: number }) {
+/** The waterfall with steps, deliveries and delegated tasks, which only operators see. */
+function OperatorTimeline({
+  explanation,
+  receivedAt,
+  id,
+  tenant,
+  projection,
+  state,
+  last,
+}: TimelineProps & { explanation: Explanation; receivedAt: number }) {
   const steps = useSteps(explanation, receivedAt, last);
   const pushes = usePolling((stop) => readPushConfigs(id, tenant, stop), pollIntervalMs, [id, tenant], [state]);
   const isRunning = !isTerminal(state) && !isWaiting(state);
@@ -91,8 +99,8 @@ function Waterfall({ spans, ended, trace }: { spans: readonly Span[]; ended: boo
         )}
         {waitedMs > 0 && waitedMs < to - from && (
           <label>
-            <input type="checkbox" checked={omitsWaiting} onChange={(event) => setChoice(event.currentTarget.checked)} />{" "}
-            Leave out waiting for the caller
+            <input type="checkbox" checked={omitsWaiting} onChange={(event) => setChoice(event.currentTarget.checked)} /> Leave out waiting for the
+            caller
           </label>
         )}
       </p>
@@ -162,7 +170,9 @@ const svgPercent = (share: number) => `${(100 * share).toFixed(3)}%`;
 
 /** A tick without needless digits: `2 s`, `1 min 30 s`. */
 function formatTick(milliseconds: number): string {
-  return formatDuration(milliseconds).replace(/\.0 s$/, " s").replace(/ 0 (s|min)$/, "");
+  return formatDuration(milliseconds)
+    .replace(/\.0 s$/, " s")
+    .replace(/ 0 (s|min)$/, "");
 }
 
 const KIND_PREFIXES: Record<Span["kind"], string> = {

@@ -1,13 +1,13 @@
 // One event in each protocol version.
 
-import { usePolling } from "../shared/polling";
-import { Code } from "../shared/content/code";
+import { ApiError, call, encodeSegment } from "../shared/api";
 import { CopyableValue, ErrorMessage } from "../shared/components";
-import { updateQuery, route } from "../shared/route";
+import { Code } from "../shared/content/code";
 import { formatBytes } from "../shared/format";
-import { call, ApiError, encodeSegment } from "../shared/api";
-import { tenantQuery } from "../shared/tenant";
 import type { EncodedEvent } from "../shared/messages";
+import { usePolling } from "../shared/polling";
+import { route, updateQuery } from "../shared/route";
+import { tenantQuery } from "../shared/tenant";
 
 interface EventPage {
   events?: EncodedEvent[];
@@ -47,8 +47,8 @@ export function WireView({ id, tenant, last }: { id: string; tenant: string; las
           ‹
         </button>
         <label>
-          Event{" "}
-          <input type="number" min={1} max={newest} value={sequence} onChange={(change) => selectEvent(Number(change.currentTarget.value))} /> of {newest}
+          Event <input type="number" min={1} max={newest} value={sequence} onChange={(change) => selectEvent(Number(change.currentTarget.value))} />{" "}
+          of {newest}
         </label>
         <button type="button" onClick={() => selectEvent(sequence + 1)} disabled={sequence >= newest} aria-label="Next event">
           ›
@@ -62,7 +62,11 @@ export function WireView({ id, tenant, last }: { id: string; tenant: string; las
         </div>
       </div>
       <ErrorMessage error={error} />
-      {event && event.sequence !== sequence && <p class="faint">Event {sequence} was removed; this is event {event.sequence}.</p>}
+      {event && event.sequence !== sequence && (
+        <p class="faint">
+          Event {sequence} was removed; this is event {event.sequence}.
+        </p>
+      )}
       {event && encodedTexts(event, encoding).map((text, index) => <EncodedText key={index} text={text} />)}
     </div>
   );

@@ -3,16 +3,15 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { agentName } from "../shared/agents";
-import { filterTexts, listRequest, statesOf, type Filters } from "./filters";
-import { rowKey, countInStates, type TaskCount, type LoadedTasks, type TaskRow } from "./listing";
+import { accessToken, call, newIdempotencyKey } from "../shared/api";
 import { ErrorMessage, StateLabel } from "../shared/components";
+import { formatNumber, formatCount, plural, shortId } from "../shared/format";
+import { STATES, type BulkResponse, type TaskFailure } from "../shared/messages";
 import { href } from "../shared/route";
-import { formatCount, count, plural, shortId } from "../shared/format";
-import { call, accessToken } from "../shared/api";
-import { newKey } from "../task/compose/send";
 import { caller } from "../shared/sign_in";
 import { tenantOf } from "../shared/tenant";
-import { STATES, type BulkResponse, type TaskFailure } from "../shared/messages";
+import { filterTexts, listRequest, statesOf, type Filters } from "./filters";
+import { countInStates, rowKey, type LoadedTasks, type TaskCount, type TaskRow } from "./listing";
 
 const PAGE_SIZE = 100; // the maximum of the server
 const SAMPLE_SIZE = 5;
@@ -54,7 +53,14 @@ function actionsOn(states: readonly string[]): BulkAction[] {
       states: ended,
       consequence: "Each gets a new task with the same first message, for the same principal. Finished steps are kept.",
     },
-    { id: "erase", verb: "Erase", participle: "erased", kind: "", states, consequence: "They are removed with everything that belongs to them. This cannot be undone." },
+    {
+      id: "erase",
+      verb: "Erase",
+      participle: "erased",
+      kind: "",
+      states,
+      consequence: "They are removed with everything that belongs to them. This cannot be undone.",
+    },
   ];
   return all.filter((action) => action.id === "erase" || action.states.length > 0);
 }
@@ -116,7 +122,11 @@ function BulkDialog({ action, filters, sample, close }: BulkDialogProps) {
   const progress = useSignal<Progress | undefined>(undefined);
   const error = useSignal<unknown>(undefined);
   const shownRows = useSignal(sample); // not those that match while it acts
-  const request = useRef({ ...listRequest(filters, true, Date.now()), states: action.states.map((state) => `TASK_STATE_${state}`), order: undefined });
+  const request = useRef({
+    ...listRequest(filters, true, Date.now()),
+    states: action.states.map((state) => `TASK_STATE_${state}`),
+    order: undefined,
+  });
 
   const callAction = (fields: object) => call<BulkResponse>(`operations/tasks:${action.id}`, { body: { filter: request.current, ...fields } });
 
@@ -129,7 +139,7 @@ function BulkDialog({ action, filters, sample, close }: BulkDialogProps) {
   }, []);
 
   const run = async () => {
-    const requestId = newKey();
+    const requestId = newIdempotencyKey();
     let now: Progress = { done: 0, changed: 0, skipped: 0, failures: [], finished: false };
     progress.value = now;
     error.value = undefined;
@@ -215,7 +225,7 @@ function SampleRows({ rows, fields: fields }: { rows: readonly TaskRow[]; fields
           <span class="faint">{row.principal || agentName(row.tenant)}</span>
         </li>
       ))}
-      {fields > 0 && <li class="faint">and {count(fields)} more</li>}
+      {fields > 0 && <li class="faint">and {formatNumber(fields)} more</li>}
     </ul>
   );
 }
@@ -229,9 +239,9 @@ function BulkResult({ action, state, total }: { action: BulkAction; state: Progr
         <b>
           {plural(changed, "task")} {action.participle}
         </b>
-        {skipped > 0 && `, ${count(skipped)} skipped: they had changed`}
-        {failures.length > 0 && `, ${count(failures.length)} failed`}
-        {finished && done < total && `. ${count(total - done)} were not reached`}
+        {skipped > 0 && `, ${formatNumber(skipped)} skipped: they had changed`}
+        {failures.length > 0 && `, ${formatNumber(failures.length)} failed`}
+        {finished && done < total && `. ${formatNumber(total - done)} were not reached`}
       </p>
       {failures.length > 0 && (
         <ul class="failures" aria-label="Failures">
@@ -243,7 +253,7 @@ function BulkResult({ action, state, total }: { action: BulkAction; state: Progr
               {agentName(failure.agent)}: {failure.reason}
             </li>
           ))}
-          {failures.length > MAX_SHOWN_FAILURES && <li class="faint">and {count(failures.length - MAX_SHOWN_FAILURES)} more</li>}
+          {failures.length > MAX_SHOWN_FAILURES && <li class="faint">and {formatNumber(failures.length - MAX_SHOWN_FAILURES)} more</li>}
         </ul>
       )}
     </div>

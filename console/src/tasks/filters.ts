@@ -1,13 +1,13 @@
 // The filters of the task list. They are query parameters of its URL, so that a link or a bookmark is a saved filter.
 
 import { agentName } from "../shared/agents";
-import { selectedTask, section, route } from "../shared/route";
-import { stateText, STATES } from "../shared/messages";
+import { STATES, stateText } from "../shared/messages";
+import { route, section, selectedTask } from "../shared/route";
 
 export interface Filters {
   /** A text of the request, the error or the question; or a task id. */
   text: string;
-  /** The id of a tab of `TABS`. */
+  /** The id of a tab of `STATE_TABS`. */
   state: string;
   agent: string;
   principal: string;
@@ -96,7 +96,7 @@ export function statesOf(filters: Filters): readonly string[] {
 export const TASK_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /**
- * ListTasksRequest in JSON. `everyone`: for the tasks of all principals, which operators and viewers may search. Times
+ * ListTasksRequest in JSON. `allPrincipals`: for the tasks of all principals, which operators and viewers may search. Times
  * are relative to `now`.
  */
 export function listRequest(filters: Filters, allPrincipals: boolean, now: number): Record<string, string | string[]> {
@@ -152,7 +152,7 @@ export function filterTexts(filters: Filters): { name: FilterName; text: string 
   return FILTER_NAMES.flatMap((name) => (filters[name] && texts[name] ? [{ name, text: texts[name] }] : []));
 }
 
-/** What the list shows: `Failed tasks`. */
+/** The heading of the list: `Failed tasks`. */
 export function listHeading(filters: Filters): string {
   const tab = STATE_TABS.find((tab) => tab.id === filters.state && tab.id);
   return tab ? `${tab.name} tasks` : "Tasks";

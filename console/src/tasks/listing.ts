@@ -3,12 +3,12 @@
 // not get, it is merged from the lists of A2A in the default scope.
 
 import { signal } from "@preact/signals";
-import { isOrderedByCreation, listRequest, TASK_ID, type Filters } from "./filters";
-import { call, ApiError, accessToken, encodeSegment } from "../shared/api";
-import { caller, type Caller } from "../shared/sign_in";
+import { accessToken, ApiError, call, encodeSegment } from "../shared/api";
 import { openStream, type ConnectionState } from "../shared/event_stream";
-import { DEFAULT_SCOPE, tenantOf } from "../shared/tenant";
 import type { ListedTask, ListedTasks, Task } from "../shared/messages";
+import { caller, type Caller } from "../shared/sign_in";
+import { DEFAULT_SCOPE, tenantOf } from "../shared/tenant";
+import { isOrderedByCreation, listRequest, TASK_ID, type Filters } from "./filters";
 
 export interface TaskRow {
   tenant: string;
@@ -119,7 +119,9 @@ export class TaskListing {
     this.extended = true;
     try {
       for (let pages = 0; this.nextPageToken && pages < MAX_SEARCH_PAGES; pages++) {
-        const page = await call<ListedTasks>(`operations/tasks?${query({ ...this.request, pageToken: this.nextPageToken, limit: String(PAGE_SIZE) })}`);
+        const page = await call<ListedTasks>(
+          `operations/tasks?${query({ ...this.request, pageToken: this.nextPageToken, limit: String(PAGE_SIZE) })}`,
+        );
         this.nextPageToken = page.nextPageToken ?? "";
         const before = this.value.value ?? listed;
         const known = new Set(before.rows.map(rowKey));
@@ -162,7 +164,7 @@ export class TaskListing {
         const list = await call<ListedTasks>(`operations/tasks?${query({ ...this.request, ...page })}`, { signal: attempt.signal });
         if (!streams && !attempt.signal.aborted) this.applyList(list);
       } catch {
-        // the stream fails, too, and tells
+        // the stream fails, too, and reports the error
       }
       firstEventTimer = setTimeout(() => void read(), FIRST_EVENT_TIMEOUT_MS);
     };
@@ -177,7 +179,11 @@ export class TaskListing {
       connection: this.connection,
       onError: (error) => this.handleStreamError(error),
     });
-    this.cleanups.push(stop, () => clearTimeout(firstEventTimer), this.connection.subscribe((connection) => connection === "live" && (this.error.value = undefined)));
+    this.cleanups.push(
+      stop,
+      () => clearTimeout(firstEventTimer),
+      this.connection.subscribe((connection) => connection === "live" && (this.error.value = undefined)),
+    );
     if (request["changedBefore"]) this.scheduleAgeRefresh();
   }
 
@@ -224,7 +230,14 @@ export class TaskListing {
     const counts =
       list.stateCounts &&
       new Map(list.stateCounts.map(({ state, count, isMinimum }) => [state, { count: Number(count ?? 0), isMinimum: isMinimum ?? false }]));
-    this.value.value = { rows, total, counts: this.allPrincipals ? (counts ?? new Map()) : undefined, scopes: list.scopes ?? [], more, allPrincipals: this.allPrincipals };
+    this.value.value = {
+      rows,
+      total,
+      counts: this.allPrincipals ? (counts ?? new Map()) : undefined,
+      scopes: list.scopes ?? [],
+      more,
+      allPrincipals: this.allPrincipals,
+    };
     if (more && this.allPrincipals && !this.extended && rows.length < MIN_FOUND_ROWS) void this.more();
   }
 
@@ -251,7 +264,7 @@ export class TaskListing {
   }
 }
 
-/** Whether the user is an operator or viewer, or the server asks nobody who they are. Throws Failure. */
+/** Whether the user is an operator or viewer, or the server does not authenticate callers. Throws ApiError. */
 async function mayListAllPrincipals(): Promise<boolean> {
   if (!accessToken.value) return !ownTasksOnly;
   const identity = caller.value ?? (await call<Caller>("console/caller"));
@@ -361,7 +374,7 @@ export function creationTime(id: string): number {
   return result ? parseInt(`${result[1]}${result[2]}`, 16) : 0;
 }
 
-/** The loaded tasks that have this text in their id or in what is known of them; for lists that no server searched. */
+/** The loaded tasks with this text in their id, summary or status; for lists that the server did not search. */
 export function rowsWithText(rows: readonly TaskRow[], text: string): TaskRow[] {
   const wanted = text.trim().toLowerCase();
   if (TASK_ID.test(wanted)) return [...rows];
@@ -371,5 +384,8 @@ export function rowsWithText(rows: readonly TaskRow[], text: string): TaskRow[] 
 /** The text of the status: an error, a question, or what the agent reported. */
 export function statusTextOf({ statusText, task }: TaskRow): string {
   if (statusText) return statusText;
-  return (task.status.message?.parts ?? []).map((part) => part.text ?? "").join(" ").trim();
+  return (task.status.message?.parts ?? [])
+    .map((part) => part.text ?? "")
+    .join(" ")
+    .trim();
 }

@@ -1,9 +1,9 @@
 // Finds a task by its id alone; the protocol requires its agent as well.
 
-import { findOwnTask } from "./listing";
-import { call, ApiError, encodeSegment } from "../shared/api";
-import { tenantQuery, tenantOf } from "../shared/tenant";
+import { ApiError, call, encodeSegment } from "../shared/api";
 import type { Explanation } from "../shared/messages";
+import { tenantOf, tenantQuery } from "../shared/tenant";
+import { findOwnTask } from "./listing";
 
 /** The explanations of tasks with this id, of a tenant or of all; undefined for callers without the operator grant. */
 export async function explainTask(id: string, tenant = "", signal?: AbortSignal): Promise<Explanation[] | undefined> {

@@ -3,18 +3,30 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { BulkActions } from "./bulk_actions";
 import { agents } from "../shared/agents";
-import { AGES, filterTexts, filtersOf, listHeading, isFiltered, FILTER_NAMES, parameters, STATE_TABS, TASK_ID, type FilterName, type Filters } from "./filters";
-import { TaskListing, rowsWithText, countInStates, PAGE_SIZE, type LoadedTasks } from "./listing";
-import { findTenant } from "./task_finder";
-import { EmptyState } from "../shared/page";
-import { ErrorMessage } from "../shared/components";
-import { navigate, href, section, updateQuery, route } from "../shared/route";
-import { formatCount, count, plural } from "../shared/format";
 import { accessToken, errorText } from "../shared/api";
-import { TaskRows } from "./task_rows";
+import { ErrorMessage } from "../shared/components";
+import { formatNumber, formatCount, plural } from "../shared/format";
+import { EmptyState } from "../shared/page";
+import { href, navigate, route, section, updateQuery } from "../shared/route";
 import { DEFAULT_SCOPE } from "../shared/tenant";
+import { BulkActions } from "./bulk_actions";
+import {
+  AGES,
+  FILTER_NAMES,
+  filtersOf,
+  filterTexts,
+  isFiltered,
+  listHeading,
+  parameters,
+  STATE_TABS,
+  TASK_ID,
+  type FilterName,
+  type Filters,
+} from "./filters";
+import { countInStates, PAGE_SIZE, rowsWithText, TaskListing, type LoadedTasks } from "./listing";
+import { findTenant } from "./task_finder";
+import { TaskRows } from "./task_rows";
 
 const SEARCH_DELAY_MS = 350; // milliseconds without a key press, until a text is searched
 
@@ -87,7 +99,7 @@ function Search({ filters, allPrincipals, onError: onError }: { filters: Filters
     timer.current = setTimeout(() => search(text), SEARCH_DELAY_MS);
   };
   useEffect(() => {
-    if (filters.text === searched.current) return; // what was typed since then stays
+    if (filters.text === searched.current) return; // keep what was typed since then
     clearTimeout(timer.current);
     searched.current = filters.text;
     setTyped(filters.text);
@@ -99,7 +111,13 @@ function Search({ filters, allPrincipals, onError: onError }: { filters: Filters
     clearTimeout(timer.current);
     const text = typed.trim();
     try {
-      const tenant = text && !/\s/.test(text) && (await findTenant(text, (agents.value ?? []).map((agent) => agent.id)));
+      const tenant =
+        text &&
+        !/\s/.test(text) &&
+        (await findTenant(
+          text,
+          (agents.value ?? []).map((agent) => agent.id),
+        ));
       if (tenant) {
         setTyped("");
         navigate(["tasks", tenant, text], parameters({ ...filters, text: "" }));
@@ -133,7 +151,19 @@ function Search({ filters, allPrincipals, onError: onError }: { filters: Filters
 }
 
 /** A select with the values that exist, and the chosen one, which may be another. */
-function SelectFilter({ label, name, value, options, none }: { label: string; name: FilterName; value: string; options: readonly (readonly [string, string])[]; none: string }) {
+function SelectFilter({
+  label,
+  name,
+  value,
+  options,
+  none,
+}: {
+  label: string;
+  name: FilterName;
+  value: string;
+  options: readonly (readonly [string, string])[];
+  none: string;
+}) {
   const all = !value || options.some(([id]) => id === value) ? options : [...options, [value, value] as const];
   return (
     <label>
@@ -179,8 +209,22 @@ function FilterFields({ filters, loaded }: { filters: Filters; loaded: LoadedTas
   const used = FILTER_NAMES.filter((name) => filters[name] && !["text", "state", "order"].includes(name)).length;
   return (
     <div class={open.value ? "filters open" : "filters"} role="group" aria-label="Filters">
-      <SelectFilter label="Agent" name="agent" value={filters.agent} none="Any agent" options={(agents.value ?? []).map((agent) => [agent.id, agent.name])} />
-      {allPrincipals && <SelectFilter label="Changed" name="age" value={filters.age} none="Changed any time" options={AGES.map((age) => [age.id, `Changed ${age.name}`])} />}
+      <SelectFilter
+        label="Agent"
+        name="agent"
+        value={filters.agent}
+        none="Any agent"
+        options={(agents.value ?? []).map((agent) => [agent.id, agent.name])}
+      />
+      {allPrincipals && (
+        <SelectFilter
+          label="Changed"
+          name="age"
+          value={filters.age}
+          none="Changed any time"
+          options={AGES.map((age) => [age.id, `Changed ${age.name}`])}
+        />
+      )}
       <button type="button" class="toggle" aria-expanded={open.value} aria-controls="more-filters" onClick={() => (open.value = !open.value)}>
         {open.value ? "Fewer filters" : "Filters"}
         {used > 0 && <span class="badge">{used}</span>}
@@ -268,13 +312,13 @@ function Summary({ shown, loaded, filters }: { shown: number; loaded: LoadedTask
   const { total, allPrincipals } = loaded;
   if (!allPrincipals && filters.text) {
     const searched = `${shown} of ${plural(loaded.rows.length, "loaded task")} match`;
-    return <>{loaded.more ? `${searched}; ${count(total.count - loaded.rows.length)} more are not loaded` : searched}</>;
+    return <>{loaded.more ? `${searched}; ${formatNumber(total.count - loaded.rows.length)} more are not loaded` : searched}</>;
   }
-  if (total.isMinimum) return <>{`${count(shown)} of more than ${plural(total.count, "task")} shown`}</>;
-  return <>{shown < total.count ? `${count(shown)} of ${plural(total.count, "task")} shown` : plural(Math.max(total.count, shown), "task")}</>;
+  if (total.isMinimum) return <>{`${formatNumber(shown)} of more than ${plural(total.count, "task")} shown`}</>;
+  return <>{shown < total.count ? `${formatNumber(shown)} of ${plural(total.count, "task")} shown` : plural(Math.max(total.count, shown), "task")}</>;
 }
 
-/** Why there are no tasks, and what to do next. */
+/** The reason for an empty list, and the next thing to do. */
 function NoTasks({ filters, loaded, listing }: { filters: Filters; loaded: LoadedTasks; listing: TaskListing }) {
   const moreButton = (label: string) => (
     <button type="button" class="primary" disabled={listing.loading.value} onClick={() => void listing.more()}>
@@ -303,9 +347,13 @@ function NoTasks({ filters, loaded, listing }: { filters: Filters; loaded: Loade
     </EmptyState>
   );
   if (!loaded.allPrincipals && filters.text) {
-    const searched = `Searched ${plural(loaded.rows.length, "loaded task")} of ${count(loaded.total.count)}.`;
-    return none(`No loaded task has “${filters.text}”`, [<p key="searched">{searched} Enter opens the task with a whole id.</p>, loaded.more && moreButton("Load more tasks")]);
+    const searched = `Searched ${plural(loaded.rows.length, "loaded task")} of ${formatNumber(loaded.total.count)}.`;
+    return none(`No loaded task has “${filters.text}”`, [
+      <p key="searched">{searched} Enter opens the task with a whole id.</p>,
+      loaded.more && moreButton("Load more tasks"),
+    ]);
   }
-  if (loaded.more) return none("No match so far", [<p key="searched">The newest tasks were searched; older ones were not.</p>, moreButton("Search older tasks")]);
+  if (loaded.more)
+    return none("No match so far", [<p key="searched">The newest tasks were searched; older ones were not.</p>, moreButton("Search older tasks")]);
   return none("No matching tasks", <p>{filters.text ? "All tasks were searched." : "Change or clear the filters."}</p>);
 }

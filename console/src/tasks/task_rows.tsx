@@ -1,14 +1,14 @@
-// The rows of the task list: what was asked, its error or question beneath, and the facts beside them.
+// The rows of the task list: the request, its error or question beneath, and facts beside them.
 
 import { useRef } from "preact/hooks";
 import { agentName } from "../shared/agents";
+import { StateLabel, TimeSince } from "../shared/components";
+import { formatCompact, formatCost as price, formatDuration, now, shortId } from "../shared/format";
+import { isTerminal } from "../shared/messages";
+import { href, selectedTask } from "../shared/route";
+import { DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
 import { filterQuery, type Filters } from "./filters";
 import { rowKey, statusTextOf, type TaskRow } from "./listing";
-import { TimeSince, StateLabel } from "../shared/components";
-import { selectedTask, href } from "../shared/route";
-import { formatCompact, formatCost as price, now, shortId, formatDuration } from "../shared/format";
-import { DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
-import { isTerminal } from "../shared/messages";
 
 interface Columns {
   principal: boolean;
@@ -17,7 +17,17 @@ interface Columns {
   cost: boolean;
 }
 
-export function TaskRows({ rows, filters, scopes, allPrincipals }: { rows: readonly TaskRow[]; filters: Filters; scopes: readonly string[]; allPrincipals: boolean }) {
+export function TaskRows({
+  rows,
+  filters,
+  scopes,
+  allPrincipals,
+}: {
+  rows: readonly TaskRow[];
+  filters: Filters;
+  scopes: readonly string[];
+  allPrincipals: boolean;
+}) {
   const body = useRef<HTMLTableSectionElement>(null);
   const columns: Columns = {
     principal: allPrincipals && (filters.principal !== "" || rows.some((row) => row.principal !== rows[0]?.principal)),

@@ -99,16 +99,20 @@ export async function readUsage(period: Period, filters: Filters, groupBy: Group
   return { days, rows: groups?.rows ?? days, truncated: groups?.truncated ?? false };
 }
 
-async function readRows(groupBy: Group, { first, last }: Period, filters: Filters, signal: AbortSignal): Promise<{ rows: UsageTableRow[]; truncated: boolean }> {
+async function readRows(
+  groupBy: Group,
+  { first, last }: Period,
+  filters: Filters,
+  signal: AbortSignal,
+): Promise<{ rows: UsageTableRow[]; truncated: boolean }> {
   const selected = Object.fromEntries(Object.entries(filters).filter(([, value]) => value));
   const query = new URLSearchParams({ firstDay: first, lastDay: last, ...selected, limit: String(PAGE_SIZE) });
   query.set("groupBy", `USAGE_GROUP_${groupBy.toUpperCase()}`);
   const rows: UsageTableRow[] = [];
   for (let page = 0; page < MAX_PAGES; page++) {
-    const { rows: more = [], nextPageToken = "" } = await call<{ rows?: UsageRow[]; nextPageToken?: string }>(
-      `operations/usage?${query}`,
-      { signal },
-    );
+    const { rows: more = [], nextPageToken = "" } = await call<{ rows?: UsageRow[]; nextPageToken?: string }>(`operations/usage?${query}`, {
+      signal,
+    });
     rows.push(...more.map((row) => ({ name: row[groupBy] ?? "", ...parseFigures(row) })));
     if (!nextPageToken) return { rows, truncated: false };
     query.set("pageToken", nextPageToken);

@@ -1,15 +1,15 @@
-// What tasks did and used, by day, agent, principal and scope.
+// Outcomes and usage of tasks, by day, agent, principal and scope.
 
 import { useEffect, useState } from "preact/hooks";
-import { usePolling } from "../shared/polling";
 import { agentName } from "../shared/agents";
 import { BarChart, type Series } from "../shared/bar_chart";
-import { EmptyState, isAccessError, Page, AccessError } from "../shared/page";
 import { ErrorMessage, Tabs } from "../shared/components";
-import { href, updateQuery, route } from "../shared/route";
-import { formatCompact, formatCost, count, formatPercent, formatDuration } from "../shared/format";
+import { formatNumber, formatCompact, formatCost, formatDuration, formatPercent } from "../shared/format";
+import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
+import { usePolling } from "../shared/polling";
+import { href, route, updateQuery } from "../shared/route";
 import { caller, canViewAll } from "../shared/sign_in";
-import { csvOf, dayOf, GROUPS, periodOf, RANGES, totalOf, readUsage, type Figures, type Group, type Period, type UsageTableRow } from "./usage_data";
+import { csvOf, dayOf, GROUPS, periodOf, RANGES, readUsage, totalOf, type Figures, type Group, type Period, type UsageTableRow } from "./usage_data";
 
 /** Figures that name principals are read once: the server audits these calls. */
 const POLL_INTERVAL_MS = 60_000;
@@ -19,7 +19,7 @@ const INITIAL_ROWS = 50;
 interface Measure {
   id: string;
   name: string;
-  /** The number on the button, and what is said below it. */
+  /** The number on the button, and the text below it. */
   formatTotal: (formatTotal: Figures) => string;
   formatDetail: (formatTotal: Figures) => string;
   /** The parts of a bar. */
@@ -31,24 +31,24 @@ const MEASURES: readonly Measure[] = [
   {
     id: "tasks",
     name: "Tasks",
-    formatTotal: (total) => count(total.begun),
-    formatDetail: (total) => `${count(total.completed)} completed`,
+    formatTotal: (total) => formatNumber(total.begun),
+    formatDetail: (total) => `${formatNumber(total.completed)} completed`,
     parts: [{ name: "tasks", tone: "main", figure: (row) => row.begun }],
-    unit: count,
+    unit: formatNumber,
   },
   {
     id: "failed",
     name: "Failed",
-    formatTotal: (total) => count(total.failed),
+    formatTotal: (total) => formatNumber(total.failed),
     formatDetail: (total) => `${formatPercent(total.failed, endedTasks(total))} of all that ended`,
     parts: [{ name: "failed", tone: "bad", figure: (row) => row.failed }],
-    unit: count,
+    unit: formatNumber,
   },
   {
     id: "time",
     name: "Time in turns",
     formatTotal: (total) => formatDuration(total.turnSeconds * 1000),
-    formatDetail: (total) => `${count(total.turns)} turns`,
+    formatDetail: (total) => `${formatNumber(total.turns)} turns`,
     parts: [{ name: "time", tone: "main", figure: (row) => row.turnSeconds }],
     unit: (seconds) => formatDuration(seconds * 1000),
   },
@@ -79,7 +79,11 @@ export function UsagePage() {
   const by = GROUPS.find((one) => one === query.get("by")) ?? "day";
   const measure = MEASURES.find((measure) => measure.id === query.get("measure")) ?? (MEASURES[0] as Measure);
   const dependencies = [period.first, period.last, filters.agent, filters.principal, filters.scope, by];
-  const { value, error } = usePolling((stop) => readUsage(period, filters, by, stop), by === "principal" || filters.principal ? 0 : POLL_INTERVAL_MS, dependencies);
+  const { value, error } = usePolling(
+    (stop) => readUsage(period, filters, by, stop),
+    by === "principal" || filters.principal ? 0 : POLL_INTERVAL_MS,
+    dependencies,
+  );
   const total = totalOf(value?.days ?? []);
   const rows = value ? sortRows(by, value.rows, measure) : [];
   return (
@@ -109,7 +113,7 @@ export function UsagePage() {
             labels={value.days.map((day) => day.name)}
             series={measure.parts.map(({ name, tone, figure }) => ({ name, tone, values: value.days.map(figure) }))}
             unit={measure.unit}
-            isInteger={measure.unit === count}
+            isInteger={measure.unit === formatNumber}
           />
           <div class="bar">
             <Tabs
@@ -121,7 +125,7 @@ export function UsagePage() {
           </div>
           <div id="panel" role="tabpanel" aria-labelledby={`tab-${by}`}>
             <Table key={dependencies.join()} by={by} rows={rows} total={total} measure={measure} filters={filters} />
-            {value.truncated && <p class="faint">There are more than {count(rows.length)} rows. The total is that of all.</p>}
+            {value.truncated && <p class="faint">There are more than {formatNumber(rows.length)} rows. The total is that of all.</p>}
           </div>
         </>
       )}
@@ -275,7 +279,7 @@ function Table({ by, rows, total, measure, filters }: TableProps) {
       {shownRows.length < rows.length && (
         <p>
           <button type="button" onClick={() => setShowsAll(true)}>
-            Show all {count(rows.length)} rows
+            Show all {formatNumber(rows.length)} rows
           </button>
         </p>
       )}
@@ -286,16 +290,16 @@ function Table({ by, rows, total, measure, filters }: TableProps) {
 function Cells({ row }: { row: Figures }) {
   return (
     <>
-      <td>{count(row.begun)}</td>
-      <td>{count(row.completed)}</td>
+      <td>{formatNumber(row.begun)}</td>
+      <td>{formatNumber(row.completed)}</td>
       <td class={row.failed ? "failed" : undefined}>
-        {count(row.failed)} {row.failed > 0 && <small>{formatPercent(row.failed, endedTasks(row))}</small>}
+        {formatNumber(row.failed)} {row.failed > 0 && <small>{formatPercent(row.failed, endedTasks(row))}</small>}
       </td>
-      <td>{count(row.canceled)}</td>
-      <td>{count(row.rejected)}</td>
-      <td>{count(row.turns)}</td>
+      <td>{formatNumber(row.canceled)}</td>
+      <td>{formatNumber(row.rejected)}</td>
+      <td>{formatNumber(row.turns)}</td>
       <td>{formatDuration(row.turnSeconds * 1000)}</td>
-      <td title={count(row.tokens)}>{formatCompact(row.tokens)}</td>
+      <td title={formatNumber(row.tokens)}>{formatCompact(row.tokens)}</td>
       <td>{formatCost(row.cost)}</td>
     </>
   );

@@ -1,16 +1,16 @@
 // The receivers of push notifications with undelivered events: why, since when, and redelivery.
 
 import { useSignal } from "@preact/signals";
-import { usePolling } from "../shared/polling";
 import { agentName } from "../shared/agents";
-import { EmptyState, isAccessError, Page, AccessError } from "../shared/page";
-import { TimeSince, ErrorMessage } from "../shared/components";
-import { href } from "../shared/route";
-import { count, formatCoarseDuration, now, plural, shortId, sum } from "../shared/format";
 import { call, encodeSegment } from "../shared/api";
+import { ErrorMessage, TimeSince } from "../shared/components";
+import { formatNumber, formatCoarseDuration, now, plural, shortId, sum } from "../shared/format";
+import type { PushConfig } from "../shared/messages";
+import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
+import { usePolling } from "../shared/polling";
+import { href } from "../shared/route";
 import { canOperate } from "../shared/sign_in";
 import { tenantOf } from "../shared/tenant";
-import type { PushConfig } from "../shared/messages";
 
 /** Each call is audited. */
 const POLL_INTERVAL_MS = 30_000;
@@ -84,12 +84,14 @@ export function WebhooksPage() {
     >
       {isAccessError(error) ? <AccessError error={error} subject="webhooks" /> : <ErrorMessage error={error} />}
       {value && <p class="faint">{summary(all)}</p>}
-      {value?.length === MAX_CONFIGS && <p class="notice">These are the {count(MAX_CONFIGS)} that have failed for the longest. There are more.</p>}
+      {value?.length === MAX_CONFIGS && (
+        <p class="notice">These are the {formatNumber(MAX_CONFIGS)} that have failed for the longest. There are more.</p>
+      )}
       {value && all.length === 0 && (
         <EmptyState title="Every event was delivered.">
           <p>
-            Callers register a webhook with a message, or for a task. Receivers that fail, and events that wait for them, are listed
-            here; deliveries of one task are on its Pushes tab.
+            Callers register a webhook with a message, or for a task. Receivers that fail, and events that wait for them, are listed here; deliveries
+            of one task are on its Pushes tab.
           </p>
         </EmptyState>
       )}
@@ -130,16 +132,16 @@ function ReceiverCard({ receiver, refresh }: { receiver: Receiver; refresh: () =
         </div>
         <div>
           <dt>events undelivered</dt>
-          <dd>{count(receiver.pending)}</dd>
+          <dd>{formatNumber(receiver.pending)}</dd>
         </div>
         <div>
           <dt>tasks</dt>
-          <dd>{count(receiver.configs.length)}</dd>
+          <dd>{formatNumber(receiver.configs.length)}</dd>
         </div>
         {givenUp && (
           <div>
             <dt>given up</dt>
-            <dd>{count(receiver.givenUp.length)}</dd>
+            <dd>{formatNumber(receiver.givenUp.length)}</dd>
           </div>
         )}
         <div>
@@ -196,7 +198,11 @@ function TaskTable({ configs, refresh }: { configs: readonly PushConfig[]; refre
               </td>
               <td>{config.why}</td>
               <td>
-                {config.state === "PUSH_STATE_DEAD" ? "given up" : <TimeUntil time={config.nextTry ? new Date(config.nextTry).getTime() : undefined} />}
+                {config.state === "PUSH_STATE_DEAD" ? (
+                  "given up"
+                ) : (
+                  <TimeUntil time={config.nextTry ? new Date(config.nextTry).getTime() : undefined} />
+                )}
               </td>
               <td>
                 <RedeliverButton configs={[config]} label="" refresh={refresh} />
@@ -205,7 +211,7 @@ function TaskTable({ configs, refresh }: { configs: readonly PushConfig[]; refre
           ))}
         </tbody>
       </table>
-      {configs.length > MAX_SHOWN_TASKS && <p class="faint">and {count(configs.length - MAX_SHOWN_TASKS)} more</p>}
+      {configs.length > MAX_SHOWN_TASKS && <p class="faint">and {formatNumber(configs.length - MAX_SHOWN_TASKS)} more</p>}
     </div>
   );
 }

@@ -1,4 +1,4 @@
-// JSON as a tree whose objects and arrays can be folded.
+// JSON as a tree whose objects and arrays can be collapsed.
 
 import { useState } from "preact/hooks";
 import { plural } from "../format";
@@ -7,7 +7,7 @@ import type { Json } from "../messages";
 /** Entries that are shown at first, and with every "more". */
 const PAGE_SIZE = 100;
 
-/** Objects and arrays above this depth are unfolded at first, if they have few entries. */
+/** Objects and arrays above this depth are expanded at first, if they have few entries. */
 const EXPANDED_DEPTH = 3;
 const MAX_EXPANDED_ENTRIES = 30;
 

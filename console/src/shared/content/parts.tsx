@@ -1,11 +1,11 @@
 // Renders parts: text, JSON, images, files to download, URLs.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { TextContent, JsonContent, formatOf, type Format } from "./text";
-import { Link, SAFE_URL } from "./elements";
-import { formatBytes } from "../format";
 import { baseUrl } from "../api";
+import { formatBytes } from "../format";
 import type { Part } from "../messages";
+import { Link, SAFE_URL } from "./elements";
+import { formatOf, JsonContent, TextContent, type Format } from "./text";
 
 const IMAGE_TYPES = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 

@@ -1,16 +1,16 @@
-// Shows a text by its media type: Markdown, JSON, a table, code or plain. Long texts are folded.
+// Shows a text by its media type: Markdown, JSON, a table, code or plain. Long texts are collapsed.
 
 import Papa from "papaparse";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { formatBytes, plural } from "../format";
+import type { Json } from "../messages";
 import { Code, isHighlighted } from "./code";
 import { Link } from "./elements";
 import { JsonTree } from "./json_tree";
 import { hasMarkdown, Markdown } from "./markdown";
-import { formatBytes, plural } from "../format";
-import type { Json } from "../messages";
 
-/** A folded text has this many lines, and characters. */
+/** Lines and characters of a collapsed text. */
 const COLLAPSED_LINES = 20;
 const COLLAPSED_LENGTH = 4_000;
 
@@ -25,11 +25,14 @@ export type Format = "plain" | "markdown" | "json" | "csv" | "code";
 
 const FORMATS: Record<string, string> = { md: "markdown", markdown: "markdown", csv: "csv", tsv: "csv", json: "json" };
 
-/** How a text is shown, and in which language if it is code. `usual`: without a media type and a file name. */
+/** The format of a text, and its language if it is code. `defaultFormat`: without a media type and a file name. */
 export function formatOf(mediaType = "", filename = "", defaultFormat: Format = "plain"): { format: Format; language: string } {
   const type = (mediaType.split(";")[0] ?? "").trim().toLowerCase();
   const extension = /\.(\w+)$/.exec(filename)?.[1]?.toLowerCase() ?? "";
-  const kind = type.replace(/^.*[/+]/, "").replace(/^(x-|vnd\.)+/, "").replace(/^tab-separated-values$/, "tsv");
+  const kind = type
+    .replace(/^.*[/+]/, "")
+    .replace(/^(x-|vnd\.)+/, "")
+    .replace(/^tab-separated-values$/, "tsv");
   if (!type && !extension) return { format: defaultFormat, language: "" };
   for (const name of type === "text/plain" || type === "application/octet-stream" ? [extension] : [kind, extension]) {
     const known = FORMATS[name];
@@ -98,7 +101,7 @@ function parseJson(text: string): Json | undefined {
 /** The beginning of a long text, all of it on request, and the end of a text that grows. */
 function Collapsible({ text, live, children }: { text: string; live: boolean; children: (part: string) => ComponentChildren }) {
   const [chosen, setOpen] = useState<boolean>();
-  const hasGrown = useRef(false); // a text that was seen to grow stays unfolded
+  const hasGrown = useRef(false); // a text that has grown stays expanded
   hasGrown.current ||= live;
   const open = chosen ?? hasGrown.current;
   const [limit, setLimit] = useState(MAX_RENDERED_LENGTH);
@@ -221,7 +224,15 @@ function CsvTable({ text }: { text: string }) {
         <table>
           <thead>
             <tr>
-              {columns.map((column) => (head[column] ? <th key={column} scope="col">{head[column]}</th> : <td key={column} />))}
+              {columns.map((column) =>
+                head[column] ? (
+                  <th key={column} scope="col">
+                    {head[column]}
+                  </th>
+                ) : (
+                  <td key={column} />
+                ),
+              )}
             </tr>
           </thead>
           <tbody>

@@ -2,12 +2,13 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { SAFE_URL } from "../../shared/content/elements";
-import { formValues, type Field } from "./schema_fields";
+import { newIdempotencyKey } from "../../shared/api";
 import { ErrorMessage } from "../../shared/components";
-import { questionOf, type Question } from "./question";
-import { newKey, sendMessage } from "./send";
+import { SAFE_URL } from "../../shared/content/elements";
 import type { Json, Message, Part } from "../../shared/messages";
+import { questionOf, type Question } from "./question";
+import { formValues, type Field } from "./schema_fields";
+import { sendMessage } from "./send";
 
 interface AnswerFormProps {
   tenant: string;
@@ -23,7 +24,7 @@ export function AnswerForm({ tenant, task, message }: AnswerFormProps) {
   const sendAnswer = async (part: Part) => {
     // The same answer again has the same idempotency key: a repeated click does not answer twice.
     const text = JSON.stringify(part);
-    if (key.current.part !== text) key.current = { part: text, key: newKey() };
+    if (key.current.part !== text) key.current = { part: text, key: newIdempotencyKey() };
     sending.value = true;
     error.value = undefined;
     try {
@@ -35,7 +36,7 @@ export function AnswerForm({ tenant, task, message }: AnswerFormProps) {
     sending.value = false;
   };
   useEffect(() => {
-    // Who opens a page, or clicks nowhere, types the answer at once. Touch screens would show their keyboard.
+    // Nothing has the focus: the user can type the answer at once. Touch screens would show their keyboard.
     const idle = document.activeElement === document.body && !matchMedia("(pointer: coarse)").matches;
     if (question.kind === "text" && idle) document.getElementById("message")?.focus({ preventScroll: true });
   }, [message.messageId]);
@@ -54,11 +55,13 @@ function QuestionForm({ question, busy, answer }: { question: Question; busy: bo
     case "link":
       return (
         <div class="buttons">
-          {question.links.filter((link) => SAFE_URL.test(link)).map((link) => (
-            <a key={link} class="button primary" href={link} target="_blank" rel="noopener noreferrer">
-              Open {new URL(link).host || link} <span class="hidden">in a new tab</span>
-            </a>
-          ))}
+          {question.links
+            .filter((link) => SAFE_URL.test(link))
+            .map((link) => (
+              <a key={link} class="button primary" href={link} target="_blank" rel="noopener noreferrer">
+                Open {new URL(link).host || link} <span class="hidden">in a new tab</span>
+              </a>
+            ))}
           <button type="button" disabled={busy} onClick={() => answer({ text: "Continue" })}>
             Continue
           </button>

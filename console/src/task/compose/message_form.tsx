@@ -3,14 +3,14 @@
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { agents } from "../../shared/agents";
-import { Parts } from "../../shared/content/parts";
+import { ApiError, newIdempotencyKey } from "../../shared/api";
 import { ErrorMessage } from "../../shared/components";
-import { navigate, route } from "../../shared/route";
+import { Parts } from "../../shared/content/parts";
 import { formatBytes } from "../../shared/format";
-import { ApiError } from "../../shared/api";
-import { newKey, sendMessage } from "./send";
-import { DEFAULT_SCOPE, tenantOf } from "../../shared/tenant";
 import { isTerminal, isWaiting, type Message, type Part } from "../../shared/messages";
+import { navigate, route } from "../../shared/route";
+import { DEFAULT_SCOPE, tenantOf } from "../../shared/tenant";
+import { sendMessage } from "./send";
 
 /** The message with which the form of the next new task begins. */
 export const draft = signal<Message | undefined>(undefined);
@@ -34,7 +34,7 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
   const sending = useSignal(false);
   const error = useSignal<unknown>(undefined);
   const reply = useSignal<Message | undefined>(undefined);
-  const key = useRef(newKey());
+  const key = useRef(newIdempotencyKey());
   const fileInput = useRef<HTMLInputElement>(null);
   const ended = task ? isTerminal(task.state) : true;
   const waiting = task ? isWaiting(task.state) : false;
@@ -47,7 +47,7 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
 
   // A changed draft needs a new idempotency key.
   useEffect(() => {
-    key.current = newKey();
+    key.current = newIdempotencyKey();
   }, [text.value, asData.value, files.value, parts.value]);
 
   const addFiles = (added: FileList | null | undefined) => {
@@ -66,7 +66,7 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
       text.value = "";
       files.value = [];
       parts.value = [];
-      key.current = newKey();
+      key.current = newIdempotencyKey();
       if (result.task && result.task.id !== task?.id) navigate(["tasks", tenant, result.task.id]);
       reply.value = result.message;
     } catch (cause) {

@@ -1,7 +1,7 @@
-// Reads what a question of an agent can be answered with: from data parts with choices, a JSON Schema, or approvals.
+// The answers to an agent's question, read from data parts with choices, a JSON Schema, or approvals.
 
-import { fieldsOf, isObject as isObject, type Choice, type Field } from "./schema_fields";
 import type { Json, Part } from "../../shared/messages";
+import { fieldsOf, isObject as isObject, type Choice, type Field } from "./schema_fields";
 
 export type Question =
   | { kind: "text" }
@@ -35,7 +35,7 @@ export function questionOf(state: string, parts: readonly Part[]): Question {
   return { kind: "text" };
 }
 
-/** What a part that only describes the form of an answer offers, in words; empty for other parts. */
+/** The answers offered by a part that only describes the form of an answer, as text; empty for other parts. */
 export function offeredAnswers({ data }: Part): string {
   if (!isObject(data) || !Object.keys(data).every((name) => FORM_FIELDS.has(name))) return "";
   const question = questionIn(data);

@@ -1,8 +1,8 @@
 // Builds a message from the form, and sends it to an agent.
 
 import { call } from "../../shared/api";
-import { tenantPath } from "../../shared/tenant";
 import type { Json, Message, Part, Task } from "../../shared/messages";
+import { tenantPath } from "../../shared/tenant";
 
 export interface MessageDraft {
   tenant: string;
@@ -58,10 +58,4 @@ function readBase64(file: File): Promise<string> {
     reader.onerror = () => reject(new Error(`${file.name} cannot be read.`));
     reader.readAsDataURL(file);
   });
-}
-
-/** A unique key. `crypto.randomUUID` exists only in secure contexts. */
-export function newKey(): string {
-  const random = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
