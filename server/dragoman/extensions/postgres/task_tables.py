@@ -255,13 +255,13 @@ ON CONFLICT (owner, task, key) DO UPDATE SET tokens = least(usage.tokens + exclu
     cost = least(usage.cost + excluded.cost, {MAX_USAGE}) WHERE usage.key = ''
 """
 _ADD_DELEGATED_USAGE: Final = f"""
-INSERT INTO delegated (owner, task, tokens, cost) VALUES ($1, $2, $3, $4)
-ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated.tokens + excluded.tokens, {MAX_USAGE}),
-    cost = least(delegated.cost + excluded.cost, {MAX_USAGE})
+INSERT INTO delegated_usage (owner, task, tokens, cost) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated_usage.tokens + excluded.tokens, {MAX_USAGE}),
+    cost = least(delegated_usage.cost + excluded.cost, {MAX_USAGE})
 """
 _SELECT_USAGE: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = $1 AND task = $2
-UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = $1 AND task = $2
+UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = $1 AND task = $2
 """
 _INSERT_PARENT: Final = "INSERT INTO parents (owner, task, parent) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
@@ -274,7 +274,7 @@ _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task 
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = $3 WHERE owner = $1 AND task = $2"
 _DELETE_USAGE: Final = (
     "DELETE FROM usage WHERE owner = $1 AND task = $2",
-    "DELETE FROM delegated WHERE owner = $1 AND task = $2",
+    "DELETE FROM delegated_usage WHERE owner = $1 AND task = $2",
     "DELETE FROM parents WHERE owner = $1 AND task = $2",
     "DELETE FROM parents WHERE owner = $1 AND parent = $2",
 )

@@ -155,13 +155,13 @@ ON CONFLICT (owner, task, key) DO UPDATE
     WHERE key = ''
 """
 ADD_DELEGATED_USAGE: Final = f"""
-INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
+INSERT INTO delegated_usage (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, task) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
 """
 _SELECT_USAGE: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
-UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = ?1 AND task = ?2
+UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = ?1 AND task = ?2
 """
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 _INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
@@ -175,7 +175,7 @@ _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task =
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"
 _DELETE_USAGE: Final = (
     "DELETE FROM usage WHERE owner = ?1 AND task = ?2",
-    "DELETE FROM delegated WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM delegated_usage WHERE owner = ?1 AND task = ?2",
     "DELETE FROM parents WHERE owner = ?1 AND task = ?2",
     "DELETE FROM parents WHERE owner = ?1 AND parent = ?2",
 )

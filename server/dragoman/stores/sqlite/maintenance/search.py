@@ -54,7 +54,7 @@ SELECT EXISTS (SELECT 1 FROM owners WHERE owner = ?1 AND principal = ?2)
 """
 """Whether a principal created all tasks of an owner. Conversations with other participants may have tasks of theirs."""
 _NEXT_AGENT: Final = "SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} AND agent > ? ORDER BY agent LIMIT 1"
-_INACTIVE: Final = ("tasks_resting", "state > 2")
+_INACTIVE: Final = ("tasks_inactive", "state > 2")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
 """Tasks in other states than SUBMITTED and WORKING are always visible."""
 _BY_KEY: Final = "INDEXED BY tasks_by_key"
