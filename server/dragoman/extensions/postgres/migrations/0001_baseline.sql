@@ -151,22 +151,22 @@ CREATE TABLE quota_counters (
 ) WITH (fillfactor = 50);
 
 -- `task` is null once the task is erased. `reply` is the Message that was sent instead of a task. `first` is the last
--- sequence before the message: 0 if the message created the task.
+-- sequence before the message: 0 if the message created the task. `task_owner` is null if the task has the key's owner.
 CREATE TABLE idempotency (
-    owner   bigint NOT NULL,
-    agent   text COLLATE "C" NOT NULL,
-    key     text COLLATE "C" NOT NULL,
-    digest  bytea  NOT NULL,
-    task    bytea,
-    reply   bytea,
-    first   bigint NOT NULL,
-    created bigint NOT NULL,
-    host    bigint,
+    owner      bigint NOT NULL,
+    agent      text COLLATE "C" NOT NULL,
+    key        text COLLATE "C" NOT NULL,
+    digest     bytea  NOT NULL,
+    task       bytea,
+    reply      bytea,
+    first      bigint NOT NULL,
+    created    bigint NOT NULL,
+    task_owner bigint,
     PRIMARY KEY (owner, agent, key)
 );
 
-CREATE INDEX idempotency_by_task ON idempotency (owner, task) WHERE host IS NULL;
-CREATE INDEX idempotency_by_host ON idempotency (host, task) WHERE host IS NOT NULL;
+CREATE INDEX idempotency_by_task ON idempotency (owner, task) WHERE task_owner IS NULL;
+CREATE INDEX idempotency_by_task_owner ON idempotency (task_owner, task) WHERE task_owner IS NOT NULL;
 
 -- What an agent keeps for a conversation.
 CREATE TABLE context_state (
@@ -177,22 +177,6 @@ CREATE TABLE context_state (
     data    bytea  NOT NULL,
     PRIMARY KEY (owner, agent, context)
 );
-
--- Conversations that the server named, so that others may join them: the owner is the one that began it.
-CREATE TABLE conversations (context text COLLATE "C" PRIMARY KEY, owner bigint NOT NULL);
-
--- Who joined: `owner` takes part in a conversation whose tasks are kept under `host`.
-CREATE TABLE participants (
-    owner   bigint NOT NULL,
-    host    bigint NOT NULL,
-    context text COLLATE "C" NOT NULL,
-    PRIMARY KEY (owner, host, context)
-);
-
-CREATE INDEX participants_by_context ON participants (host, context);
-
--- The tasks of such conversations: where to look for one that is not kept under who asks.
-CREATE TABLE open_tasks (task bytea PRIMARY KEY, owner bigint NOT NULL);
 
 -- Candidates for compaction. Rows may name tasks that no longer exist; the next step deletes them.
 

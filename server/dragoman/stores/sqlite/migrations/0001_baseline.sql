@@ -130,23 +130,23 @@ CREATE TABLE totals (
 ) WITHOUT ROWID;
 
 -- `task` is null once the task is erased. `reply` is the Message that was sent instead of a task. `first` is the last
--- sequence before the message: 0 if the message created the task.
+-- sequence before the message: 0 if the message created the task. `task_owner` is null if the task has the key's owner.
 CREATE TABLE idempotency (
-    owner   INTEGER NOT NULL,
-    agent   TEXT    NOT NULL,
-    key     TEXT    NOT NULL,
-    digest  BLOB    NOT NULL,
-    task    BLOB,
-    reply   BLOB,
-    first   INTEGER NOT NULL,
-    created INTEGER NOT NULL,
-    host    INTEGER,
+    owner      INTEGER NOT NULL,
+    agent      TEXT    NOT NULL,
+    key        TEXT    NOT NULL,
+    digest     BLOB    NOT NULL,
+    task       BLOB,
+    reply      BLOB,
+    first      INTEGER NOT NULL,
+    created    INTEGER NOT NULL,
+    task_owner INTEGER,
     PRIMARY KEY (owner, agent, key)
 ) WITHOUT ROWID;
 
 CREATE INDEX idempotency_by_task ON idempotency (owner, task);
 CREATE INDEX idempotency_by_age ON idempotency (created);
-CREATE INDEX idempotency_by_host ON idempotency (host, task) WHERE host IS NOT NULL;
+CREATE INDEX idempotency_by_task_owner ON idempotency (task_owner, task) WHERE task_owner IS NOT NULL;
 
 -- What an agent keeps for a conversation.
 CREATE TABLE context_state (
@@ -157,22 +157,6 @@ CREATE TABLE context_state (
     data    BLOB    NOT NULL,
     PRIMARY KEY (owner, agent, context)
 ) WITHOUT ROWID;
-
--- Conversations that the server named, so that others may join them: the owner is the one that began it.
-CREATE TABLE conversations (context TEXT PRIMARY KEY, owner INTEGER NOT NULL) WITHOUT ROWID;
-
--- Who joined: `owner` takes part in a conversation whose tasks are kept under `host`.
-CREATE TABLE participants (
-    owner   INTEGER NOT NULL,
-    host    INTEGER NOT NULL,
-    context TEXT    NOT NULL,
-    PRIMARY KEY (owner, host, context)
-) WITHOUT ROWID;
-
-CREATE INDEX participants_by_context ON participants (host, context);
-
--- The tasks of such conversations: where to look for one that is not kept under who asks.
-CREATE TABLE open_tasks (task BLOB PRIMARY KEY, owner INTEGER NOT NULL) WITHOUT ROWID;
 
 -- Candidates for compaction. Rows may name tasks that no longer exist; the next step deletes them.
 
