@@ -48,8 +48,10 @@ from dragoman.settings.extensions import (
     InvalidGroups,
     extension_fields,
     flatten_tables,
+    installed_extensions,
     read_groups,
     take_groups,
+    used_sources,
 )
 from dragoman.settings.sources import (
     SettingsError,
@@ -361,8 +363,13 @@ class Settings(BaseModel):
     @property
     def own_app(self) -> str:
         """APP; empty with `workers_only`, with agents of other kinds unless APP was given, and if it is an object."""
-        has_other_agents = self.upstream or self.mcp or self.executors
-        if self.workers_only or is_object_name(self.app) or (has_other_agents and "app" not in self.model_fields_set):
+        if is_object_name(self.app) or any(
+            extension.agents is not None and extension.agents.recognizes(self.app)
+            for extension in installed_extensions()
+        ):
+            return ""
+        has_other_agents = self.upstream or self.mcp or self.executors or used_sources(self.extensions, self.app)
+        if self.workers_only or (has_other_agents and "app" not in self.model_fields_set):
             return ""
         return self.app
 
