@@ -28,8 +28,9 @@ EXPECTED: Final[Mapping[str, str]] = {
     "tool-canceled-after-restart": "the first kind, with the task of an MCP server",
     "tool-canceled-out-of-reach": "the second kind, with the task of an MCP server",
     "tool-cancel-lost": "the third kind, with the task of an MCP server",
+    "tool-renamed": "a restarted server calls the tool of an A2A agent by another name before it has read its card",
 }
-"""The kinds of violations that remain until cancels of work at other servers are stored and repeated."""
+"""The known kinds of violations. Most remain until cancels of work at other servers are stored and repeated."""
 
 TOLERANCE: Final = 0.05
 """Seconds by which an action may follow a response."""
@@ -40,6 +41,8 @@ RECOVERY: Final = 6.0
 LATE: Final = 20.0
 """Seconds after a fault in which the tasks that it hit end."""
 
+RENAMED: Final = "MCP_INVALID_CALL"
+"""The reason for which a call of an unknown tool fails."""
 BY_FAULT: Final = frozenset({"INTERRUPTED", "UPSTREAM_UNKNOWN", "MCP_UNKNOWN"})
 """Reasons for which a task may fail when a fault hits its route."""
 
@@ -95,8 +98,8 @@ def judge_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Act
 def _of_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Iterator[Violation]:
     faults = [entry for entry in history if isinstance(entry, Fault)]
     for chain in collect(history, levels, actions).values():
-        texts = (*_delivered_once(chain), *_results(chain), *_failures(chain, faults))
-        for one in (*map(Violation, texts), *_cancels(chain, faults), *_ends(chain, faults)):
+        known = (*_failures(chain, faults), *_cancels(chain, faults), *_ends(chain, faults))
+        for one in (*map(Violation, (*_delivered_once(chain), *_results(chain))), *known):
             yield replace(one, text=f'"{chain.command.text}": {one.text}')
 
 
@@ -173,22 +176,22 @@ def _results(chain: Chain) -> Iterator[str]:
         below = task
 
 
-def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[str]:
+def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     """Checks that a fault on the route explains each failure."""
     for level in chain.route.levels:
         task = chain.task(level)
         if task is None or task.state != states.FAILED:
             continue
         created, ended = task.times
-        if not BY_FAULT & set(re.findall(r"\w+", f"{task.reason} {task.result_text}")):
-            yield f"failed at {level}: {task.reason} {task.result_text[:200]}"
-        elif not any(
-            fault.part in chain.route.parts
-            and fault.at <= ended + TOLERANCE
-            and created <= fault.at + fault.seconds + LATE
-            for fault in faults
-        ):
-            yield f"failed at {level}, and no fault hit its route: {task.result_text[:200]}"
+        reasons = set(re.findall(r"\w+", f"{task.reason} {task.result_text}"))
+        text = f"failed at {level}: {task.reason} {task.result_text[:200]}"
+        earlier = [fault for fault in faults if fault.part in chain.route.parts and fault.at <= ended + TOLERANCE]
+        if RENAMED in reasons and any(fault.part == MIDDLE and fault.how == "kill" for fault in earlier):
+            yield Violation(text, "tool-renamed" if chain.command.route == "deep-job" else "")
+        elif not BY_FAULT & reasons:
+            yield Violation(text)
+        elif not any(created <= fault.at + fault.seconds + LATE for fault in earlier):
+            yield Violation(f"{text}, and no fault hit its route")
 
 
 # Cancels ------------------------------------------------------------------------------------------------------------

@@ -172,6 +172,20 @@ def test_a_failure_that_no_fault_may_cause_is_reported() -> None:
     assert len(judge(failed("UPSTREAM_LOST: the agent no longer knows its task"), [HIT], [BEGAN])) == 3
 
 
+def test_only_a_restart_of_the_server_with_the_tool_makes_its_other_name_expected() -> None:
+    def violation(fault: Fault, route: str) -> Violation:
+        command = replace(DEEP, route=route)
+        kept = levels(stored(FRONT, states.FAILED, command, reason='MCP_INVALID_CALL: "far_far" is not a tool'))
+        (found,) = judge(kept, [fault], command=command)
+        return found
+
+    restart = replace(HIT, part=MIDDLE)
+    assert violation(restart, "deep-job").kind == "tool-renamed"
+    assert not violation(restart, "job").kind
+    assert not violation(replace(restart, how="pause"), "deep-job").kind
+    assert not violation(replace(restart, at=3.0), "deep-job").kind
+
+
 @pytest.mark.parametrize("entry", [Rejected(op=1, reason="INTERNAL"), Canceled(task="front-7", reason="INTERNAL")])
 def test_a_rejection_is_reported(entry: Entry) -> None:
     assert "rejected: INTERNAL" in text_of(judge(COMPLETED, [entry], WORKED))
