@@ -28,6 +28,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "tool-canceled-after-restart": "the first kind, with the task of an MCP server",
     "tool-canceled-out-of-reach": "the second kind, with the task of an MCP server",
     "tool-cancel-lost": "the third kind, with the task of an MCP server",
+    "tool-canceled-in-flight": "a call is canceled before its answer names the task of the MCP server, which goes on",
     "tool-renamed": "a restarted server calls the tool of an A2A agent by another name before it has read its card",
 }
 """The known kinds of violations. Most remain until cancels of work at other servers are stored and repeated."""
@@ -36,6 +37,8 @@ TOLERANCE: Final = 0.05
 """Seconds by which an action may follow a response."""
 STOPPING: Final = 1.0
 """Seconds in which a tool without tasks stops after a cancel; those of a freeze do not count."""
+IN_FLIGHT: Final = 1.0
+"""Seconds from the creation of a task at an MCP server until its caller knows it."""
 RECOVERY: Final = 6.0
 """Seconds after a fault in which a server may still take another one for away."""
 LATE: Final = 20.0
@@ -224,7 +227,10 @@ def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     text = f"CANCELED at {told:.3f} s, {hop.callee} {what}, {len(late)} later actions"
     if late:
         text += f" until {late[-1].at - told:.3f} s later"
-    yield Violation(text, _kind_of_early(hop, faults, chain.cancel_at, max(told, upper.times[1])))
+    kind = _kind_of_early(hop, faults, chain.cancel_at, max(told, upper.times[1]))
+    if not kind and lower is not None and lower.times[0] + IN_FLIGHT >= chain.cancel_at:
+        kind = _kind(hop, "canceled-in-flight")
+    yield Violation(text, kind)
 
 
 def _stops(action: Action, told: float, faults: Sequence[Fault]) -> bool:
@@ -290,9 +296,5 @@ def _kind_of_lost(chain: Chain, faults: Sequence[Fault]) -> str:
 
 def _kind(hop: Hop, name: str) -> str:
     """The kind with this name for the protocol of a hop; empty if there is none."""
-    match hop.protocol:
-        case Protocol.A2A:
-            return name
-        case Protocol.MCP_TASK:
-            return f"tool-{name}"
-    return ""
+    kind = {Protocol.A2A: name, Protocol.MCP_TASK: f"tool-{name}"}.get(hop.protocol, "")
+    return kind if kind in EXPECTED else ""

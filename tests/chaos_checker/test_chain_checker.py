@@ -239,6 +239,17 @@ def test_another_fault_does_not_make_it_expected(fault: Fault) -> None:
     assert "CANCELED" in text_of(judge(early(states.WORKING), [fault, *CANCEL], GOES_ON, ENDLESS))
 
 
+@pytest.mark.parametrize(
+    ("command", "created", "kind"),
+    [(JOB, 1.9, "tool-canceled-in-flight"), (JOB, 0.9, ""), (replace(ENDLESS, route="near"), 1.9, "")],
+)
+def test_a_cancel_while_a_call_is_in_flight_is_expected_of_tools(command: Command, created: float, kind: str) -> None:
+    front = stored(FRONT, states.CANCELED, command)
+    middle = replace(stored(MIDDLE, states.WORKING, command), times=(created, 2.1))
+    (violation,) = judge(levels(front, middle), CANCEL, GOES_ON, command)
+    assert violation.kind == kind
+
+
 def test_the_hop_that_was_not_confirmed_is_found() -> None:
     kept = chain_of(states.CANCELED, states.CANCELED, states.WORKING, command=ENDLESS)
     (violation,) = judge(kept, [replace(KILLED, part=MIDDLE), *CANCEL], GOES_ON, ENDLESS)
