@@ -137,8 +137,6 @@ class Settings(BaseModel):
     """Require credentials for cards, /agents, /docs, /openapi.json and the list at /, too."""
     http: Bind = Address("127.0.0.1", 8080)
     grpc: Bind = Address("127.0.0.1", 50051)
-    channelz: bool = False
-    """Serve grpc.channelz.v1 to operators: the connections of the gRPC port."""
     metrics: OptionalBind = None
     """Separate address of `/metrics`, without authentication; none: on the HTTP port, for operators."""
     tls_cert: Path | None = None

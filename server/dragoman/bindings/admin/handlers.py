@@ -247,10 +247,6 @@ class ReadMessage(Protocol):
         ...
 
 
-AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
-"""Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
-
-
 async def authorize_grpc(
     context: GrpcContext,
     options: ServerOptions,

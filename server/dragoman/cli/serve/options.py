@@ -29,7 +29,6 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "": (
         ServeOption("http", "HOST:PORT", "Address of REST, JSON-RPC and the card. [127.0.0.1:8080; port 0: any]"),
         ServeOption("grpc", "HOST:PORT", "Address of gRPC. [127.0.0.1:50051]"),
-        ServeOption("channelz", "", "Serve grpc.channelz.v1 to operators: connections of the gRPC port.", bool),
         ServeOption("metrics", "HOST:PORT", "Address for metrics without authentication. [/metrics, for operators]"),
         ServeOption(
             "store",
