@@ -26,7 +26,7 @@ TENANT: Final = f"{SCOPE}/agents/work"
 ROOT: Final = named("root", "operator")
 _GROWING: Final = frozenset(("audit", "receipts"))
 """Tables that get rows for each call; the earlier ones stay."""
-_OF_ALL_SCOPES: Final = "standings"
+_OF_ALL_SCOPES: Final = "quota_counters"
 """The table of quotas: its counts are of a principal's tasks in all scopes."""
 
 
