@@ -85,7 +85,7 @@ async def serve_api(
         private_pages=settings.private_pages,
         rejections=RejectionLog(audit=runtime.auditor),
     )
-    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
+    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port)
     http_options = replace(
         health_options(options, settings, infra),
         cors=settings.cors,
