@@ -40,10 +40,10 @@ class ReferenceResolver:
 
     async def resolve(self, record: TaskRecord, sender: str, task_ids: Iterable[str]) -> list[pb.Task]:
         """The referenced tasks that the sender may see, of this task's agent only; unknown ids are skipped."""
-        visible = self._isolation.visibility(record.ref.owner.scope, record.agent, sender)
+        owner = self._isolation.owner(record.ref.owner.scope, record.agent, sender)
         found = []
         for task_id in list(dict.fromkeys(task_ids))[:MAX_REFERENCES]:
-            record_found = await self._store.find(visible.owner, record.agent, task_id, joined=visible.joined)
+            record_found = await self._store.find(owner, record.agent, task_id)
             snapshot = await self._store.read(record_found.ref) if record_found else None
             if snapshot is not None:
                 found.append(pb.Task.FromString(snapshot.task))
@@ -284,7 +284,7 @@ class AgentFacade:
         self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
         messages = {stored.number: pb.Message.FromString(stored.message) for stored in conversation.messages}
         usage = await store.usage(ref)
-        # A rerun refers to the task that has finished its first steps (`operations.operator_tasks`).
+        # A rerun refers to the task that has finished its first steps (`bindings/admin/task_changes.py`).
         may_be_rerun = messages[unread[0].number].reference_task_ids
         if self.record.token > 1 or self.record.last_completed or may_be_rerun:
             self._journal = StepJournal(await store.steps(ref, results=True), ref.key.hex())

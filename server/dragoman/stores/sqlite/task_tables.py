@@ -1,4 +1,4 @@
-"""The tables beside a task: context state, shared contexts, idempotency keys, usage."""
+"""The tables beside a task: context state, idempotency keys, usage."""
 
 from __future__ import annotations
 
@@ -42,74 +42,17 @@ def write_context_state(connection: sqlite3.Connection, owner: int, record: Task
     connection.execute(_UPSERT_CONTEXT_STATE, (owner, record.agent, record.context, state.version, state.data))
 
 
-_INSERT_OPEN_TASK: Final = (
-    "INSERT OR IGNORE INTO conversations (context, owner) VALUES (?, ?)",
-    "INSERT OR IGNORE INTO open_tasks (task, owner) VALUES (?, ?)",
-)
-_INSERT_PARTICIPANT: Final = "INSERT OR IGNORE INTO participants (owner, host, context) VALUES (?, ?, ?)"
-_DELETE_OPEN_TASK: Final = "DELETE FROM open_tasks WHERE task = ?"
-_SELECT_HOST: Final = """
-SELECT o.scope, o.principal FROM conversations c JOIN owners o USING (owner) WHERE c.context = ? AND o.scope = ?
-"""
-_JOINED_TASK_BY_KEY: Final = """
-SELECT t.owner FROM open_tasks s JOIN tasks t ON t.owner = s.owner AND t.task = s.task
-WHERE s.task = ? AND EXISTS (SELECT 1 FROM participants WHERE owner = ? AND host = t.owner AND context = t.context)
-"""
-_JOINED_TASK_BY_ALIAS: Final = """
-SELECT t.owner, t.task
-FROM participants p CROSS JOIN tasks t ON t.owner = p.host AND t.agent = ? AND t.id = ? AND t.alias
-WHERE p.owner = ? AND t.context = p.context LIMIT 1
-"""
-JOINED_TASKS: Final = """
-FROM participants p CROSS JOIN tasks t INDEXED BY tasks_by_context ON t.owner = p.host AND t.context = p.context
-"""
-"""FROM clause for the tasks of contexts that an owner (`p.owner`) has joined."""
-
-
-def add_open_task(connection: sqlite3.Connection, owner: int, context: str, task: bytes) -> None:
-    """Records a task of a context that others may join."""
-    connection.execute(_INSERT_OPEN_TASK[0], (context, owner))
-    connection.execute(_INSERT_OPEN_TASK[1], (task, owner))
-
-
-def add_participant(connection: sqlite3.Connection, owner: int, host: int, context: str) -> None:
-    """Records that an owner has joined a context of `host`."""
-    connection.execute(_INSERT_PARTICIPANT, (owner, host, context))
-
-
-def remove_open_task(connection: sqlite3.Connection, _: int, task: bytes) -> None:
-    """For a task that is deleted."""
-    connection.execute(_DELETE_OPEN_TASK, (task,))
-
-
-def find_context_owner(connection: sqlite3.Connection, owner: Owner, context: str) -> Owner | None:
-    """The owner of a joinable context in this scope; None when there is none with this id."""
-    row = connection.execute(_SELECT_HOST, (context, owner.scope)).fetchone()
-    return Owner(*row) if row else None
-
-
-def find_joined_task(
-    connection: sqlite3.Connection, owner: int, agent: str, key: bytes | None, task_id: str
-) -> tuple[int, bytes]:
-    """The owner and key of a task in a context that an owner has joined; owner -1 when there is none."""
-    if key and (row := connection.execute(_JOINED_TASK_BY_KEY, (key, owner)).fetchone()):
-        return row[0], key
-    if row := connection.execute(_JOINED_TASK_BY_ALIAS, (agent, task_id, owner)).fetchone():
-        return row[0], row[1]
-    return -1, b""
-
-
 _SELECT_KEY: Final = """
 SELECT digest, task, reply, created, first, o.scope, o.principal
-FROM idempotency i LEFT JOIN owners o ON o.owner = i.host
+FROM idempotency i LEFT JOIN owners o ON o.owner = i.task_owner
 WHERE i.owner = ? AND agent = ? AND key = ?
 """
 _UPSERT_KEY: Final = """
-INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, first, created, host)
+INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, first, created, task_owner)
 VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?)
 """
-_KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND task = ?")
-"""Keys of a task: of its owner, and of participants of its context."""
+_KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND task_owner IS NULL", "task_owner = ? AND task = ?")
+"""Keys of a task: of its owner, and of principals of its scope that share it."""
 
 
 def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: IdempotencyKey, now: int) -> None:
@@ -117,25 +60,25 @@ def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: Id
     row = connection.execute(_SELECT_KEY, (number, key.agent, key.text)).fetchone()
     if row is None:
         return
-    digest, task, reply, created, first, host_scope, host_principal = row
+    digest, task, reply, created, first, task_scope, task_principal = row
     if is_key_expired(created, now):
         return
-    host = owner if host_principal is None else Owner(host_scope, host_principal)
-    raise DuplicateKey(KeyRecord(digest, TaskRef(host, task) if task else None, reply or b"", first))
+    task_owner = owner if task_principal is None else Owner(task_scope, task_principal)
+    raise DuplicateKey(KeyRecord(digest, TaskRef(task_owner, task) if task else None, reply or b"", first))
 
 
 def record_key(
     connection: sqlite3.Connection, number: int, owner: int, key: IdempotencyKey, task: bytes, first: int, now: int
 ) -> None:
     """Records the use of `number`'s key: a task of `owner`, and its last sequence before that."""
-    host = None if owner == number else owner
-    connection.execute(_UPSERT_KEY, (number, key.agent, key.text, key.digest, task, first, now, host))
+    task_owner = None if owner == number else owner
+    connection.execute(_UPSERT_KEY, (number, key.agent, key.text, key.digest, task, first, now, task_owner))
 
 
 def clear_task_keys(connection: sqlite3.Connection, number: int, task: bytes) -> None:
     """Makes the keys of an erased task answer NOT_FOUND until they expire, and removes stored replies."""
     for condition in _KEYS_OF_TASK:
-        sql = f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {condition}"
+        sql = f"UPDATE idempotency SET task = NULL, reply = NULL, task_owner = NULL WHERE {condition}"
         connection.execute(sql, (number, task))
 
 
@@ -155,13 +98,13 @@ ON CONFLICT (owner, task, key) DO UPDATE
     WHERE key = ''
 """
 ADD_DELEGATED_USAGE: Final = f"""
-INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
+INSERT INTO delegated_usage (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, task) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
 """
 _SELECT_USAGE: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
-UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = ?1 AND task = ?2
+UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = ?1 AND task = ?2
 """
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 _INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
@@ -175,7 +118,7 @@ _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task =
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"
 _DELETE_USAGE: Final = (
     "DELETE FROM usage WHERE owner = ?1 AND task = ?2",
-    "DELETE FROM delegated WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM delegated_usage WHERE owner = ?1 AND task = ?2",
     "DELETE FROM parents WHERE owner = ?1 AND task = ?2",
     "DELETE FROM parents WHERE owner = ?1 AND parent = ?2",
 )

@@ -30,25 +30,19 @@ from dragoman.stores.shared.erasure import (
     receipt_from_row,
 )
 
-CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
-    ("context_state", "owner = $1 AND context = $2"),
-    ("conversations", "owner = $1 AND context = $2"),
-    ("participants", "host = $1 AND context = $2"),
-)
+CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = $1 AND context = $2"),)
 """(table, where) for rows of a context; the arguments are its owner's number and the context. They are deleted with the
 context's last task, or when the context is erased."""
 
 PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("totals", "owner = $1"),
     ("idempotency", "owner = $1"),
-    ("participants", "owner = $1"),
 )
 """(table, where) for rows of a principal; the argument is its number. They are deleted when all of a principal is
 erased."""
 
 TASK_CLEANUPS: Final = (
     task_tables.clear_task_keys,
-    task_tables.remove_open_task,
     blobs.release_blobs,
     pushes.delete_pushes_of_task,
     task_tables.delete_usage,
@@ -73,9 +67,9 @@ UPDATE receipts SET tasks = tasks + $2, events = events + $3, messages = message
     chunks = chunks + $6, bytes = bytes + $7, touched = greatest(touched, $8)
 WHERE receipt = $1
 """
-_INSERT_QUEUED_TASK: Final = "INSERT INTO leaving (receipt, id, owner, task) VALUES ($1, $2, $3, $4)"
+_INSERT_QUEUED_TASK: Final = "INSERT INTO erasure_queue (receipt, id, owner, task) VALUES ($1, $2, $3, $4)"
 _SELECT_QUEUED_TASKS: Final = f"""
-SELECT id, owner, task FROM leaving WHERE receipt = $1 AND (id, owner, task) > ($2, $3, $4)
+SELECT id, owner, task FROM erasure_queue WHERE receipt = $1 AND (id, owner, task) > ($2, $3, $4)
 ORDER BY id, owner, task LIMIT {ERASURE_STEP_ROWS}
 """
 _LOCK_RECEIPT: Final = "SELECT 1 FROM receipts WHERE receipt = $1 FOR UPDATE"
@@ -84,12 +78,12 @@ _FINISH_RECEIPT: Final = (
     "UPDATE receipts SET digest = $2, ended = greatest(began, $3) WHERE receipt = $1 AND digest = ''"
 )
 _DELETE_QUEUED_TASKS: Final = f"""
-DELETE FROM leaving WHERE (receipt, id, owner, task) IN
-    (SELECT receipt, id, owner, task FROM leaving WHERE receipt = $1 LIMIT {ERASURE_STEP_ROWS})
+DELETE FROM erasure_queue WHERE (receipt, id, owner, task) IN
+    (SELECT receipt, id, owner, task FROM erasure_queue WHERE receipt = $1 LIMIT {ERASURE_STEP_ROWS})
 """
 _SELECT_UNFINISHED: Final = f"""
 SELECT r.receipt FROM receipts r
-WHERE r.receipt IN (SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM leaving)
+WHERE r.receipt IN (SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue)
     AND (r.receipt = ANY ($1::bigint[]) OR r.touched < $2::bigint - {ABANDONED_AFTER_MS}) ORDER BY r.receipt
 """
 _SELECT_RECEIPT: Final = """
@@ -211,7 +205,7 @@ async def delete_context_or_principal(connection: Connection, selection: TaskSel
 
 async def digest_of_queued_ids(connection: Connection, number: int) -> str:
     """See `ErasureStatements.digest_of_queued_ids`."""
-    rows = await connection.fetch("SELECT id FROM leaving WHERE receipt = $1 ORDER BY id", number)
+    rows = await connection.fetch("SELECT id FROM erasure_queue WHERE receipt = $1 ORDER BY id", number)
     return task_ids_digest(row[0] for row in rows)
 
 

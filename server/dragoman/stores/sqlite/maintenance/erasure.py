@@ -33,24 +33,18 @@ from dragoman.stores.sqlite.maintenance import task_selection
 from dragoman.stores.sqlite.maintenance.task_selection import selected_owners
 from dragoman.stores.sqlite.reads import owner_number
 
-CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
-    ("context_state", "owner = ? AND context = ?"),
-    ("conversations", "owner = ? AND context = ?"),
-    ("participants", "host = ? AND context = ?"),
-)
+CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = ? AND context = ?"),)
 """(table, where) for rows of a context; `?` are its owner's number and the context. They are deleted with the context's
 last task, or when the context is erased."""
 
 PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("totals", "owner = ?"),
     ("idempotency", "owner = ?"),
-    ("participants", "owner = ?"),
 )
 """(table, where) for rows of a principal; `?` is its number. They are deleted when all of a principal is erased."""
 
 TASK_CLEANUPS: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (
     task_tables.clear_task_keys,
-    task_tables.remove_open_task,
     release_blobs,
     pushes.delete_pushes_of_task,
     task_tables.delete_usage,
@@ -64,15 +58,15 @@ UPDATE receipts SET tasks = tasks + ?, events = events + ?, messages = messages 
 WHERE receipt = ?
 """
 _SELECT_QUEUED_TASKS: Final = """
-SELECT id, owner, task FROM leaving WHERE receipt = ? AND (id, owner, task) > (?, ?, ?) ORDER BY id, owner, task
+SELECT id, owner, task FROM erasure_queue WHERE receipt = ? AND (id, owner, task) > (?, ?, ?) ORDER BY id, owner, task
 """
 _OTHER_TASK_IN_CONTEXT: Final = "SELECT 1 FROM tasks WHERE visible AND owner = ? AND context = ? LIMIT 1"
 _DELETE_QUEUED_TASKS: Final = """
-DELETE FROM leaving WHERE (receipt, id, owner, task) IN
-    (SELECT receipt, id, owner, task FROM leaving WHERE receipt = ? LIMIT ?)
+DELETE FROM erasure_queue WHERE (receipt, id, owner, task) IN
+    (SELECT receipt, id, owner, task FROM erasure_queue WHERE receipt = ? LIMIT ?)
 """
 _SELECT_UNFINISHED: Final = (
-    "SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM leaving ORDER BY 1"
+    "SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue ORDER BY 1"
 )
 _SELECT_RECEIPT: Final = """
 SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifacts, chunks, bytes, digest
@@ -114,7 +108,7 @@ def _delete_task_records(
             number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
         connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
         connection.execute(
-            "INSERT INTO leaving (receipt, id, owner, task) VALUES (?, ?, ?, ?)", (number, record.id, owner, key)
+            "INSERT INTO erasure_queue (receipt, id, owner, task) VALUES (?, ?, ?, ?)", (number, record.id, owner, key)
         )
         for clean_up in TASK_CLEANUPS:
             clean_up(connection, owner, key)
@@ -209,7 +203,7 @@ def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskS
 
 def digest_of_queued_ids(connection: sqlite3.Connection, number: int) -> str:
     """See `ErasureStatements.digest_of_queued_ids`."""
-    sql = "SELECT id FROM leaving WHERE receipt = ? ORDER BY id"
+    sql = "SELECT id FROM erasure_queue WHERE receipt = ? ORDER BY id"
     return task_ids_digest(row[0] for row in connection.execute(sql, (number,)))
 
 

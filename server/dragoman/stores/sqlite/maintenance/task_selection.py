@@ -79,7 +79,7 @@ def task_ranges(connection: sqlite3.Connection, selection: TaskSelection, now: i
         return [TaskRange("t.owner = ?", (number,)) for number in _owners_of_principal_tasks(connection, selection)]
     before = now - selection.older_than
     ranges = [
-        TaskRange(_INACTIVE, (agent, state, before), by_time=True, index="tasks_resting")
+        TaskRange(_INACTIVE, (agent, state, before), by_time=True, index="tasks_inactive")
         for agent, state in inactive_pairs(selection, inactive_states(connection))
     ]
     if selects_active(selection):
@@ -91,16 +91,14 @@ def _owners_of_principal_tasks(connection: sqlite3.Connection, selection: TaskSe
     """The owners that may have tasks of a principal: its own, and those that it shares with others."""
     everyone = selected_owners(connection, replace(selection, principal=SHARED_PRINCIPAL))
     own = selected_owners(connection, selection)
-    marks = ", ".join("?" * len(own))
-    joined = connection.execute(f"SELECT DISTINCT host FROM participants WHERE owner IN ({marks})", own)
-    return list(dict.fromkeys((*own, *everyone, *(host for (host,) in joined))))
+    return list(dict.fromkeys((*own, *everyone)))
 
 
 def _context_ranges(connection: sqlite3.Connection, owner: int, selection: TaskSelection) -> list[TaskRange]:
     context = (owner, selection.context)
     ranges = [
         TaskRange("t.session > 0 AND NOT t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_claimed"),
-        TaskRange("t.ready AND NOT t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_waiting"),
+        TaskRange("t.ready AND NOT t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_ready"),
     ]
     if connection.execute(_IN_CONTEXT, context).fetchone():
         ranges.append(TaskRange("t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_by_context"))
