@@ -24,7 +24,7 @@ LONGEST: Final = 40
 """Ticks of other work, at most."""
 AIM: Final = 3.0
 """Seconds for which a client waits for a fault on its route before it cancels."""
-PATIENCE: Final = 12.0
+PATIENCE: Final = 6.0
 """Seconds for which a client reads a task after its cancel was acknowledged."""
 
 
