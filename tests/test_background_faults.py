@@ -39,8 +39,8 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.extensions.frameworks.supervisor import ExecutorSupervisor
 from dragoman.extensions.mcp.servers.registry import McpRegistry
-from dragoman.extensions.postgres import open_store as open_postgres
 from dragoman.extensions.postgres.hot.writer import PostgresWriter
+from dragoman.extensions.postgres.store import open_store as open_postgres
 from dragoman.ports import Store
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease

@@ -21,6 +21,7 @@ from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
 from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStatus
+from dragoman.ports.extension import StartError
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.security.tls.certificate_files import FileStamps
@@ -28,7 +29,7 @@ from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
-from dragoman.wiring.infra import Infra, StartError, open_outbound
+from dragoman.wiring.infra import Infra, open_outbound
 
 if TYPE_CHECKING:
     from dragoman.agents.upstream.transport import TransportFactory

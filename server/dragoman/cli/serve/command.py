@@ -36,11 +36,11 @@ from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
 from dragoman.wiring.app import App, open_app
-from dragoman.wiring.infra import StartError
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 
