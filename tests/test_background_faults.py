@@ -477,7 +477,7 @@ async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
 
     registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
     stage.fault.armed = True
-    async with started(Background.MCP_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
+    async with started(Background.AGENT_SOURCES, partial(registry.run_refresh, cast(Any, Entry()))):
         yield
 
 
@@ -639,7 +639,7 @@ WITHOUT_STORE: Final[Mapping[Background, Scenario]] = {
     Background.BUS_SENDER: with_bus_sender,
     Background.BUS_HEARTBEAT: with_bus_heartbeat,
     Background.UPSTREAM_REFRESH: with_upstream_refresh,
-    Background.MCP_REFRESH: with_mcp_refresh,
+    Background.AGENT_SOURCES: with_mcp_refresh,
     Background.EXECUTOR: with_executor,
     Background.CERTIFICATES: with_certificates,
     Background.CARD_FILE: with_card_file,

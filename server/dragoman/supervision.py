@@ -71,7 +71,7 @@ class Background(Enum):
     WORKER_REGISTRY = "worker registry"
     UPSTREAMS = "upstreams"
     UPSTREAM_REFRESH = "upstream refresh"
-    MCP_REFRESH = "mcp refresh"
+    AGENT_SOURCES = "agent sources"
     EXECUTOR = "executor"
     SIGNING_KEYS = "signing keys"
     CERTIFICATES = "certificates"

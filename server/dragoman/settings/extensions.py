@@ -117,6 +117,11 @@ def bus_schemes() -> dict[str, tuple[ServerExtension, OpenBus]]:
     return {scheme: (one, bus) for one in installed_extensions() for scheme, bus in one.buses.items()}
 
 
+def uses_agents(groups: Mapping[str, Any]) -> bool:
+    """Whether settings of extensions name agents."""
+    return any(one.agents is not None and one.agents.is_used(groups[one.name]) for one in installed_extensions())
+
+
 def flatten_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a settings file, those in `[extensions.NAME]` by the names of their options.
 

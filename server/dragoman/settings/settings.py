@@ -50,6 +50,7 @@ from dragoman.settings.extensions import (
     flatten_tables,
     read_groups,
     take_groups,
+    uses_agents,
 )
 from dragoman.settings.sources import (
     SettingsError,
@@ -75,7 +76,6 @@ from dragoman.settings.types import (
     Headers,
     Issuers,
     Limit,
-    McpServers,
     Names,
     Networks,
     OptionalAgentId,
@@ -117,8 +117,6 @@ class Settings(BaseModel):
     """Maximum bytes of one response or event of an upstream agent."""
     upstream_silence: Seconds = 120.0
     """Seconds without a byte after which a call to an upstream agent counts as broken."""
-    mcp: McpServers = ()
-    """MCP servers that are served as agents, by URL or by command."""
     role: Literal["all", "server", "worker"] = "all"
     """`server`: accept requests, but do not run APP's agents; `worker`: run APP's agents, but accept no requests."""
     processes: int = Field(default=1, ge=1, le=256)
@@ -228,10 +226,6 @@ class Settings(BaseModel):
     """Seconds after which a blocking send returns the unfinished task."""
     blocking_default: BlockingDefaults = ByAgent("wait")
     """Whether sends before 1.0 that leave it open `wait` or `return` at once; per agent as `wait,desk=return`."""
-    mcp_endpoint: bool = True
-    """Serve agents as MCP tools at `/mcp`."""
-    mcp_wait: Seconds = 50.0
-    """Seconds after which an MCP call returns its unfinished task; most clients give up after 60."""
     drain: float = Field(default=300.0, ge=0, allow_inf_nan=False)
     """Seconds that running turns have to finish when the server stops."""
     keepalive: Seconds = 15.0
@@ -361,7 +355,7 @@ class Settings(BaseModel):
     @property
     def own_app(self) -> str:
         """APP; empty with `workers_only`, with agents of other kinds unless APP was given, and if it is an object."""
-        has_other_agents = self.upstream or self.mcp or self.executors
+        has_other_agents = self.upstream or self.executors or uses_agents(self.extensions)
         if self.workers_only or is_object_name(self.app) or (has_other_agents and "app" not in self.model_fields_set):
             return ""
         return self.app

@@ -26,6 +26,7 @@ from dragoman.core.exceptions import describe, is_a, stack_of
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.extensions.frameworks import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.ports import Agent
+from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.store import now_ms
 
@@ -68,11 +69,14 @@ def app_of(module: ModuleType, app: str) -> LoadedApp:
 def load_own_app(settings: Settings) -> LoadedApp:
     """The agents of a server's own APP. Raises LoadError.
 
-    The folder of APP is searched first from then on, and may have an `mcp.py`: the library is imported before.
+    The folder of APP is searched first from then on, and may have files with the names of libraries that extensions
+    use: those are imported before.
     """
-    if settings.mcp:
-        with suppress(ImportError):  # _open_mcp_servers says which package is missing
-            import dragoman.extensions.mcp.servers.registry  # noqa: F401 - for later
+    for extension in installed_extensions():
+        if extension.agents is not None and extension.agents.is_used(settings.extensions[extension.name]):
+            for library in extension.libraries:
+                with suppress(ImportError):  # opening the source says which package is missing
+                    importlib.import_module(library)
     return load_app(settings.own_app)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,28 +20,28 @@ from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
-from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStatus
-from dragoman.ports.extension import StartError
+from dragoman.ports import Agent, OutboundStreams, RegistryChange, UpstreamRegistry, UpstreamStatus
+from dragoman.ports.extension import AgentHost, AgentSource, StartError
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.security.tls.certificate_files import FileStamps
+from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
-from dragoman.wiring.infra import Infra, open_outbound
+from dragoman.wiring.infra import Infra, extension_errors, open_outbound
 
 if TYPE_CHECKING:
     from dragoman.agents.upstream.transport import TransportFactory
-    from dragoman.extensions.mcp.servers.registry import McpRegistry
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteServers:
-    """Implements `dragoman.ports.UpstreamRegistry`: also lists the MCP servers, which only settings add and remove."""
+    """Implements `dragoman.ports.UpstreamRegistry`: also lists the servers of sources, which only settings name."""
 
     upstreams: LocalUpstreamRegistry
-    mcp_servers: McpRegistry
+    sources: Sequence[AgentSource]
 
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
         return await self.upstreams.add(upstream)
@@ -50,7 +50,8 @@ class RemoteServers:
         return await self.upstreams.remove(agent)
 
     def status(self) -> Sequence[UpstreamStatus]:
-        return sorted([*self.upstreams.status(), *self.mcp_servers.status()], key=lambda status: status.agent)
+        of_sources = (status for source in self.sources for status in source.status())
+        return sorted([*self.upstreams.status(), *of_sources], key=lambda status: status.agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,19 @@ class ServerAgents:
     """Whether only workers can bring agents."""
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
-    mcp_servers: McpRegistry | None
-    """None without MCP servers."""
+    sources: Sequence[AgentSource]
+    """Those of extensions."""
 
     @property
     def remote_servers(self) -> UpstreamRegistry:
-        """What operators see of upstream agents and MCP servers."""
-        return self.upstreams if self.mcp_servers is None else RemoteServers(self.upstreams, self.mcp_servers)
+        """The other servers behind agents, for operators."""
+        return RemoteServers(self.upstreams, self.sources)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
-        """Follows upstreams, MCP servers, and what other processes on the store change, until the stack closes."""
+        """Follows other servers, and what other processes on the store change, until the stack closes."""
         self.upstreams.start_refresh()
-        if self.mcp_servers is not None:
-            self.mcp_servers.start_refresh()
+        for source in self.sources:
+            source.start()
         if infra.exclusive:
             return
         stack.callback(start_task(Background.WORKER_REGISTRY, self.worker_hub.run_sync).cancel)
@@ -128,8 +129,9 @@ async def open_agents(
     if len({agent.spec.id for agent in (*agents, *executors)}) < len(agents) + len(executors):
         raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
     registry.reserve_ids(agent.spec.id for agent in executors)
-    mcp_servers = await _open_mcp_servers(stack, settings, registry, [*agents, *executors])
-    served = [*agents, *executors, *(mcp_servers.agents if mcp_servers is not None else ())]
+    served = [*agents, *executors]
+    sources = await _open_sources(stack, settings, registry, served)
+    served += [agent for source in sources for agent in source.agents]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
@@ -139,7 +141,7 @@ async def open_agents(
         registry.add(agent)
     root = settings.root or (hub.oldest_agent if is_empty else "")
     _check_names(settings, registry)
-    return ServerAgents(registry, root, is_empty, hub, upstreams, mcp_servers)
+    return ServerAgents(registry, root, is_empty, hub, upstreams, sources)
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:
@@ -191,8 +193,12 @@ async def _open_upstreams(
         on_change=partial(infra.bus.publish_change, RegistryChange.UPSTREAMS),
     )
     stack.push_async_callback(upstreams.close)
-    with _token_file_errors("--upstream"):
+    try:
         specs = [with_token(spec) for spec in settings.upstream]
+    except OSError as error:
+        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"--upstream: token_file: {error}") from error
     try:
         await upstreams.start(specs, [agent.spec.id for agent in agents])
     except InvalidUpstream as error:
@@ -200,38 +206,34 @@ async def _open_upstreams(
     return upstreams
 
 
-async def _open_mcp_servers(
+async def _open_sources(
     stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
-) -> McpRegistry | None:
-    """Connects to the MCP servers; None without any. agents: the others. Raises SettingsError, StartError."""
-    if not settings.mcp:
-        return None
-    try:  # the SDK takes a second to import, and is not a dependency of every server
-        from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegistry, with_mcp_token
-    except ImportError as error:
-        raise StartError("--mcp: MCP servers need one more package: pip install 'dragoman[mcp]'") from error
-    outbound = open_outbound(settings, per_host=0)
-    stack.push_async_callback(outbound.close)
-    servers = McpRegistry(outbound, registry, max_response_bytes=settings.upstream_bytes)
-    stack.push_async_callback(servers.close)
-    with _token_file_errors("--mcp"):
-        specs = [with_mcp_token(server) for server in settings.mcp]
-    try:
-        await servers.start(specs, [agent.spec.id for agent in agents])
-    except InvalidMcpServer as error:
-        raise StartError(f"--mcp: {error}") from error
-    return servers
+) -> Sequence[AgentSource]:
+    """Opens the sources of agents that extensions bring. agents: the others. Raises SettingsError, StartError."""
 
+    def open_client() -> OutboundStreams:
+        outbound = open_outbound(settings, per_host=0)
+        stack.push_async_callback(outbound.close)
+        return outbound
 
-@contextmanager
-def _token_file_errors(option: str) -> Iterator[None]:
-    """Raises SettingsError for a token file that cannot be read, or has no token."""
-    try:
-        yield
-    except OSError as error:
-        raise SettingsError(f"{option}: token_file: {error.filename} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise SettingsError(f"{option}: token_file: {error}") from error
+    sources: list[AgentSource] = []
+    for extension in installed_extensions():
+        group = settings.extensions[extension.name]
+        if extension.agents is None or not extension.agents.is_used(group):
+            continue
+        host = AgentHost(
+            app="",
+            turns=0 if settings.role == "server" else None,
+            registry=registry,
+            reserved_ids=[agent.spec.id for agent in (*agents, *(one for source in sources for one in source.agents))],
+            message_bytes=settings.message_bytes,
+            response_bytes=settings.upstream_bytes,
+            open_outbound=open_client,
+            clock=now_ms,
+        )
+        with extension_errors(extension, extension.agents.option):
+            sources.append(await stack.enter_async_context(extension.agents.open(group, host)))
+    return sources
 
 
 def _check_names(settings: Settings, registry: AgentRegistry) -> None:

@@ -27,6 +27,7 @@ from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.runtime.operations.overview import Overviews
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
+from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
@@ -103,8 +104,11 @@ async def serve_api(
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
         console_sign_in=_open_sign_in(settings, infra.outbound),
-        mcp=settings.mcp_endpoint,
-        mcp_wait=settings.mcp_wait,
+        paths=[
+            (one.http, settings.extensions[one.name])
+            for one in installed_extensions()
+            if one.http is not None and one.http.is_on(settings.extensions[one.name])
+        ],
         metrics=api.metrics,
     )
     operator_tasks = OperatorTasks(infra.store, operations.access, operations.cancel, operations.send)

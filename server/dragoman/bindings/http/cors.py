@@ -8,7 +8,7 @@ CrossOriginPolicy. Clients that are not browsers send neither of the first two, 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from dragoman.bindings.options import HttpOptions
 from dragoman.core.errors import OriginNotAllowed
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.net.targets import names_this_machine, parse_host_port
+from dragoman.ports.extension import HttpPaths
 
 _FETCH_SITE_HEADER: Final = "Sec-Fetch-Site"
 _OWN_SITES: Final = ("same-origin", "none")
@@ -135,11 +136,9 @@ _REQUEST_ID_PATTERN: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 _ALLOWED_HEADERS: Final = (
     "Accept, Authorization, X-API-Key, X-Goog-Api-Key, Content-Type, A2A-Version, A2A-Extensions, X-A2A-Extensions, "
-    "Idempotency-Key, Last-Event-ID, X-Request-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id"
+    "Idempotency-Key, Last-Event-ID, X-Request-ID"
 )
-_EXPOSED_HEADERS: Final = (
-    "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID, Mcp-Session-Id"
-)
+_EXPOSED_HEADERS: Final = "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID"
 _ALLOWED_METHODS: Final = "GET, POST, DELETE, OPTIONS"
 _RESPONSE_HEADERS: Final = web.RequestKey("_RESPONSE_HEADERS", dict[str, str])
 
@@ -147,9 +146,12 @@ _RESPONSE_HEADERS: Final = web.RequestKey("_RESPONSE_HEADERS", dict[str, str])
 class CorsHeaders:
     """Adds CORS headers for the allowed origins; `*` allows all."""
 
-    def __init__(self, origins: Collection[str]) -> None:
+    def __init__(self, origins: Collection[str], paths: Sequence[HttpPaths] = ()) -> None:
+        """paths: of extensions, which may have headers of their own."""
         self._allows_all = "*" in origins
         self._origins = frozenset(origins)
+        self._allowed = ", ".join((_ALLOWED_HEADERS, *(name for one in paths for name in one.request_headers)))
+        self._exposed = ", ".join((_EXPOSED_HEADERS, *(name for one in paths for name in one.response_headers)))
 
     @property
     def has_origins(self) -> bool:
@@ -165,7 +167,7 @@ class CorsHeaders:
         origin = "*" if self._allows_all else request.headers.get("Origin", "")
         if origin in self._origins:
             headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = _EXPOSED_HEADERS
+            headers["Access-Control-Expose-Headers"] = self._exposed
         if self._origins and not self._allows_all:
             headers["Vary"] = "Origin"  # in every response: caches are shared between origins
         if headers:
@@ -181,7 +183,7 @@ class CorsHeaders:
             return web.Response(status=403, text="this origin may not call; --cors names the allowed origins\n")
         allowed = {
             "Access-Control-Allow-Methods": _ALLOWED_METHODS,
-            "Access-Control-Allow-Headers": _ALLOWED_HEADERS,
+            "Access-Control-Allow-Headers": self._allowed,
             "Access-Control-Max-Age": "600",
         }
         return web.Response(status=204, headers=allowed)

@@ -6,8 +6,9 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Final, cast
 
@@ -33,8 +34,6 @@ from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
-from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
-from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed
@@ -105,6 +104,14 @@ def _jsonrpc_tenant(path: str) -> str | None:
     return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
 
 
+@dataclass(frozen=True, slots=True)
+class ExtensionPath:
+    """A path of an extension."""
+
+    serve: Callable[[web.BaseRequest, str, str], Awaitable[Response | web.StreamResponse]]
+    """Serves a request at a path for a tenant: that of the one agent that the path names; empty for all agents."""
+
+
 class _HttpServer:
     """Routes and serves every HTTP path of one server."""
 
@@ -118,11 +125,11 @@ class _HttpServer:
     ) -> None:
         self._cards = agent_cards
         self._options = options
-        self._cors = CorsHeaders(options.cors)
+        self._cors = CorsHeaders(options.cors, [paths for paths, _ in options.paths])
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
         self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
-        self._routes: Routes[RestRoute | McpEndpoint | HttpEndpoint] = Routes()
+        self._routes: Routes[RestRoute | ExtensionPath | HttpEndpoint] = Routes()
         routes = list(rest.rest_routes(self._pipeline))
         for rule, route in routes:
             # No HEAD for streams: the headers of a stream are known only when it starts.
@@ -135,11 +142,13 @@ class _HttpServer:
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):
             self._routes.add(method, httprule.parse(path), endpoint)
-        if options.mcp:
-            mcp = McpEndpoint(McpServices(self._pipeline, agent_cards, options.mcp_wait))
+        extension_paths = []
+        for paths, settings in options.paths:
+            extension_path = ExtensionPath(paths.open(settings, self._pipeline, agent_cards))
             for base in ("", "/{tenant}", *RESOURCE_BASES):
-                for method in McpEndpoint.METHODS:
-                    self._routes.add(method, httprule.parse(f"{base}/mcp"), mcp)
+                extension_paths.append(f"{base}/{paths.name}")
+                for method in paths.methods:
+                    self._routes.add(method, httprule.parse(extension_paths[-1]), extension_path)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         self._cached_openapi = cache(
             partial(rest.openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)
@@ -147,7 +156,7 @@ class _HttpServer:
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
             self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
-        for endpoint_path in ("", *(f"{base}/mcp" for base in ("", "/{tenant}", *RESOURCE_BASES))):
+        for endpoint_path in ("", *extension_paths):
             self._add_page(f"{well_known.PROTECTED_RESOURCE_PATH}{endpoint_path}", self._protected_resource)
         for path, endpoint in (
             ("/.well-known/jwks.json", self._jwks),
@@ -205,7 +214,7 @@ class _HttpServer:
                     raise MethodNotAllowed(method, match.allow)
                 raise MethodNotFound(f"nothing is served at {path[:200]}")
             first = match.candidates[0]
-            if isinstance(first.target, McpEndpoint):
+            if isinstance(first.target, ExtensionPath):
                 return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
             if not isinstance(first.target, RestRoute):
                 return await self._call_endpoint(request, first.target, first.variables)
@@ -255,7 +264,7 @@ class _HttpServer:
         assert isinstance(response, Response)
         return response
 
-    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | McpEndpoint | HttpEndpoint] | NoMatch, bool]:
+    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | ExtensionPath | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust

@@ -37,6 +37,7 @@ from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports.extension import StartError
+from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
@@ -95,8 +96,6 @@ def serve(
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 
     `dragoman serve --upstream https://agents.example.com/weather`  another A2A agent, through this server
-
-    `dragoman serve --mcp https://mcp.example.com/mcp`  the tools of an MCP server, as an agent
 
     `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 
@@ -321,13 +320,18 @@ Dragoman {__version__}, worker on a shared store{suffix}
         agents = ", ".join(others) or "none yet; start a worker: dragoman worker APP --server HOST:PORT"
     example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
     role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
-    mcp = f"\n  MCP      {app.public_url}/mcp" if settings.mcp_endpoint else ""
+    lines = "".join(
+        f"\n  {label:<8} {text}"
+        for one in installed_extensions()
+        if one.banner is not None
+        for label, text in one.banner(settings.extensions[one.name], app.public_url).items()
+    )
     return f"""\
 Dragoman {__version__}{suffix}
 
   Card     {app.card_url}
   HTTP     {app.public_url}
-  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{mcp}
+  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{lines}
   Console  {app.public_url}/console
   Agents   {agents}
   Data     {app.store}{role}

@@ -57,12 +57,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "Also serve this upstream A2A agent; may be repeated. Disables the playground.",
             list[str],
         ),
-        ServeOption(
-            "mcp",
-            "[ID=]URL|COMMAND",
-            "Also serve this MCP server as an agent; may be repeated. Disables the playground.",
-            list[str],
-        ),
         ServeOption("workers_only", "", "Serve only agents of workers.", bool),
         ServeOption("log_format", "text|json", "Format of log lines, on stderr. [text]"),
         ServeOption("log_level", "debug|info|warning|error", "Least level of log lines. [info]"),
@@ -128,7 +122,7 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("public_grpc", "HOST:PORT", "Public address of gRPC, for cards."),
         ServeOption("trusted_proxies", "NETS", "Proxies whose Forwarded headers are used: 10.0.0.0/8,::1 [none]"),
     ),
-    "Outbound requests to webhooks, upstream agents and MCP servers": (
+    "Outbound requests to webhooks and other servers": (
         ServeOption(
             "outbound_allow",
             "NETS,HOSTS",
@@ -146,12 +140,9 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption(
             "worker_wait", "S", "Seconds that tasks wait for an unavailable upstream agent or for workers. [300]"
         ),
-        ServeOption(
-            "upstream_bytes", "SIZE", "Maximum size of a response or event of an upstream or MCP server. [64MiB]"
-        ),
+        ServeOption("upstream_bytes", "SIZE", "Maximum size of a response or event of another server. [64MiB]"),
         ServeOption("upstream_silence", "S", "Seconds without data after which an upstream call fails. [120]"),
         ServeOption("blocking_wait", "S", "Maximum seconds that a blocking send waits. [300]"),
-        ServeOption("mcp_wait", "S", "Seconds after which an MCP call returns its unfinished task. [50]"),
         ServeOption("drain", "S", "Seconds for running turns to finish when the server stops. [300]"),
         ServeOption("loop_timeout", "S", "Seconds of a blocked event loop after which others take over. [20]"),
         ServeOption("loop_exit", "S", "Seconds after which a blocked process ends itself; 0: never. [60]"),
@@ -177,7 +168,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "What sends of 0.1 to 0.3 do that leave blocking open; per agent: wait,desk=return. [wait]",
         ),
         ServeOption("card_versions", "all|1.0|0.3", "Versions of A2A that cards are for. [all]"),
-        ServeOption("mcp_endpoint", "--mcp-endpoint/--no-mcp-endpoint", "Serve agents as MCP tools. [on]", bool),
         ServeOption("cors", "ORIGIN,...", "Origins of web pages that may call; * for all. [none]"),
         ServeOption("error_table", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"),
         ServeOption("a2a_draft_1_1", "", "Serve a draft of A2A 1.1 to callers that name this version.", bool),

@@ -18,7 +18,6 @@ from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 from tests.postgres import free_port
 
 from dragoman.calling.errors import CallForbidden, ClientError, ProtocolError, ServerUnavailable
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers.connection import McpConnection, McpRefused, ServerSilent, call_error
 from dragoman.extensions.mcp.servers.transport import (
     FORBIDDEN_CODE,
@@ -27,6 +26,7 @@ from dragoman.extensions.mcp.servers.transport import (
     UNAVAILABLE_CODE,
     UNREADABLE_CODE,
 )
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams
 
 

@@ -11,8 +11,8 @@ from mcp.client.client import Client
 
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.cards.agent_spec import Skill
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers.discovery import discover, read_tools, spec_of, unread_spec
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.extensions.mcp.wire.called_server import OUTPUT_SCHEMA_META
 
 SERVER = McpSpec(url="http://x", time_limit=5.0)

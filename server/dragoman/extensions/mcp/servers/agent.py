@@ -18,7 +18,6 @@ from dragoman.agents.called.calls import Sleep
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ClientError, ProtocolError, ServerUnavailable
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.schemas import SchemaCheck, compile_schema
 from dragoman.extensions.mcp.servers import discovery, tasks_extension
 from dragoman.extensions.mcp.servers.call_state import read_call_state
@@ -26,6 +25,7 @@ from dragoman.extensions.mcp.servers.connection import McpConnection
 from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
 from dragoman.extensions.mcp.servers.open_calls import OpenCalls
 from dragoman.extensions.mcp.servers.turn import McpTurn
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams, TurnContext, TurnResult
 
 log = logging.getLogger("dragoman.mcp")

@@ -20,7 +20,6 @@ from dragoman import __version__
 from dragoman.calling.errors import CallForbidden, CallRefused, ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
 from dragoman.core.exceptions import leaves
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers.readers import valid_answers
 from dragoman.extensions.mcp.servers.tasks_extension import TasksExtension
 from dragoman.extensions.mcp.servers.transport import (
@@ -35,6 +34,7 @@ from dragoman.extensions.mcp.servers.transport import (
     http_streams,
     stdio_streams,
 )
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams
 
 log = logging.getLogger("dragoman.mcp")

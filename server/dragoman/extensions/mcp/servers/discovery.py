@@ -13,8 +13,8 @@ from dragoman.agents.called.agent import placeholder_spec
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import SkillSchemas, with_schemas
-from dragoman.core.mcp_sources import McpSpec, mcp_agent_id
 from dragoman.extensions.mcp.servers.tasks_extension import TASKS_EXTENSION
+from dragoman.extensions.mcp.sources import McpSpec, mcp_agent_id
 from dragoman.extensions.mcp.wire.called_server import MAX_DESCRIPTION_CHARS, OUTPUT_SCHEMA_META
 
 MAX_TOOL_PAGES: Final = 100

@@ -7,19 +7,16 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
-from dragoman.core.agent_sources import check_headers
 from dragoman.core.durations import Backoff
-from dragoman.core.mcp_sources import MCP_FORMAT, McpSpec
 from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
+from dragoman.extensions.mcp.sources import MCP_FORMAT, McpSpec
 from dragoman.ids import IDS
 from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
 from dragoman.supervision import Background, start_task
@@ -78,7 +75,7 @@ class McpRegistry:
         """The agents, in the order of the settings, without those whose id is not known yet."""
         return [entry.agent for entry in self.entries if entry.agent.spec.id]
 
-    async def start(self, servers: Sequence[McpSpec], reserved_ids: Sequence[str]) -> None:
+    async def connect(self, servers: Sequence[McpSpec], reserved_ids: Sequence[str]) -> None:
         """Connects to all servers and reads their tools. `reserved_ids`: those of other agents.
 
         A server that is unavailable, or cannot be read, is served, too, if its id is known; one that cannot be read
@@ -133,11 +130,11 @@ class McpRegistry:
             max_turns=server.turns,
         )
 
-    def start_refresh(self) -> None:
+    def start(self) -> None:
         """Starts to follow the tools of all servers."""
         for entry in self.entries:
             location = entry.agent.server.location
-            entry.refresh_task = start_task(Background.MCP_REFRESH, partial(self.run_refresh, entry), location)
+            entry.refresh_task = start_task(Background.AGENT_SOURCES, partial(self.run_refresh, entry), location)
 
     async def close(self) -> None:
         """Stops the refresh tasks, and closes all connections."""
@@ -225,14 +222,6 @@ class McpRegistry:
         if agent.breaker.is_open:
             agent.breaker.half_open()
             self._agent_registry.capacity_changed()
-
-
-def with_mcp_token(server: McpSpec) -> McpSpec:
-    """The server with the token from its file. Raises OSError, ValueError."""
-    if not server.token_file:
-        return server
-    token = Path(server.token_file).read_text("utf-8").strip()
-    return replace(server, headers={**server.headers, **check_headers({"Authorization": f"Bearer {token}"})})
 
 
 def _without(location: str, text: str) -> str:

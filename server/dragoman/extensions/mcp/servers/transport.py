@@ -25,9 +25,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers.open_calls import WAITING_CALL_SECONDS
 from dragoman.extensions.mcp.servers.readers import read_message
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.extensions.mcp.wire.called_server import (
     KNOWN_NOTIFICATIONS,
     ToolList,
