@@ -89,7 +89,10 @@ async def test_each_agent_is_listed_with_its_a2a_card() -> None:
 
 async def test_each_agent_is_listed_with_the_paths_of_extensions() -> None:
     cards = make_cards(public_url="https://agents.example.com/a2a")
-    async with over_http(FakeService(), cards, paths=[(OTHER, None)]) as client, client.get(CATALOG) as response:
+    async with (
+        over_http(FakeService(), cards, extension_paths=[(OTHER, None)]) as client,
+        client.get(CATALOG) as response,
+    ):
         catalog = await response.json(content_type=None)
     check_catalog(catalog)
     assert [entry["identifier"] for entry in catalog["entries"]] == [

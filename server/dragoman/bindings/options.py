@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
@@ -112,8 +112,6 @@ class ServerOptions:
     """Maximum decoded size of a request, in bytes: the same limit as `runtime.access.Limits`."""
     error_table: ErrorTable = "1.0.1"
     """The edition of A2A 1.0 whose status codes errors use."""
-    draft_1_1: bool = False
-    """Serve the draft of A2A 1.1 to callers that name this version."""
     v03_files: FileForm = "bytes"
     """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
     grace: float = SHUTDOWN_GRACE_SECONDS
@@ -162,8 +160,6 @@ class HttpOptions(ServerOptions):
     """Web origins that may call; `*` for all."""
     lossy_numbers: bool = False
     """Accept JSON integers beyond 2^53, which then lose digits."""
-    openapi_files: Callable[[], Mapping[str, bytes]] = dict
-    """Returns the files to serve under `/openapi/`, by relative path: 1.2 MB, read when first asked for."""
     issuers: tuple[Issuer, ...] = ()
     """The trusted token issuers, to which clients are referred for tokens."""
     blobs: Blobs | None = None
@@ -172,8 +168,8 @@ class HttpOptions(ServerOptions):
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
     console_sign_in: SignIn | None = None
     """Sign-in of people at the console; None: with API keys and tokens only."""
-    paths: Sequence[tuple[HttpPaths, Any]] = ()
-    """Paths of extensions, with the settings of the extension."""
+    extension_paths: Sequence[tuple[HttpPaths, Any]] = ()
+    """The paths of extensions, with the settings of each."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
     bus_problem: Callable[[], str] = _no_problem

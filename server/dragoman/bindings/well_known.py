@@ -51,8 +51,12 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
     ]
     if options.private_pages and not specs and not identity.is_authenticated:
         raise Unauthenticated(authentication.CREDENTIALS_REQUIRED)
-    paths = [paths for paths, _ in options.paths]
-    catalog = catalog_of(specs, agent_cards, cards.caller_origin(request, agent_cards), paths)
+    catalog = catalog_of(
+        specs,
+        agent_cards,
+        cards.caller_origin(request, agent_cards),
+        [paths for paths, _ in options.extension_paths],
+    )
     body = orjson.dumps(catalog)
     return bodies.card_response(
         request,
@@ -64,7 +68,10 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
 
 
 def catalog_of(
-    specs: Iterable[AgentSpec], agent_cards: Cards, origin: Origin | None, paths: Sequence[HttpPaths] = ()
+    specs: Iterable[AgentSpec],
+    agent_cards: Cards,
+    origin: Origin | None,
+    paths: Sequence[HttpPaths] = (),
 ) -> dict[str, Any]:
     """The AI catalog of these agents: of each its A2A card, and its entries for the paths of extensions."""
     base = agent_cards.base_url(origin)
@@ -82,11 +89,11 @@ def catalog_of(
                 "url": card_url,
             }
         )
-        for one in paths:
-            if one.catalog is not None:
-                url = f"{base}/{spec.id}/{one.name}"
-                names = {"identifier": _identifier(domain, one.name, spec.id, url), "displayName": spec.name}
-                entries.append({**names, **one.catalog(spec, url, domain)})
+        for path in paths:
+            if path.catalog is not None:
+                url = f"{base}/{spec.id}/{path.name}"
+                identifier = _identifier(domain, path.name, spec.id, url)
+                entries.append({"identifier": identifier, "displayName": spec.name, **path.catalog(spec, url, domain)})
     return {"specVersion": CATALOG_VERSION, "host": {"displayName": host}, "entries": entries}
 
 

@@ -101,8 +101,8 @@ class AgentHost:
     """APP, if the source recognizes it, else empty."""
     turns: int | None
     """Maximum concurrent turns of each agent; None: as the settings say. 0: no turns, the agents only have cards."""
-    registry: RemoteAgentRegistry
-    """Registers agents that come, change or go after the start."""
+    registry: RemoteAgentRegistry | None
+    """Registers agents that come, change or go after the start; None for a worker, whose agents stay."""
     reserved_ids: Sequence[str]
     """The ids of the agents that are there already."""
     message_bytes: int
@@ -110,7 +110,7 @@ class AgentHost:
     response_bytes: int
     """Maximum bytes of a response of another server."""
     open_outbound: Callable[[], OutboundStreams]
-    """Opens the client for requests to other servers; the host closes it after the source."""
+    """Opens a client for requests to other servers; the host closes it after the source."""
     clock: Callable[[], int]
     """Milliseconds since the epoch."""
 

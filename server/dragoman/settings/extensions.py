@@ -101,6 +101,16 @@ def extension_fields() -> dict[str, FieldInfo]:
     return {option.name: field for one in installed_extensions() for option, field in options_of(one).values()}
 
 
+def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
+    """The extensions that bring agents, by their settings or because they recognize APP. groups: by extension."""
+    return [
+        extension
+        for extension in installed_extensions()
+        if (sources := extension.agents) is not None
+        and (sources.is_used(groups[extension.name]) or sources.recognizes(app))
+    ]
+
+
 def secret_options() -> frozenset[str]:
     """The names of options whose values may hold secrets. Raises InvalidExtension."""
     options = (option for one in installed_extensions() for option, _ in options_of(one).values())
@@ -115,11 +125,6 @@ def store_schemes() -> dict[str, tuple[ServerExtension, StoreScheme]]:
 def bus_schemes() -> dict[str, tuple[ServerExtension, OpenBus]]:
     """How extensions open buses, by the scheme of their URLs. Raises InvalidExtension."""
     return {scheme: (one, bus) for one in installed_extensions() for scheme, bus in one.buses.items()}
-
-
-def uses_agents(groups: Mapping[str, Any]) -> bool:
-    """Whether settings of extensions name agents."""
-    return any(one.agents is not None and one.agents.is_used(groups[one.name]) for one in installed_extensions())
 
 
 def flatten_tables(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,9 +48,10 @@ from dragoman.settings.extensions import (
     InvalidGroups,
     extension_fields,
     flatten_tables,
+    installed_extensions,
     read_groups,
     take_groups,
-    uses_agents,
+    used_sources,
 )
 from dragoman.settings.sources import (
     SettingsError,
@@ -280,8 +281,6 @@ class Settings(BaseModel):
     """Web origins that may call, such as `https://app.example.com`; `*` for all."""
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
     """The edition of A2A 1.0 whose status codes errors use."""
-    a2a_draft_1_1: bool = False
-    """Serve a draft of A2A 1.1 to callers that send `A2A-Version: 1.1`. A draft may change with any release."""
     v03_files: FileForm = "bytes"
     """Form of files in 0.3 over gRPC and REST: `bytes`, `base64` text, or recognized in each request (`auto`)."""
     strict_transitions: bool = False
@@ -355,8 +354,13 @@ class Settings(BaseModel):
     @property
     def own_app(self) -> str:
         """APP; empty with `workers_only`, with agents of other kinds unless APP was given, and if it is an object."""
-        has_other_agents = self.upstream or self.executors or uses_agents(self.extensions)
-        if self.workers_only or is_object_name(self.app) or (has_other_agents and "app" not in self.model_fields_set):
+        if is_object_name(self.app) or any(
+            extension.agents is not None and extension.agents.recognizes(self.app)
+            for extension in installed_extensions()
+        ):
+            return ""
+        has_other_agents = self.upstream or self.executors or used_sources(self.extensions, self.app)
+        if self.workers_only or (has_other_agents and "app" not in self.model_fields_set):
             return ""
         return self.app
 

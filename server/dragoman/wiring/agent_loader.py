@@ -13,7 +13,7 @@ import math
 import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -26,9 +26,10 @@ from dragoman.core.exceptions import describe, is_a, stack_of
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.extensions.frameworks import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.ports import Agent
-from dragoman.settings.extensions import installed_extensions
+from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.store import now_ms
+from dragoman.wiring.extensions import import_libraries
 
 DECLARE_HINT: Final = """\
     from dragoman import agent, Turn
@@ -69,14 +70,9 @@ def app_of(module: ModuleType, app: str) -> LoadedApp:
 def load_own_app(settings: Settings) -> LoadedApp:
     """The agents of a server's own APP. Raises LoadError.
 
-    The folder of APP is searched first from then on, and may have files with the names of libraries that extensions
-    use: those are imported before.
+    The folder of APP is searched first from then on: see `import_libraries`.
     """
-    for extension in installed_extensions():
-        if extension.agents is not None and extension.agents.is_used(settings.extensions[extension.name]):
-            for library in extension.libraries:
-                with suppress(ImportError):  # opening the source says which package is missing
-                    importlib.import_module(library)
+    import_libraries(used_sources(settings.extensions, settings.app))
     return load_app(settings.own_app)
 
 

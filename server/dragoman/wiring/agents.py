@@ -20,17 +20,18 @@ from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
-from dragoman.ports import Agent, OutboundStreams, RegistryChange, UpstreamRegistry, UpstreamStatus
-from dragoman.ports.extension import AgentHost, AgentSource, StartError
+from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStatus
+from dragoman.ports.extension import AgentHost, StartError
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
+from dragoman.security.outbound import OutboundClient
 from dragoman.security.tls.certificate_files import FileStamps
-from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
-from dragoman.wiring.infra import Infra, extension_errors, open_outbound
+from dragoman.wiring.extensions import OpenedSources, open_sources
+from dragoman.wiring.infra import Infra, open_outbound
 
 if TYPE_CHECKING:
     from dragoman.agents.upstream.transport import TransportFactory
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteServers:
-    """Implements `dragoman.ports.UpstreamRegistry`: also lists the servers of sources, which only settings name."""
+    """Implements `dragoman.ports.UpstreamRegistry`: also lists servers of extensions, which only settings change."""
 
     upstreams: LocalUpstreamRegistry
-    sources: Sequence[AgentSource]
+    sources: OpenedSources
 
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
         return await self.upstreams.add(upstream)
@@ -50,8 +51,7 @@ class RemoteServers:
         return await self.upstreams.remove(agent)
 
     def status(self) -> Sequence[UpstreamStatus]:
-        of_sources = (status for source in self.sources for status in source.status())
-        return sorted([*self.upstreams.status(), *of_sources], key=lambda status: status.agent)
+        return sorted([*self.upstreams.status(), *self.sources.status()], key=lambda status: status.agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,18 @@ class ServerAgents:
     """Whether only workers can bring agents."""
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
-    sources: Sequence[AgentSource]
-    """Those of extensions."""
+    sources: OpenedSources
+    """The agents of extensions."""
 
     @property
     def remote_servers(self) -> UpstreamRegistry:
-        """The other servers behind agents, for operators."""
+        """What operators see of the servers behind agents."""
         return RemoteServers(self.upstreams, self.sources)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
         """Follows other servers, and what other processes on the store change, until the stack closes."""
         self.upstreams.start_refresh()
-        for source in self.sources:
-            source.start()
+        self.sources.start()
         if infra.exclusive:
             return
         stack.callback(start_task(Background.WORKER_REGISTRY, self.worker_hub.run_sync).cancel)
@@ -128,10 +127,9 @@ async def open_agents(
     )
     if len({agent.spec.id for agent in (*agents, *executors)}) < len(agents) + len(executors):
         raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
-    registry.reserve_ids(agent.spec.id for agent in executors)
-    served = [*agents, *executors]
-    sources = await _open_sources(stack, settings, registry, served)
-    served += [agent for source in sources for agent in source.agents]
+    sources = await _open_sources(stack, settings, registry, [*agents, *executors])
+    registry.reserve_ids(agent.spec.id for agent in (*executors, *sources.agents))
+    served = [*agents, *executors, *sources.agents]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
@@ -142,6 +140,29 @@ async def open_agents(
     root = settings.root or (hub.oldest_agent if is_empty else "")
     _check_names(settings, registry)
     return ServerAgents(registry, root, is_empty, hub, upstreams, sources)
+
+
+async def _open_sources(
+    stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
+) -> OpenedSources:
+    """Opens the agents of extensions. agents: the others so far. Raises SettingsError, StartError."""
+
+    def open_client() -> OutboundClient:
+        outbound = open_outbound(settings, per_host=0)
+        stack.push_async_callback(outbound.close)
+        return outbound
+
+    host = AgentHost(
+        app="",
+        turns=0 if settings.role == "server" else None,
+        registry=registry,
+        reserved_ids=[agent.spec.id for agent in agents],
+        message_bytes=settings.message_bytes,
+        response_bytes=settings.upstream_bytes,
+        open_outbound=open_client,
+        clock=now_ms,
+    )
+    return await open_sources(stack, settings.extensions, settings.app, host)
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:
@@ -204,36 +225,6 @@ async def _open_upstreams(
     except InvalidUpstream as error:
         raise StartError(f"--upstream: {error}") from error
     return upstreams
-
-
-async def _open_sources(
-    stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
-) -> Sequence[AgentSource]:
-    """Opens the sources of agents that extensions bring. agents: the others. Raises SettingsError, StartError."""
-
-    def open_client() -> OutboundStreams:
-        outbound = open_outbound(settings, per_host=0)
-        stack.push_async_callback(outbound.close)
-        return outbound
-
-    sources: list[AgentSource] = []
-    for extension in installed_extensions():
-        group = settings.extensions[extension.name]
-        if extension.agents is None or not extension.agents.is_used(group):
-            continue
-        host = AgentHost(
-            app="",
-            turns=0 if settings.role == "server" else None,
-            registry=registry,
-            reserved_ids=[agent.spec.id for agent in (*agents, *(one for source in sources for one in source.agents))],
-            message_bytes=settings.message_bytes,
-            response_bytes=settings.upstream_bytes,
-            open_outbound=open_client,
-            clock=now_ms,
-        )
-        with extension_errors(extension, extension.agents.option):
-            sources.append(await stack.enter_async_context(extension.agents.open(group, host)))
-    return sources
 
 
 def _check_names(settings: Settings, registry: AgentRegistry) -> None:

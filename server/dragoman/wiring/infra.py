@@ -8,8 +8,7 @@ import logging
 import socket
 import sqlite3
 import tempfile
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -32,6 +31,7 @@ from dragoman.stores.sqlite.errors import explain
 from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadError, load_module
+from dragoman.wiring.extensions import extension_errors
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, StoreLock, hold_store
 
 if TYPE_CHECKING:
@@ -139,21 +139,6 @@ async def open_store(
 
 def _storage_options(settings: Settings) -> StorageOptions:
     return StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
-
-
-@contextmanager
-def extension_errors(extension: ServerExtension, option: str) -> Iterator[None]:
-    """Raises StartError for a missing library of an extension that `option` needs, SettingsError for its ValueError."""
-    try:
-        yield
-    except ImportError as error:
-        if not extension.requirement:
-            raise
-        raise StartError(
-            f"{option}: {extension.title} needs more packages ({error}): pip install '{extension.requirement}'"
-        ) from error
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:

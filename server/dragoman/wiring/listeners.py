@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
 
 from dragoman.bindings.admin.actions import OperatorActions
 from dragoman.bindings.admin.handlers import AdminServices
@@ -85,7 +82,6 @@ async def serve_api(
         api.options,
         message_bytes=settings.message_bytes,
         error_table=settings.error_table,
-        draft_1_1=settings.a2a_draft_1_1,
         v03_files=settings.v03_files,
         authenticator=api.authenticator or security.authenticator,
         client_certificates=infra.client_certificates,
@@ -99,15 +95,14 @@ async def serve_api(
         cors=settings.cors,
         keepalive=settings.keepalive,
         lossy_numbers=settings.lossy_numbers,
-        openapi_files=openapi_files,
         issuers=settings.issuers,
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
         console_sign_in=_open_sign_in(settings, infra.outbound),
-        paths=[
-            (one.http, settings.extensions[one.name])
+        extension_paths=[
+            (one.http, group)
             for one in installed_extensions()
-            if one.http is not None and one.http.is_on(settings.extensions[one.name])
+            if one.http is not None and one.http.is_on(group := settings.extensions[one.name])
         ],
         metrics=api.metrics,
     )
@@ -176,7 +171,6 @@ async def _open_cards(stack: AsyncExitStack, settings: Settings, api: ApiParts) 
         push=settings.push,
         signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
         versions=settings.card_versions,
-        draft_1_1=settings.a2a_draft_1_1,
     )
     if settings.sign_cards:
         await _watch_signing_keys(stack, signing_keys, cards)
@@ -205,14 +199,3 @@ async def listen(
 def reachable_url(bound: BoundAddress) -> str:
     """The URL of an address for clients on this machine."""
     return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
-
-
-@cache
-def openapi_files() -> Mapping[str, bytes]:
-    """The OpenAPI documents by relative path: beside the generated code in a wheel, one up in a source tree."""
-    package = files("dragoman_pb")
-    for folder in (package / "openapi", package / ".." / "openapi"):
-        root = Path(str(folder))
-        if root.is_dir():
-            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
-    return {}

@@ -61,7 +61,7 @@ def check_server_card(card: Any) -> None:
 async def test_each_agent_is_listed_with_its_mcp_endpoint_if_there_is_one() -> None:
     cards = make_cards(public_url="https://agents.example.com/a2a")
     async with (
-        over_http(FakeService(), cards, paths=[(EXTENSION.http, McpSettings())]) as client,
+        over_http(FakeService(), cards, extension_paths=[(EXTENSION.http, McpSettings())]) as client,
         client.get(CATALOG) as response,
     ):
         catalog = await response.json(content_type=None)
@@ -110,7 +110,7 @@ def test_long_texts_of_a_server_card_are_truncated() -> None:
 async def test_web_pages_may_use_the_headers_of_the_endpoint_where_it_is_served() -> None:
     preflight = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
     for paths, is_allowed in ([(EXTENSION.http, McpSettings())], True), ([], False):
-        options: Any = {"cors": ("https://app.example",), "paths": paths}
+        options: Any = {"cors": ("https://app.example",), "extension_paths": paths}
         async with over_http(FakeService(), **options) as client:
             async with client.options("/mcp", headers=preflight) as response:
                 allowed = response.headers["Access-Control-Allow-Headers"].split(", ")

@@ -8,7 +8,7 @@ CrossOriginPolicy. Clients that are not browsers send neither of the first two, 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -146,12 +146,17 @@ _RESPONSE_HEADERS: Final = web.RequestKey("_RESPONSE_HEADERS", dict[str, str])
 class CorsHeaders:
     """Adds CORS headers for the allowed origins; `*` allows all."""
 
-    def __init__(self, origins: Collection[str], paths: Sequence[HttpPaths] = ()) -> None:
+    def __init__(self, origins: Collection[str], paths: Iterable[HttpPaths] = ()) -> None:
         """paths: of extensions, which may have headers of their own."""
+        paths = tuple(paths)
+        self._allowed_headers = ", ".join(
+            (_ALLOWED_HEADERS, *(name for path in paths for name in path.request_headers))
+        )
+        self._exposed_headers = ", ".join(
+            (_EXPOSED_HEADERS, *(name for path in paths for name in path.response_headers))
+        )
         self._allows_all = "*" in origins
         self._origins = frozenset(origins)
-        self._allowed = ", ".join((_ALLOWED_HEADERS, *(name for one in paths for name in one.request_headers)))
-        self._exposed = ", ".join((_EXPOSED_HEADERS, *(name for one in paths for name in one.response_headers)))
 
     @property
     def has_origins(self) -> bool:
@@ -167,7 +172,7 @@ class CorsHeaders:
         origin = "*" if self._allows_all else request.headers.get("Origin", "")
         if origin in self._origins:
             headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = self._exposed
+            headers["Access-Control-Expose-Headers"] = self._exposed_headers
         if self._origins and not self._allows_all:
             headers["Vary"] = "Origin"  # in every response: caches are shared between origins
         if headers:
@@ -183,7 +188,7 @@ class CorsHeaders:
             return web.Response(status=403, text="this origin may not call; --cors names the allowed origins\n")
         allowed = {
             "Access-Control-Allow-Methods": _ALLOWED_METHODS,
-            "Access-Control-Allow-Headers": self._allowed,
+            "Access-Control-Allow-Headers": self._allowed_headers,
             "Access-Control-Max-Age": "600",
         }
         return web.Response(status=204, headers=allowed)

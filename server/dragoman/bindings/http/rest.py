@@ -8,17 +8,15 @@ under a resource path, with its system parameters (google_parameters.py). For th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dragoman.bindings import a2a_headers, authentication, draft_rows, event_encoders, method_table
+from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
 from dragoman.bindings.a2a_operations import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE
-from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, google_parameters
 from dragoman.bindings.http.exchange import (
     CURSOR_HEADER,
@@ -33,7 +31,6 @@ from dragoman.bindings.http.exchange import (
 from dragoman.bindings.http.google_parameters import ResponseFormat
 from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
 from dragoman.bindings.method_table import RpcRow
-from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.request_log import REST_LABEL, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
@@ -42,7 +39,7 @@ from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors
-from dragoman.wire.dialects import Dialect, json_mixed, json_proto, recorded_dialect
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
@@ -95,14 +92,7 @@ class RestRoute:
         self.name = f"{rule.http_method} {rule.template}"
         self.transcoder = transcoder
         self.codec = protojson.compile(row.response, row.json)
-        self._rule = rule
         self._pipeline = pipeline
-
-    @cached_property
-    def draft(self) -> RestRoute:
-        """The same rule for callers of the draft of 1.1."""
-        row = draft_rows.rpc_rows()[self.row.name]
-        return RestRoute(row, self._rule, _transcoder(row, self._rule), self._pipeline)
 
     def exchange(self, request: AnyRequest, path: str, variables: Mapping[str, str], *, is_rust: bool) -> RestExchange:
         """Returns the exchange for a request. `is_rust`: its path is a2a-rust's."""
@@ -145,9 +135,6 @@ class RestExchange(HttpExchange):
         return self.headers.items()
 
     async def decode(self) -> Any:
-        if self.row.dialect is Dialect.V1 and self.speaks_draft(self.pipeline.options):
-            self._route = self._route.draft
-            self.row = self._route.row
         row, route, request = self.row, self._route, self.request
         query: Iterable[tuple[str, str]] = request.query.items() if request.query_string else ()
         if row.op.push:
@@ -157,8 +144,6 @@ class RestExchange(HttpExchange):
         dialect_request = self._dialect_request = route.transcoder.request(self._variables, query, self.body)
         if route.is_google and row.read_google is not None:
             row.read_google(dialect_request)
-        if row.is_draft:
-            return self.from_draft(dialect_request)
         if row.decode is None:
             if not self._is_rust:
                 self._is_rust = await self._has_rust_shape(dialect_request)
@@ -193,11 +178,10 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            dialect=recorded_dialect(dialect, draft=row.is_draft),
+            dialect=dialect.value,
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
             idempotency_key=idempotency_key(self.headers),
-            generations=self.generations,
         )
 
     async def describe(self) -> Response | web.StreamResponse:
@@ -205,8 +189,7 @@ class RestExchange(HttpExchange):
         if isinstance(request, PlainRequest):
             raise HandOver
         if self.row.op.extended_card:
-            dialect, draft = self._route.dialect, self.row.is_draft
-            body = agent_cards.extended_document(caller, self.origin(), dialect, draft=draft)
+            body = agent_cards.extended_document(caller, self.origin(), self._route.dialect)
             headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "private, no-store"}
             return Response(200, headers, body)
         card = agent_cards.v03_rest_document(caller, self.origin())
@@ -249,7 +232,7 @@ class RestExchange(HttpExchange):
         encode = encoders.json if as_array else encoders.sse
         if not self._format.is_default:
             encode = self._format.stream_encoder(as_array=as_array)
-        adapt_event = a2a_headers.event_adapter(self.extensions, draft=row.is_draft)
+        adapt_event = a2a_headers.event_adapter(self.extensions)
 
         def encode_event(event: Event) -> bytes:
             return encode(adapt_event(event), turn and event.ends)
@@ -345,19 +328,3 @@ def _wants_array(request: AnyRequest, response_format: ResponseFormat) -> bool:
     if response_format.alt:
         return response_format.alt == "json"
     return "text/event-stream" not in request.headers.get("Accept", "")
-
-
-def openapi_document(
-    routes: Sequence[tuple[httprule.Rule, RestRoute]], agent_cards: Cards, options: HttpOptions, *, push: bool
-) -> dict[str, Any]:
-    """The OpenAPI document of these routes."""
-    from dragoman.bindings.openapi import document  # few servers are asked for it
-
-    return document.openapi_document(
-        [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes],
-        root=agent_cards.root,
-        table=options.error_table,
-        push=push,
-        security=agent_cards.security,
-        access_policy=options.access_policy,
-    )

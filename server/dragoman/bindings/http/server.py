@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
-from typing import Final, cast
+from functools import lru_cache, partial
+from typing import Final, NamedTuple, cast
 
-import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, cards, pages, well_known
+from dragoman.bindings import a2a_headers, authentication, cards, openapi, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
@@ -104,12 +102,10 @@ def _jsonrpc_tenant(path: str) -> str | None:
     return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionPath:
-    """A path of an extension."""
+class ExtensionEndpoint(NamedTuple):
+    """Serves the requests to the path of an extension: (request, path, tenant)."""
 
     serve: Callable[[web.BaseRequest, str, str], Awaitable[Response | web.StreamResponse]]
-    """Serves a request at a path for a tenant: that of the one agent that the path names; empty for all agents."""
 
 
 class _HttpServer:
@@ -125,13 +121,12 @@ class _HttpServer:
     ) -> None:
         self._cards = agent_cards
         self._options = options
-        self._cors = CorsHeaders(options.cors, [paths for paths, _ in options.paths])
+        self._cors = CorsHeaders(options.cors, (paths for paths, _ in options.extension_paths))
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
         self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
-        self._routes: Routes[RestRoute | ExtensionPath | HttpEndpoint] = Routes()
-        routes = list(rest.rest_routes(self._pipeline))
-        for rule, route in routes:
+        self._routes: Routes[RestRoute | ExtensionEndpoint | HttpEndpoint] = Routes()
+        for rule, route in rest.rest_routes(self._pipeline):
             # No HEAD for streams: the headers of a stream are known only when it starts.
             for method in (
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
@@ -142,21 +137,19 @@ class _HttpServer:
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):
             self._routes.add(method, httprule.parse(path), endpoint)
-        extension_paths = []
-        for paths, settings in options.paths:
-            extension_path = ExtensionPath(paths.open(settings, self._pipeline, agent_cards))
+        names = []
+        for paths, settings in options.extension_paths:
+            endpoint_of_paths = ExtensionEndpoint(paths.open(settings, self._pipeline, agent_cards))
+            names.append(paths.name)
             for base in ("", "/{tenant}", *RESOURCE_BASES):
-                extension_paths.append(f"{base}/{paths.name}")
                 for method in paths.methods:
-                    self._routes.add(method, httprule.parse(extension_paths[-1]), extension_path)
+                    self._routes.add(method, httprule.parse(f"{base}/{paths.name}"), endpoint_of_paths)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
-        self._cached_openapi = cache(
-            partial(rest.openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)
-        )
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
             self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
-        for endpoint_path in ("", *extension_paths):
+        bases = ("", "/{tenant}", *RESOURCE_BASES)
+        for endpoint_path in ("", *(f"{base}/{name}" for name in names for base in bases)):
             self._add_page(f"{well_known.PROTECTED_RESOURCE_PATH}{endpoint_path}", self._protected_resource)
         for path, endpoint in (
             ("/.well-known/jwks.json", self._jwks),
@@ -214,7 +207,7 @@ class _HttpServer:
                     raise MethodNotAllowed(method, match.allow)
                 raise MethodNotFound(f"nothing is served at {path[:200]}")
             first = match.candidates[0]
-            if isinstance(first.target, ExtensionPath):
+            if isinstance(first.target, ExtensionEndpoint):
                 return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
             if not isinstance(first.target, RestRoute):
                 return await self._call_endpoint(request, first.target, first.variables)
@@ -264,7 +257,9 @@ class _HttpServer:
         assert isinstance(response, Response)
         return response
 
-    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | ExtensionPath | HttpEndpoint] | NoMatch, bool]:
+    def _match(
+        self, method: str, path: str
+    ) -> tuple[Match[RestRoute | ExtensionEndpoint | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust
@@ -346,8 +341,8 @@ class _HttpServer:
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
         base = self._cards.base_url(cards.caller_origin(request, self._cards))
-        openapi = {**self._cached_openapi(), "servers": [{"url": base}]}
-        return web.Response(body=orjson.dumps(openapi), headers={"Content-Type": JSON_CONTENT_TYPE})
+        document = openapi.served_document(base, self._cards.security, self._options.access_policy)
+        return web.Response(body=document, headers={"Content-Type": JSON_CONTENT_TYPE})
 
     async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Serves the console without authentication: it contains no data, and its page asks for the credentials."""
@@ -367,8 +362,8 @@ class _HttpServer:
         await self._authenticate(request)
         name = variables["file"]
         if not name:
-            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi_files())]})
-        content = self._options.openapi_files().get(name)
+            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(openapi.openapi_files())]})
+        content = openapi.openapi_files().get(name)
         if content is None:
             raise MethodNotFound(f"there is no file {name[:200]}; /openapi/ lists the files")
         return web.Response(body=content, headers={"Content-Type": JSON_CONTENT_TYPE})

@@ -320,18 +320,16 @@ Dragoman {__version__}, worker on a shared store{suffix}
         agents = ", ".join(others) or "none yet; start a worker: dragoman worker APP --server HOST:PORT"
     example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
     role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
-    lines = "".join(
-        f"\n  {label:<8} {text}"
-        for one in installed_extensions()
-        if one.banner is not None
-        for label, text in one.banner(settings.extensions[one.name], app.public_url).items()
-    )
+    more = ""
+    for extension in installed_extensions():
+        lines = extension.banner(settings.extensions[extension.name], app.public_url) if extension.banner else {}
+        more += "".join(f"\n  {label:<8} {text}" for label, text in lines.items())
     return f"""\
 Dragoman {__version__}{suffix}
 
   Card     {app.card_url}
   HTTP     {app.public_url}
-  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{lines}
+  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{more}
   Console  {app.public_url}/console
   Agents   {agents}
   Data     {app.store}{role}

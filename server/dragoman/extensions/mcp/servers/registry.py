@@ -55,13 +55,13 @@ class McpRegistry:
     def __init__(
         self,
         outbound: OutboundStreams,
-        agent_registry: RemoteAgentRegistry,
+        agent_registry: RemoteAgentRegistry | None,
         *,
         max_response_bytes: int,
         monotonic: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """agent_registry: where changes are registered. monotonic: seconds."""
+        """agent_registry: where changes are registered; None if the agents stay. monotonic: seconds."""
         self._outbound = outbound
         self._agent_registry = agent_registry
         self._max_response_bytes = max_response_bytes
@@ -134,7 +134,7 @@ class McpRegistry:
         """Starts to follow the tools of all servers."""
         for entry in self.entries:
             location = entry.agent.server.location
-            entry.refresh_task = start_task(Background.AGENT_SOURCES, partial(self.run_refresh, entry), location)
+            entry.refresh_task = start_task(Background.AGENT_REFRESH, partial(self.run_refresh, entry), location)
 
     async def close(self) -> None:
         """Stops the refresh tasks, and closes all connections."""
@@ -161,7 +161,11 @@ class McpRegistry:
 
     def _on_availability_change(self, entry: McpEntry) -> None:
         entry.wake.set()
-        self._agent_registry.capacity_changed()
+        self._capacity_changed()
+
+    def _capacity_changed(self) -> None:
+        if self._agent_registry is not None:
+            self._agent_registry.capacity_changed()
 
     def _on_tools_changed(self, entry: McpEntry) -> None:
         entry.wake.set()
@@ -211,17 +215,18 @@ class McpRegistry:
         if isinstance(found, ClientError):
             if not agent.is_connected:
                 agent.breaker.open(found.summary)
-                self._agent_registry.capacity_changed()
+                self._capacity_changed()
             log.info("could not read the tools of %s: %s", agent.spec.id or agent.server.location, found.summary)
             return
-        if not agent.spec.id and self._agent_registry.is_registered(found.spec.id):
+        registry = self._agent_registry
+        if not agent.spec.id and (registry is None or registry.is_registered(found.spec.id)):
             self._reject_id(agent, found.spec.id)
             return
-        if self._apply(agent, found):
-            await self._agent_registry.register(agent)
+        if self._apply(agent, found) and registry is not None:
+            await registry.register(agent)
         if agent.breaker.is_open:
             agent.breaker.half_open()
-            self._agent_registry.capacity_changed()
+            self._capacity_changed()
 
 
 def _without(location: str, text: str) -> str:

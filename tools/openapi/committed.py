@@ -1,33 +1,22 @@
-"""Completes gen/openapi after protoc-gen-openapiv2, and checks it without the plugin and without network.
+"""The files of gen/openapi: OpenAPI 3.1, and protoc-gen-openapiv2's files, completed.
 
-    python -m tools.openapi write FOLDER    completes the generated files of a folder, and adds OpenAPI 3.1
-    python -m tools.openapi check           compares gen/openapi with its sources
-
-The plugin knows neither version nor credentials, and describes errors and streams as grpc-gateway sends them. The
-OpenAPI 3.1 document is the one that a server with a token and API keys serves at `/openapi.json`.
+The plugin knows neither version nor credentials, and describes errors and streams as grpc-gateway sends them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-from pydantic import SecretStr
-
 from dragoman import __version__
-from dragoman.bindings.openapi.responses import ERROR_SCHEMAS
 from dragoman.core.cards.security_schemes import API_KEY_HEADER
-from dragoman.settings.settings import Address, Settings
-from dragoman.wiring.app import open_app
+from tools.openapi.document import openapi_document
+from tools.openapi.responses import ERROR_SCHEMAS
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "gen" / "openapi"
 IMAGE: Final = ROOT / "gen" / "dragoman.binpb"
 SERVED: Final = "dragoman.openapi.json"
@@ -95,21 +84,6 @@ def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
     return {**operation, **fields, "responses": responses}
 
 
-async def served_document() -> dict[str, Any]:
-    """Returns `/openapi.json` of a server with a token and API keys, without the server's address."""
-    with tempfile.TemporaryDirectory() as folder:
-        loopback = Address("127.0.0.1", 0)
-        store = f"sqlite:///{folder}/tasks.db"
-        settings = Settings(http=loopback, grpc=loopback, store=store, token=SecretStr("openapi"), api_keys=True)
-        async with (
-            open_app(settings) as app,
-            aiohttp.request("GET", f"http://{app.http}/openapi.json") as response,
-        ):
-            document: dict[str, Any] = await response.json()
-    del document["servers"]
-    return document
-
-
 def rendered(document: Mapping[str, Any]) -> str:
     """Returns the text of a file."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -121,7 +95,7 @@ def files(folder: Path) -> Iterator[tuple[Path, str]]:
     for path in sorted(folder.rglob("*.swagger.json")):
         swagger = json.loads(path.read_text("utf-8"))
         yield path, rendered(completed(swagger, path.relative_to(folder).as_posix(), digest))
-    yield folder / SERVED, rendered(asyncio.run(served_document()))
+    yield folder / SERVED, rendered(openapi_document())
 
 
 def write(folder: Path) -> None:
@@ -141,20 +115,3 @@ def stale(folder: Path = FOLDER) -> list[str]:
         for path, text in files(folder)
         if not path.exists() or path.read_text("utf-8") != text
     ]
-
-
-def main(words: Sequence[str]) -> int:
-    match words:
-        case ["write", folder]:
-            write(Path(folder))
-            return 0
-        case ["check"]:
-            for name in (differing := stale()):
-                print(f"gen/openapi/{name} is out of date; run make openapi", file=sys.stderr)
-            return 1 if differing else 0
-    print("usage: python -m tools.openapi write FOLDER | check", file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

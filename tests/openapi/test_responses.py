@@ -8,12 +8,12 @@ import pytest
 
 from dragoman.bindings import method_table
 from dragoman.bindings.method_table import RpcRow
-from dragoman.bindings.openapi.responses import ERROR_SCHEMAS, ErrorResponses, possible_errors, server_paths
-from dragoman.bindings.openapi.schemas import SchemaBuilder
 from dragoman.core import errors
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
+from tools.openapi.responses import ERROR_SCHEMAS, ErrorResponses, possible_errors, server_paths
+from tools.openapi.schemas import SchemaBuilder
 
 
 def route(name: str, http_method: str, *, variables: bool = True) -> tuple[Rule, RpcRow]:
@@ -26,9 +26,8 @@ def route(name: str, http_method: str, *, variables: bool = True) -> tuple[Rule,
     )
 
 
-def raised(name: str, http_method: str, **options: bool) -> set[type[errors.A2AError]]:
-    rule, row = route(name, http_method)
-    return {type(error) for error in possible_errors(rule, row, **options)}
+def raised(name: str, http_method: str) -> set[type[errors.A2AError]]:
+    return {type(error) for error in possible_errors(*route(name, http_method))}
 
 
 def test_every_route_has_errors_of_its_own_and_those_of_all() -> None:
@@ -52,25 +51,28 @@ def test_only_routes_with_variables_can_be_wrongly_encoded() -> None:
     assert "percent-encoded" in str([error.message for error in possible_errors(rule, row)])
 
 
-def test_errors_of_credentials_are_those_of_a_server_with_authentication() -> None:
+def test_only_public_cards_have_no_errors_of_credentials() -> None:
     of_credentials = {errors.Unauthenticated, errors.PermissionDenied, errors.Unavailable}
-    assert not raised("GetTask", "GET") & of_credentials
-    assert raised("GetTask", "GET", auth_required=True) >= of_credentials
+    assert raised("GetTask", "GET") >= of_credentials
+    (v03_card,) = (
+        {type(error) for error in possible_errors(rule, rows[method.name])}
+        for service, rows in method_table.rpc_services()
+        for method, rule in httprule.rules(service)
+        if method.name == "GetAgentCard" and not rule.template.variables
+    )
+    assert not v03_card & of_credentials
 
 
-def test_without_push_notifications_that_is_the_only_error_of_the_operation() -> None:
-    without = raised("GetTaskPushNotificationConfig", "GET", push=False)
-    assert errors.PushNotificationNotSupported in without
-    assert not without & {errors.PushConfigNotFound, errors.AgentNotFound}
-    assert errors.PushNotificationNotSupported not in raised("GetTaskPushNotificationConfig", "GET")
-    assert raised("GetTask", "GET", push=False) == raised("GetTask", "GET")
+def test_only_operations_of_push_notifications_can_find_a_server_without() -> None:
+    assert errors.PushNotificationNotSupported in raised("GetTaskPushNotificationConfig", "GET")
+    assert errors.PushNotificationNotSupported not in raised("GetTask", "GET")
 
 
 # Collected responses ------------------------------------------------------------------------------------------------
 
 
 def test_errors_of_one_status_share_a_response_with_an_example_by_reason() -> None:
-    responses = ErrorResponses("1.0.1")
+    responses = ErrorResponses()
     cases = [errors.TaskNotFound(), errors.AgentNotFound(), errors.TaskNotFound("again"), errors.RateLimited("busy")]
     assert responses.refs("get", [(error, Dialect.V1) for error in cases]) == {
         "404": {"$ref": "#/components/responses/get_404"},
@@ -84,7 +86,7 @@ def test_errors_of_one_status_share_a_response_with_an_example_by_reason() -> No
 
 
 def test_equal_responses_are_shared_and_others_get_a_number() -> None:
-    responses = ErrorResponses("1.0.1")
+    responses = ErrorResponses()
     task, config = [(errors.TaskNotFound(), Dialect.V1)], [(errors.PushConfigNotFound(), Dialect.V1)]
     first = responses.refs("get", task)
     assert responses.refs("get", task) == first
@@ -98,7 +100,7 @@ def test_equal_responses_are_shared_and_others_get_a_number() -> None:
     ("dialect", "schema"), [(Dialect.V1, "Error"), (Dialect.GOOGLE, "Error"), (Dialect.V03, "Error03")]
 )
 def test_errors_of_0_3_have_their_own_schema(dialect: Dialect, schema: str) -> None:
-    responses = ErrorResponses("1.0.1")
+    responses = ErrorResponses()
     responses.refs("get", [(errors.TaskNotFound(), dialect)])
     (response,) = responses.responses.values()
     media = response["content"]["application/json"]
@@ -110,26 +112,31 @@ def test_errors_of_0_3_have_their_own_schema(dialect: Dialect, schema: str) -> N
 # The server itself --------------------------------------------------------------------------------------------------
 
 
-def paths(*, push: bool) -> dict[str, Any]:
-    return server_paths(SchemaBuilder({}), ErrorResponses("1.0.1"), "echo", push=push)
+def paths() -> dict[str, Any]:
+    return server_paths(SchemaBuilder({}), ErrorResponses())
 
 
 def test_cards_of_the_root_and_of_each_agent_are_described() -> None:
-    found = paths(push=True)
+    found = paths()
     for file in ("agent-card.json", "agent.json"):
         root, agent = found[f"/.well-known/{file}"]["get"], found[f"/{{agent}}/.well-known/{file}"]["get"]
         assert set(root["responses"]) == {"200", "304"}
         assert set(agent["responses"]) == {"200", "304", "404"}
         assert [one["name"] for one in agent["parameters"]] == ["agent"]
-        assert agent["parameters"][0]["example"] == "echo"
+        assert agent["parameters"][0]["example"] == "playground"
 
 
-def test_keys_are_there_with_push_notifications_only() -> None:
-    assert "/.well-known/jwks.json" in paths(push=True)
-    assert paths(push=True).keys() - paths(push=False).keys() == {"/.well-known/jwks.json"}
+def test_the_keys_of_push_notifications_are_described() -> None:
+    operation = paths()["/.well-known/jwks.json"]["get"]
+    assert set(operation["responses"]) == {"200"}
+    assert "A server that signs nothing does not have this path." in operation["description"]
+
+
+def test_no_path_of_the_server_itself_needs_credentials() -> None:
+    assert [path for path, verbs in paths().items() if verbs["get"]["security"] != []] == []
 
 
 def test_only_readiness_can_be_refused() -> None:
-    found = paths(push=False)
+    found = paths()
     assert set(found["/healthz"]["get"]["responses"]) == {"200"}
     assert set(found["/readyz"]["get"]["responses"]) == {"200", "503"}

@@ -9,9 +9,9 @@ import pytest
 
 from dragoman.bindings import method_table
 from dragoman.bindings.method_table import RpcRow
-from dragoman.bindings.openapi import examples
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.json import protojson
+from tools.openapi import examples
 
 ROWS = method_table.RPC_ROWS
 UNARY = pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FileDescriptorSe
 from google.protobuf.message import Message
 
 from dragoman.bindings import a2a_headers
-from dragoman.bindings.openapi import examples
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json.protojson_encoder import is_map
+from tools.openapi import examples
 
 Schema = dict[str, Any]
 
@@ -210,6 +210,7 @@ GOOGLE_PARAMETERS: Final = ("alt", "fields", "prettyPrint", "xgafv")
 """The keys of SHARED_PARAMETERS that resource paths have."""
 
 _PATH_SAMPLES: Final = {
+    **dict.fromkeys(("tenant", "agent"), "playground"),
     "project": "my-project",
     "location": "global",
     "collection": "default_collection",
@@ -223,8 +224,8 @@ _QUERY_SAMPLES: Final = {"pageSize": 20, "historyLength": 10, "includeArtifacts"
 _AGENT_ID_PATTERN: Final = "^[a-z][a-z0-9-]{0,62}$"
 
 
-def path_parameter(name: str, root: str) -> dict[str, Any]:
-    """Returns the parameter for a path variable. `root`: the id of an existing agent, used as example."""
+def path_parameter(name: str) -> dict[str, Any]:
+    """Returns the parameter for a path variable."""
     schema: Schema = {"type": "string", "minLength": 1}
     if names_agent := name in ("tenant", "agent"):
         schema["pattern"] = _AGENT_ID_PATTERN
@@ -234,7 +235,7 @@ def path_parameter(name: str, root: str) -> dict[str, Any]:
         "required": True,
         "description": "The id of the agent." if names_agent else f"The id of the {name}.",
         "schema": schema,
-        "example": _PATH_SAMPLES.get(name, root),
+        "example": _PATH_SAMPLES[name],
     }
 
 

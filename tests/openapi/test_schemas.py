@@ -10,7 +10,8 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import Message
 
-from dragoman.bindings.openapi.schemas import (
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from tools.openapi.schemas import (
     SchemaBuilder,
     is_query_field,
     parameter_ref,
@@ -20,7 +21,6 @@ from dragoman.bindings.openapi.schemas import (
     query_parameter,
     schema_ref,
 )
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def descriptor(message: type[Message]) -> Descriptor:
@@ -140,14 +140,14 @@ def test_an_enum_with_a_comment_describes_its_values() -> None:
 
 @pytest.mark.parametrize("name", ["tenant", "agent"])
 def test_an_agent_in_a_path_has_the_pattern_of_ids_and_an_existing_one_as_example(name: str) -> None:
-    parameter = path_parameter(name, "echo")
+    parameter = path_parameter(name)
     assert (parameter["name"], parameter["in"], parameter["required"]) == (name, "path", True)
     assert parameter["schema"]["pattern"] == "^[a-z][a-z0-9-]{0,62}$"
-    assert (parameter["example"], parameter["description"]) == ("echo", "The id of the agent.")
+    assert (parameter["example"], parameter["description"]) == ("playground", "The id of the agent.")
 
 
 def test_another_variable_of_a_path_has_its_own_example() -> None:
-    parameter = path_parameter("project", "echo")
+    parameter = path_parameter("project")
     assert parameter["schema"] == {"type": "string", "minLength": 1}
     assert (parameter["example"], parameter["description"]) == ("my-project", "The id of the project.")
 

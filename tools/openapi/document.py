@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 document of the REST routes, built from the rules that route them.
+"""OpenAPI 3.1 document of the REST routes, built from the rules that route them: gen/openapi/dragoman.openapi.json.
 
 A resource name in a path is written out: `{name=tasks/*}` becomes `tasks/{task}`. A wildcard is named after the literal
 before it, or else after its field, so both packages get the same key for one path. Descriptions come from the comments
@@ -11,16 +11,23 @@ whose `data` is a string with the message's schema as `contentSchema`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dragoman import __version__
-from dragoman.bindings import a2a_headers
+from dragoman.bindings import a2a_headers, method_table
+from dragoman.bindings.http import rest
 from dragoman.bindings.method_table import RpcRow
-from dragoman.bindings.openapi import examples, responses
-from dragoman.bindings.openapi.responses import ErrorResponses
-from dragoman.bindings.openapi.schemas import (
+from dragoman.core.cards.security_schemes import server_security
+from dragoman.core.errors import PushNotificationNotSupported
+from dragoman.wire import errors
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.http import httprule
+from dragoman.wire.http.httprule import Rule, Template, Wildcard
+from tools.openapi import examples, responses
+from tools.openapi.responses import ErrorResponses
+from tools.openapi.schemas import (
     GOOGLE_PARAMETERS,
     SHARED_PARAMETERS,
     Schema,
@@ -32,12 +39,6 @@ from dragoman.bindings.openapi.schemas import (
     query_parameter,
     schema_ref,
 )
-from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
-from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity
-from dragoman.core.errors import PushNotificationNotSupported
-from dragoman.wire import errors
-from dragoman.wire.dialects import Dialect
-from dragoman.wire.http.httprule import Rule, Template, Wildcard
 
 _JSON_TYPE: Final = "application/json"
 _A2A_JSON_TYPE: Final = "application/a2a+json"
@@ -51,7 +52,12 @@ dialect below.
 - Requests may use lowerCamelCase keys or the proto's field names. Unknown keys are ignored,
   except on Google's paths.
 - Every error has a `google.rpc.ErrorInfo` with a `reason`.
+- Status codes of errors are those of A2A 1.0.1. With `--error-table 1.0.0` a server responds to callers of 1.0 with 409
+  for `TASK_NOT_CANCELABLE`, 415 for `CONTENT_TYPE_NOT_SUPPORTED` and 502 for `INVALID_AGENT_RESPONSE`.
+- The errors of credentials (401, 403) concern servers with authentication, except for their public agents.
 """
+_PUSH_NOTE: Final = "A server without push notifications responds with `{reason}` to every call."
+
 _V1, _V03, _GOOGLE = "A2A 1.0", "A2A 0.3", "Google"
 _TAGS: Final = {
     _V1: "The package `lf.a2a.v1`: paths without a version.",
@@ -77,67 +83,53 @@ class ServedRule:
         return _V1 if self.dialect is Dialect.V1 else _V03
 
 
-def openapi_document(
-    rules: Iterable[ServedRule],
-    *,
-    root: str,
-    table: errors.ErrorTable = "1.0.1",
-    push: bool = True,
-    security: ServerSecurity = NO_SECURITY,
-    access_policy: AccessPolicy = OPEN_ACCESS,
-) -> dict[str, Any]:
-    """Returns the document. Where two packages share a path, both schemas are allowed.
+def openapi_document() -> dict[str, Any]:
+    """Returns the document, with bearer tokens and API keys as credentials.
 
-    `root`: the id of an existing agent, used in examples. `push`: the server has push notifications. `security`: the
-    credentials that callers need, except for the public agents of `access_policy`.
+    A server replaces them by its own (`dragoman.bindings.openapi`). Where two packages share a path, both schemas are
+    allowed.
     """
-    return _DocumentBuilder(root, table, push, security, access_policy).build(rules)
+    return _DocumentBuilder().build()
+
+
+def served_rules() -> Iterator[ServedRule]:
+    """Yields every route of a server."""
+    for service, rows in method_table.rpc_services():
+        for method, rule in httprule.rules(service):
+            row = rows[method.name]
+            yield ServedRule(rule, row, rest.rule_dialect(row, rule))
 
 
 class _DocumentBuilder:
-    def __init__(
-        self,
-        root: str,
-        table: errors.ErrorTable,
-        push: bool,
-        security: ServerSecurity,
-        access_policy: AccessPolicy,
-    ) -> None:
-        self._root = root
-        self._push = push
-        self._table = table
-        self._security = [
-            {name: list(scopes) for name, scopes in requirement.items()} for requirement in security.requirements
-        ]
-        if self._security and access_policy.public_agents:
-            self._security.append({})  # public and other agents share the paths
-        self._schemes = {name: dict(scheme) for name, scheme in security.schemes.items()}
+    def __init__(self) -> None:
         self._comments = proto_comments()
         self._schemas = SchemaBuilder(self._comments)
-        self._error_responses = ErrorResponses(table)
+        self._error_responses = ErrorResponses()
         self._operation_counts: Counter[str] = Counter()
 
-    def build(self, rules: Iterable[ServedRule]) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         groups: dict[tuple[str, str], list[ServedRule]] = {}
         variables: dict[str, list[str]] = {}
-        for served in rules:
+        for served in served_rules():
             path, variables[path] = _openapi_path(served.rule.template)
             groups.setdefault((path, served.rule.http_method.lower()), []).append(served)
         paths: dict[str, dict[str, Any]] = {}
         for (path, verb), group in groups.items():
             paths.setdefault(path, {})[verb] = self._operation(variables[path], group)
-        paths |= responses.server_paths(self._schemas, self._error_responses, self._root, push=self._push)
+        paths |= responses.server_paths(self._schemas, self._error_responses)
         schemas = {**responses.ERROR_SCHEMAS, **responses.SERVER_SCHEMAS, **self._schemas.schemas}
+        security = server_security(token=True, keys=True, issuers=())
         return {
             "openapi": "3.1.0",
             "info": {"title": "Dragoman", "version": __version__, "description": _DESCRIPTION},
             "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+            "security": [{name: list(scopes) for name, scopes in one.items()} for one in security.requirements],
             "paths": paths,
             "components": {
                 "schemas": dict(sorted(schemas.items())),
                 "parameters": SHARED_PARAMETERS,
                 "responses": dict(sorted(self._error_responses.responses.items())),
-                **({"securitySchemes": self._schemes} if self._schemes else {}),
+                "securitySchemes": security.schemes,
             },
         }
 
@@ -149,9 +141,9 @@ class _DocumentBuilder:
             description = (
                 f"Served as 1.0 with the header `{a2a_headers.VERSION_HEADER}: 1.0`, otherwise as 0.3.\n\n{description}"
             )
-        if self._is_disabled(first.row):
-            reason = errors.codes(PushNotificationNotSupported(), first.dialect, table=self._table).reason
-            description = f"**Not supported by this server**: every call returns `{reason}`.\n\n{description}"
+        if first.row.op.push:
+            reason = errors.codes(PushNotificationNotSupported(), first.dialect).reason
+            description = f"{description}\n\n{_PUSH_NOTE.format(reason=reason)}"
         operation: dict[str, Any] = {
             "operationId": self._operation_id(first),
             "summary": summary,
@@ -161,15 +153,10 @@ class _DocumentBuilder:
         }
         if first.rule.body:
             operation["requestBody"] = self._request_body(rules)
-        auth_required = bool(self._security) and not first.row.op.shows_card
-        if auth_required:
-            operation["security"] = self._security
+        if first.row.op.shows_card:
+            operation["security"] = []
         possible_errors = [
-            (error, served.dialect)
-            for served in rules
-            for error in responses.possible_errors(
-                served.rule, served.row, push=self._push, auth_required=auth_required
-            )
+            (error, served.dialect) for served in rules for error in responses.possible_errors(served.rule, served.row)
         ]
         operation["responses"] = self._success_responses(rules) | self._error_responses.refs(
             _PREFIXES[first.tag], possible_errors
@@ -182,7 +169,7 @@ class _DocumentBuilder:
         return name if self._operation_counts[name] == 1 else f"{name}_{self._operation_counts[name]}"
 
     def _parameters(self, names: list[str], rules: list[ServedRule]) -> list[dict[str, Any]]:
-        parameters = {name: path_parameter(name, self._root) for name in names}
+        parameters = {name: path_parameter(name) for name in names}
         for served in rules:
             if served.rule.body != "*":
                 bound = _path_fields(served.rule) | {served.rule.body}
@@ -193,9 +180,6 @@ class _DocumentBuilder:
         if any(served.dialect is Dialect.GOOGLE for served in rules):
             shared += GOOGLE_PARAMETERS
         return [*parameters.values(), *map(parameter_ref, shared)]
-
-    def _is_disabled(self, row: RpcRow) -> bool:
-        return row.op.push and not self._push
 
     def _request_body(self, rules: list[ServedRule]) -> dict[str, Any]:
         schemas = [self._body_schema(served) for served in rules]
@@ -215,8 +199,6 @@ class _DocumentBuilder:
 
     def _success_responses(self, rules: list[ServedRule]) -> dict[str, Any]:
         row = rules[0].row
-        if self._is_disabled(row):
-            return {}
         schemas = [self._schemas.message_ref(served.row.method.output_type) for served in rules]
         if row.streaming:
             return {"200": {"description": "The stream.", "content": _stream_content(rules, schemas)}}

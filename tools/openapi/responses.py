@@ -12,8 +12,6 @@ import orjson
 from google.protobuf.descriptor import Descriptor
 
 from dragoman.bindings.method_table import RpcRow
-from dragoman.bindings.openapi import examples
-from dragoman.bindings.openapi.schemas import Schema, SchemaBuilder, path_parameter, schema_ref
 from dragoman.core import errors
 from dragoman.core.errors import A2AError, InvalidParams
 from dragoman.wire import errors as wire
@@ -21,6 +19,8 @@ from dragoman.wire.dialects import Dialect
 from dragoman.wire.http.httprule import Rule
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from tools.openapi import examples
+from tools.openapi.schemas import Schema, SchemaBuilder, path_parameter, schema_ref
 
 _COMMON_ERRORS: Final = (errors.VersionNotSupported('A2A-Version: "9.9" is not supported; use one of 1.0, 0.3'),)
 _AUTH_ERRORS: Final = (
@@ -79,22 +79,18 @@ _OPERATION_ERRORS: Final[Mapping[str, tuple[A2AError, ...]]] = {
 _ENCODING_ERROR: Final = InvalidParams.field("tenant", "must be percent-encoded UTF-8")
 
 
-def possible_errors(rule: Rule, row: RpcRow, *, push: bool = True, auth_required: bool = False) -> Iterator[A2AError]:
-    """Yields every error of a route with an example message; a class may come several times.
-
-    `push`: the server has push notifications. `auth_required`: callers need credentials.
-    """
+def possible_errors(rule: Rule, row: RpcRow) -> Iterator[A2AError]:
+    """Yields every error of a route with an example message; a class may come several times."""
     yield from _COMMON_ERRORS
-    if auth_required:
+    if not row.op.shows_card:
         yield from _AUTH_ERRORS
     yield _RATE_LIMIT_ERROR
-    if row.op.push and not push:
+    if row.op.push:
         yield errors.PushNotificationNotSupported()
-    else:
-        yield from _OPERATION_ERRORS[row.name]
-        yield UNKNOWN_AGENT_ERROR
-        if rule.body:
-            yield from _BODY_ERRORS
+    yield from _OPERATION_ERRORS[row.name]
+    yield UNKNOWN_AGENT_ERROR
+    if rule.body:
+        yield from _BODY_ERRORS
     if rule.template.variables:
         yield _ENCODING_ERROR
     yield errors.InternalError()
@@ -158,17 +154,16 @@ ERROR_SCHEMAS: Final[Mapping[str, Schema]] = {"Error": _ERROR_SCHEMA, "Error03":
 class ErrorResponses:
     """Collects the error responses of a document, one for each set of errors."""
 
-    def __init__(self, table: wire.ErrorTable) -> None:
+    def __init__(self) -> None:
         self.responses: dict[str, Any] = {}
-        self._table = table
 
     def refs(self, prefix: str, error_cases: Iterable[tuple[A2AError, Dialect]]) -> dict[str, Any]:
         """Returns references to error responses by status; each error is encoded in its dialect."""
         examples_by_status: dict[int, dict[str, Any]] = {}
         schema = schema_ref("Error")
         for error, dialect in error_cases:
-            row = wire.codes(error, dialect, table=self._table)
-            body = wire.rest_error(error, dialect, table=self._table).body
+            row = wire.codes(error, dialect)
+            body = wire.rest_error(error, dialect).body
             examples_by_status.setdefault(row.http, {}).setdefault(row.reason, {"value": orjson.loads(body)})
             if dialect is Dialect.V03:
                 schema = schema_ref("Error03")
@@ -229,15 +224,13 @@ SERVER_SCHEMAS: Final[dict[str, Schema]] = {
 }
 
 
-def server_paths(
-    schemas: SchemaBuilder, responses: ErrorResponses, root: str, *, push: bool
-) -> dict[str, dict[str, Any]]:
+def server_paths(schemas: SchemaBuilder, responses: ErrorResponses) -> dict[str, dict[str, Any]]:
     """Returns the paths of cards, keys and health, with their operations."""
     paths: dict[str, dict[str, Any]] = {}
 
     def add(path: str, operation_id: str, summary: str, operation_responses: dict[str, Any], **fields: Any) -> None:
         operation = {"operationId": operation_id, "summary": summary, "tags": [SERVER_TAG], "parameters": [], **fields}
-        paths[path] = {"get": {**operation, "responses": operation_responses}}
+        paths[path] = {"get": {**operation, "security": [], "responses": operation_responses}}
 
     def ok(description: str, **media: Any) -> dict[str, Any]:
         return {"description": description, "content": {_JSON_TYPE: media}}
@@ -259,12 +252,12 @@ def server_paths(
             "The card of an agent",
             card_responses | unknown_agent,
             description=description,
-            parameters=[path_parameter("agent", root)],
+            parameters=[path_parameter("agent")],
         )
-    if push:
-        keys = ok("The keys.", schema=schema_ref("Keys"), example={"keys": [_EXAMPLE_JWK]})
-        summary = "The keys that verify the signatures of push notifications"
-        add("/.well-known/jwks.json", "keys", summary, {"200": keys}, description="A JWK Set (RFC 7517).")
+    keys = ok("The keys.", schema=schema_ref("Keys"), example={"keys": [_EXAMPLE_JWK]})
+    summary = "The keys that verify the signatures of push notifications"
+    about_keys = "A JWK Set (RFC 7517). A server that signs nothing does not have this path."
+    add("/.well-known/jwks.json", "keys", summary, {"200": keys}, description=about_keys)
     healthy = ok("`ok`", schema=schema_ref("Health"), example={"status": "ok"})
     draining = ok("`draining`", schema=schema_ref("Health"), example={"status": "draining"})
     add("/healthz", "healthz", "Is the process alive?", {"200": healthy})
