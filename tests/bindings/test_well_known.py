@@ -186,15 +186,16 @@ SHOP = Issuer(url="https://login.shop.example", audience=("dragoman",), alias="s
 
 async def read_metadata(path: str, headers: dict[str, str] | None = None, public_url: str = "", **options: Any) -> Any:
     cards = make_cards(public_url=public_url)
-    async with over_http(FakeService(), cards, **options) as client, client.get(path, headers=headers) as response:
+    async with over_http(FakeService(), cards, extension_paths=[(OTHER, None)], **options) as client:
+        response = await client.get(path, headers=headers)
         assert (response.status, response.content_type) == (200, "application/json")
         return await response.json()
 
 
 async def test_metadata_names_the_issuers_of_tokens() -> None:
-    metadata = await read_metadata(f"{METADATA}/mcp", public_url="https://agents.example.com", issuers=(CORP,))
+    metadata = await read_metadata(f"{METADATA}/other", public_url="https://agents.example.com", issuers=(CORP,))
     assert metadata == {
-        "resource": "https://agents.example.com/mcp",
+        "resource": "https://agents.example.com/other",
         "authorization_servers": ["https://login.corp.example/realms/a2a"],
         "bearer_methods_supported": ["header"],
         "scopes_supported": ["a2a", "corp"],
@@ -202,7 +203,7 @@ async def test_metadata_names_the_issuers_of_tokens() -> None:
     }
 
 
-@pytest.mark.parametrize("endpoint", ["", "/mcp", "/echo/mcp", f"/{RESOURCE}/mcp", f"/v1/{RESOURCE}/mcp"])
+@pytest.mark.parametrize("endpoint", ["", "/other", "/echo/other", f"/{RESOURCE}/other", f"/v1/{RESOURCE}/other"])
 async def test_the_resource_is_the_endpoint_as_its_caller_names_it(endpoint: str) -> None:
     metadata = await read_metadata(METADATA + endpoint, {"Host": "agents.localhost:8080"}, issuers=(SHOP,))
     assert metadata["resource"] == f"http://agents.localhost:8080{endpoint}"
@@ -225,7 +226,7 @@ async def test_metadata_needs_no_credentials_and_may_be_cached() -> None:
             assert response.status == 304
 
 
-@pytest.mark.parametrize("path", ["", "/mcp", "/echo/mcp"])
+@pytest.mark.parametrize("path", ["", "/other", "/echo/other"])
 async def test_a_server_without_token_issuers_has_no_metadata(path: str) -> None:
     async with over_http(FakeService()) as client, client.get(METADATA + path) as response:
         assert response.status == 404
@@ -238,6 +239,6 @@ async def test_other_paths_have_no_metadata() -> None:
 
 def test_the_url_of_metadata_is_that_under_which_it_is_served() -> None:
     origin = Origin("https://pub.example/prefix", "pub.example")
-    url = well_known.resource_metadata_url("/echo/mcp", origin, make_cards(), HttpOptions(issuers=(CORP,)))
-    assert url == f"https://pub.example/prefix{METADATA}/echo/mcp"
-    assert well_known.resource_metadata_url("/mcp", origin, make_cards(), HttpOptions()) == ""
+    url = well_known.resource_metadata_url("/echo/other", origin, make_cards(), HttpOptions(issuers=(CORP,)))
+    assert url == f"https://pub.example/prefix{METADATA}/echo/other"
+    assert well_known.resource_metadata_url("/other", origin, make_cards(), HttpOptions()) == ""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.bindings.fake_service import AGENTS, FakeService, make_cards, over_http
+from tests.extensions.mcp.endpoint.test_server_card import check_server_card
 
 from dragoman.bindings import well_known
 from dragoman.bindings.cards import Origin
-from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.extensions.mcp import EXTENSION, McpSettings
-from dragoman.extensions.mcp.endpoint import server_card
 from dragoman.settings.settings import Settings, load_settings
 
 CATALOG = "/.well-known/ai-catalog.json"
@@ -39,23 +37,6 @@ def test_mcp_servers_come_from_options_variables_and_tables_and_replace_the_play
     file = tmp_path / "dragoman.toml"
     file.write_text('mcp = ["http://a/mcp", { command = ["npx", "-y", "c,d"], id = "b" }]')
     assert servers_of(load_settings({"config": file})) == servers_of(settings)
-
-
-def check_server_card(card: Any) -> None:
-    """Checks the rules of the schema of MCP server cards, version 1."""
-    assert card["$schema"] == "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
-    assert {"$schema", "name", "version", "description"} <= card.keys()
-    assert card.keys() <= {"$schema", "name", "version", "description", "title", "websiteUrl", "remotes"}
-    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", card["name"])
-    assert 3 <= len(card["name"]) <= 200
-    assert 1 <= len(card["description"]) <= 100
-    assert 1 <= len(card["title"]) <= 100
-    assert len(card["version"]) <= 255
-    for remote in card["remotes"]:
-        assert remote.keys() == {"type", "url", "supportedProtocolVersions"}
-        assert remote["type"] in ("streamable-http", "sse")
-        assert re.fullmatch(r"https?://[^\s]+", remote["url"])
-        assert all(isinstance(version, str) for version in remote["supportedProtocolVersions"])
 
 
 async def test_each_agent_is_listed_with_its_mcp_endpoint_if_there_is_one() -> None:
@@ -95,16 +76,6 @@ def test_a_server_without_a_domain_has_cards_in_our_namespace(host: str) -> None
     catalog = well_known.catalog_of(AGENTS.values(), make_cards(), origin, [EXTENSION.http])
     assert catalog["entries"][1]["identifier"] == f"http://{host}/echo/mcp"
     assert catalog["entries"][1]["data"]["name"] == "dragoman/echo"
-
-
-def test_long_texts_of_a_server_card_are_truncated() -> None:
-    spec = AgentSpec(
-        id="a", name="n" * 101, description="d" * 4000, version="v" * 300, documentation_url="https://x.example/docs"
-    )
-    card = server_card.server_card(spec, "https://x.example/a/mcp", "x.example")
-    check_server_card(card)
-    assert card["title"] == "n" * 99 + "…"
-    assert card["websiteUrl"] == "https://x.example/docs"
 
 
 async def test_web_pages_may_use_the_headers_of_the_endpoint_where_it_is_served() -> None:

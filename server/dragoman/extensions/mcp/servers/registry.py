@@ -87,14 +87,14 @@ class McpRegistry:
         for entry, found in zip(self.entries, results, strict=True):
             agent, location = entry.agent, entry.agent.server.location
             if isinstance(found, ClientError):
-                if not agent.server.id and not isinstance(found, ProtocolError):
+                if not agent.server.id and (self._agent_registry is None or not isinstance(found, ProtocolError)):
                     is_transient = isinstance(found, ServerUnavailable)
                     hint = f"; with an id ({MCP_FORMAT}) it is served as soon as it responds" if is_transient else ""
                     raise InvalidMcpServer(f"{_without(location, found.summary)}{hint}")
                 served = f"is served as agent {agent.spec.id}, but is" if agent.spec.id else "is not served yet:"
                 log.warning("%s %s unavailable: %s", location, served, found.summary)
                 agent.breaker.open(found.summary)
-            elif not agent.server.id and found.spec.id in ids:
+            elif not agent.server.id and found.spec.id in ids and self._agent_registry is not None:
                 self._reject_id(agent, found.spec.id)
             else:
                 self._apply(agent, found)
@@ -219,7 +219,7 @@ class McpRegistry:
             log.info("could not read the tools of %s: %s", agent.spec.id or agent.server.location, found.summary)
             return
         registry = self._agent_registry
-        if not agent.spec.id and (registry is None or registry.is_registered(found.spec.id)):
+        if not agent.spec.id and registry is not None and registry.is_registered(found.spec.id):
             self._reject_id(agent, found.spec.id)
             return
         if self._apply(agent, found) and registry is not None:
