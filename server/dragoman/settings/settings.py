@@ -97,6 +97,9 @@ __all__ = ["Address", "Settings", "SettingsError", "load_settings"]
 
 DEFAULT_APP: Final = "dragoman.playground"
 
+DEFAULT_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""Default of the maximum size of a response of another server."""
+
 
 class Settings(BaseModel):
     """All settings: those given, else of the environment, else of the TOML file, else the default.
@@ -114,7 +117,7 @@ class Settings(BaseModel):
     """Serve only the agents of workers."""
     upstream: Upstreams = ()
     """Upstream agents: A2A servers that this server is a gateway for."""
-    upstream_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024), ge=1024)
+    upstream_bytes: ByteSize = Field(default=ByteSize(DEFAULT_RESPONSE_BYTES), ge=1024)
     """Maximum bytes of one response or event of an upstream agent."""
     upstream_silence: Seconds = 120.0
     """Seconds without a byte after which a call to an upstream agent counts as broken."""

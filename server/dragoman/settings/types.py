@@ -112,7 +112,8 @@ def _list_items(value: object) -> object:
     return value
 
 
-def _parse_allow_list(value: object) -> object:
+def parse_allow_list(value: object) -> Any:
+    """Parses private networks and hosts that may be called, separated by commas. Raises ValueError."""
     value = _list_items(value)
     if not isinstance(value, Sequence):
         return value
@@ -272,7 +273,7 @@ Executors = Annotated[tuple[ExecutorSpec, ...], BeforeValidator(agent_sources.pa
 Age = Annotated[int | None, BeforeValidator(_parse_age)]
 Retention = Annotated[RetentionPolicy, BeforeValidator(_parse_retention)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_parse_names)]
-AllowList = Annotated[tuple[AllowEntry, ...], BeforeValidator(_parse_allow_list)]
+AllowList = Annotated[tuple[AllowEntry, ...], BeforeValidator(parse_allow_list)]
 Ports = Annotated[frozenset[int], BeforeValidator(_parse_ports)]
 Bind = Annotated[Address, BeforeValidator(_parse_address), PlainSerializer(str)]
 OptionalBind = Annotated[Address | None, BeforeValidator(_parse_address), PlainSerializer(str)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import inspect
 import logging
 import os
 import shlex
@@ -32,7 +31,7 @@ from dragoman.cli.process_setup import (
     return_unused_memory,
     run_until_complete,
 )
-from dragoman.cli.serve.options import parameters
+from dragoman.cli.serve.options import serve_options, with_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -47,17 +46,7 @@ from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 def register(cli: typer.Typer) -> None:
     """Adds the command with an option for each setting."""
-    signature = inspect.signature(serve, eval_str=True)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    full_signature = signature.replace(parameters=[*own, *parameters()])
-
-    def command(**arguments: Any) -> None:
-        serve(**arguments)
-
-    command.__doc__ = serve.__doc__
-    command.__signature__ = full_signature  # type: ignore[attr-defined]  # typer reads it; function types lack it
-    command.__annotations__ = {one.name: one.annotation for one in full_signature.parameters.values()}
-    cli.command("serve")(command)
+    cli.command("serve")(with_options(serve, serve_options()))
 
 
 def serve(

@@ -6,13 +6,14 @@ Rules and defaults of the settings are in `dragoman.settings.settings`, which re
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from dragoman.ports.extension import Option
 from dragoman.settings.extensions import bus_schemes, installed_extensions, options_of, store_schemes
 
 
@@ -207,10 +208,26 @@ def serve_options() -> Mapping[str, Sequence[ServeOption]]:
     options: dict[str, Sequence[ServeOption]] = {}
     for heading, rows in _OWN_OPTIONS.items():
         options[heading] = [row._replace(help=_replaced(row.help, schemes)) for row in rows]
-    for extension in installed_extensions():
-        if settings := options_of(extension).values():
-            options[extension.title] = [ServeOption(one.name, one.value, one.help, one.kind) for one, _ in settings]
-    return options
+    return options | _extension_options()
+
+
+def worker_options() -> Mapping[str, Sequence[ServeOption]]:
+    """The options of extensions that workers have, too, by heading. Raises InvalidExtension."""
+    return _extension_options(lambda option: option.in_worker)
+
+
+def _extension_options(is_shown: Callable[[Option], bool] = lambda _: True) -> dict[str, Sequence[ServeOption]]:
+    return {
+        extension.title: options
+        for extension in installed_extensions()
+        if (
+            options := [
+                ServeOption(one.name, one.value, one.help, one.kind)
+                for one, _ in options_of(extension).values()
+                if is_shown(one)
+            ]
+        )
+    }
 
 
 def _replaced(text: str, values: Mapping[str, str]) -> str:
@@ -219,9 +236,24 @@ def _replaced(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def parameters() -> Iterator[inspect.Parameter]:
+def with_options(function: Callable[..., None], by_heading: Mapping[str, Sequence[ServeOption]]) -> Callable[..., None]:
+    """A command function whose `**options` are these."""
+    signature = inspect.signature(function, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    full_signature = signature.replace(parameters=[*own, *_parameters(by_heading)])
+
+    def command(**arguments: Any) -> None:
+        function(**arguments)
+
+    command.__doc__ = function.__doc__
+    command.__signature__ = full_signature  # type: ignore[attr-defined]  # typer reads it; function types lack it
+    command.__annotations__ = {one.name: one.annotation for one in full_signature.parameters.values()}
+    return command
+
+
+def _parameters(by_heading: Mapping[str, Sequence[ServeOption]]) -> Iterator[inspect.Parameter]:
     """The options as parameters of a command function. The default is None: not given."""
-    for heading, options in serve_options().items():
+    for heading, options in by_heading.items():
         for option in options:
             flag = option.kind is bool
             declaration = typer.Option(
