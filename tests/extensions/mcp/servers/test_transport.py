@@ -16,7 +16,6 @@ import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
 
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers import transport
 from dragoman.extensions.mcp.servers.transport import (
     FORBIDDEN_CODE,
@@ -30,6 +29,7 @@ from dragoman.extensions.mcp.servers.transport import (
     StderrLog,
     stdio_streams,
 )
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden
 
 JSON = {"content-type": "application/json"}
