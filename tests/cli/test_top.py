@@ -20,7 +20,7 @@ from dragoman.cli.top import (
     render_dashboard,
     run_top,
 )
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 
 BEFORE = """\
 # TYPE dragoman_requests_total counter
