@@ -191,8 +191,7 @@ of a running server as each of five callers, and compares the results with this 
 - **served** for a stranger concerns its own tasks: it can send messages and list its tasks.
 - Callers whose grants do not include the agent or its scope get **forbidden** where a stranger is served.
 - With `--public-agents`, all anonymous callers of those agents are one principal and share its tasks.
-- With `--isolation scope`, every principal in the scope is the owner; with `context`, every participant of the
-  conversation.
+- With `--isolation scope`, every principal in the scope is the owner.
 - Without authentication every caller is owner and operator. With `--insecure`, workers and operator calls on the store
   are limited to the server's machine, and behind a proxy to nobody; others see the tasks of anonymous callers only.
 - RESOURCE is `projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*`.

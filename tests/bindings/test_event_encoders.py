@@ -17,7 +17,7 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.security.secret_box import AesGcmSecretBox
-from dragoman.wire.dialects import Dialect, recorded_dialect
+from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -55,19 +55,7 @@ async def test_every_dialect_has_a_body(dialect: Dialect) -> None:
     assert webhooks.sends_task(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
 
 
-async def test_the_draft_of_1_1_gets_stream_events_with_their_generation() -> None:
-    config = PushConfig(id="c", url="https://x", dialect=recorded_dialect(Dialect.V1, draft=True))
-    update = event(status_update=UPDATE)
-    shown = json.loads((await webhooks.encode(push(config), update)).body)
-    assert shown["statusUpdate"].pop("generation") == "2"
-    v1 = replace(config, dialect=Dialect.V1.value)
-    assert shown == json.loads((await webhooks.encode(push(v1), update)).body)
-    assert not webhooks.sends_task(config.dialect)
-    assert webhooks.field_prefix(config.dialect, inline=True) == webhooks.field_prefix(v1.dialect, inline=True)
-
-
-def test_marks_of_earlier_versions_are_ignored() -> None:
-    assert webhooks.sends_task("0.3+base64")
+def test_an_unknown_dialect_is_an_error() -> None:
     with pytest.raises(ValueError, match="pigeon"):
         webhooks.sends_task("pigeon")
 

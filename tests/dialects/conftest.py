@@ -14,17 +14,9 @@ from dragoman.wiring.app import open_app
 
 
 @pytest.fixture
-def draft_1_1() -> bool:
-    """Whether the server offers the draft of A2A 1.1."""
-    return False
-
-
-@pytest.fixture
-async def connections(
-    tmp_path: Path, time_to_stop: None, time_to_think: None, draft_1_1: bool
-) -> AsyncIterator[ServerConnections]:
+async def connections(tmp_path: Path, time_to_stop: None, time_to_think: None) -> AsyncIterator[ServerConnections]:
     any_port = Address("127.0.0.1", 0)
     store = f"sqlite:///{tmp_path}/tasks.db"
-    settings = Settings(http=any_port, grpc=any_port, store=store, a2a_draft_1_1=draft_1_1)
+    settings = Settings(http=any_port, grpc=any_port, store=store)
     async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as opened:
         yield opened

@@ -27,11 +27,11 @@ class LateStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def find(self, owner: Owner, agent: str, task: str, *, joined: bool) -> Any:
+    async def find(self, owner: Owner, agent: str, task: str) -> Any:
         if task in self.late:
             self.late.remove(task)
             return None
-        return await self._store.find(owner, agent, task, joined=joined)
+        return await self._store.find(owner, agent, task)
 
 
 def call(method: str, params: dict[str, Any]) -> dict[str, Any]:

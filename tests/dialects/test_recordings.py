@@ -23,12 +23,6 @@ from tests.dialects.recordings import (
 )
 
 
-@pytest.fixture(params=[False, True], ids=["released", "draft-offered"])
-def draft_1_1(request: pytest.FixtureRequest) -> bool:
-    """The recorded callers get the same, whether or not the server offers the draft of A2A 1.1."""
-    return bool(request.param)
-
-
 class ControlledSleep:
     """Lets the playground sleep until a subscriber receives an event, so no subscription comes too late."""
 

@@ -70,16 +70,11 @@ def _carried(names: Names, carries: bool) -> dict[str, str]:
     return {"Last-Event-ID": names.cursor, "Idempotency-Key": names.key} if carries else {}
 
 
-Without = frozenset[str]
-
-
 # gRPC ---------------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def over_grpc(
-    target: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
-) -> AsyncIterator[list[Call]]:
+async def over_grpc(target: str, who: Mapping[str, str], tenants: tuple[str, ...]) -> AsyncIterator[list[Call]]:
     """All calls over gRPC."""
     async with grpc.aio.insecure_channel(target) as channel:
 
@@ -105,7 +100,7 @@ async def over_grpc(
         asks = [operators("Explain", ops.ExplainRequest, False)]
         for row in method_table.RPC_ROWS:
             for tenant in tenants:
-                for which in naming(row.request, without):
+                for which in naming(row.request):
                     asks += [ask(row, tenant, which, False), ask(row, tenant, which, True)]
         yield asks
 
@@ -159,9 +154,7 @@ def rust_path(path: str) -> str:
 
 
 @asynccontextmanager
-async def over_rest(
-    base: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
-) -> AsyncIterator[list[Call]]:
+async def over_rest(base: str, who: Mapping[str, str], tenants: tuple[str, ...]) -> AsyncIterator[list[Call]]:
     """All calls over REST: every HTTP rule, and the a2a-rust paths of 1.0. Paths contain the tenant."""
     async with aiohttp.ClientSession(base) as session:
 
@@ -188,7 +181,7 @@ async def over_rest(
             return Call(row, f"{rule.http_method} {path} {version} {sorted(which)}", tenant, _order(row), send)
 
         yield [
-            *(ask(*each) for each in _rest_calls(without)),
+            *(ask(*each) for each in _rest_calls()),
             Call(
                 "blobs",
                 "/blobs",
@@ -199,7 +192,7 @@ async def over_rest(
         ]
 
 
-def _rest_calls(without: Without) -> Iterator[tuple[RpcRow, Rule, str, frozenset[str], str, str, bool]]:
+def _rest_calls() -> Iterator[tuple[RpcRow, Rule, str, frozenset[str], str, str, bool]]:
     for descriptor, rows in method_table.rpc_services():
         for method, rule in httprule.rules(descriptor):
             row, path = rows[method.name], path_of(rule)
@@ -207,7 +200,7 @@ def _rest_calls(without: Without) -> Iterator[tuple[RpcRow, Rule, str, frozenset
             in_path = frozenset(
                 field.full_name for field in fields(row.request.DESCRIPTOR) if ".".join(field.path) in bound
             )
-            for which in naming(row.request, without | in_path):
+            for which in naming(row.request, in_path):
                 for version in ("", VERSIONS[row.dialect]):
                     yield row, rule, path, which, version, "", False
                 yield row, rule, path, which, "", "", True
@@ -251,9 +244,9 @@ def params_of(row: JsonRpcRow, names: Names, which: frozenset[str], tenant: str 
     return protojson.compile(row.op.request, JSON[row.dialect]).to_dict(message)
 
 
-def _calls(without: Without) -> Iterator[tuple[JsonRpcRow, frozenset[str], str, bool]]:
+def _calls() -> Iterator[tuple[JsonRpcRow, frozenset[str], str, bool]]:
     for row in JSONRPC_ROWS:
-        for which in naming(row.op.request, without):
+        for which in naming(row.op.request):
             yield row, which, VERSIONS[row.dialect], False
             if row.op not in (SEND_MESSAGE, STREAM_MESSAGE) and VERSIONS[row.dialect]:
                 yield row, which, "", False  # served in the dialect that created the task
@@ -261,9 +254,7 @@ def _calls(without: Without) -> Iterator[tuple[JsonRpcRow, frozenset[str], str, 
 
 
 @asynccontextmanager
-async def over_jsonrpc(
-    base: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
-) -> AsyncIterator[list[Call]]:
+async def over_jsonrpc(base: str, who: Mapping[str, str], tenants: tuple[str, ...]) -> AsyncIterator[list[Call]]:
     """All calls over JSON-RPC, by POST."""
     async with aiohttp.ClientSession(base) as session:
 
@@ -278,7 +269,7 @@ async def over_jsonrpc(
             return Call(row, label, tenant, _order(row), send)
 
         asks = []
-        for row, which, version, carries in _calls(without):
+        for row, which, version, carries in _calls():
             asks += [ask(row, which, version, carries, f"/{tenant}", tenant) for tenant in tenants]
             if row.dialect is Dialect.RUST:
                 asks += [
@@ -288,9 +279,7 @@ async def over_jsonrpc(
 
 
 @asynccontextmanager
-async def over_websocket(
-    base: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
-) -> AsyncIterator[list[Call]]:
+async def over_websocket(base: str, who: Mapping[str, str], tenants: tuple[str, ...]) -> AsyncIterator[list[Call]]:
     """All calls over WebSocket, on a few long-lived connections."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(base))
@@ -314,7 +303,7 @@ async def over_websocket(
             label = f"{row.dialect.value} {row.name} {version or 'no version'} {tenant[:9]} {sorted(which)}"
             return Call(row, label, tenant, _order(row), send)
 
-        yield [ask(*call, tenant) for call in _calls(without) for tenant in tenants]
+        yield [ask(*call, tenant) for call in _calls() for tenant in tenants]
 
 
 async def _frames(socket: aiohttp.ClientWebSocketResponse, body: Any, *, streaming: bool) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS, McpCaller
-from tests.isolation.calls import AGENT_ID, DEFAULT, Call, Without, http_text
+from tests.isolation.calls import AGENT_ID, DEFAULT, Call, http_text
 from tests.isolation.names import Names
 
 from dragoman.bindings.a2a_operations import CANCEL_TASK, GET_TASK, A2AOperation
@@ -19,8 +19,6 @@ from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoin
 from dragoman.extensions.mcp.wire.tools import TASK_TOOLS
 
 HANDSHAKE: Final = "2025-11-25"
-CONTEXT_FIELD: Final = "lf.a2a.v1.Message.context_id"
-"""The field of A2A that a call's conversation becomes."""
 
 NAMELESS: Final = frozenset(
     {
@@ -52,8 +50,6 @@ class McpCase:
     capabilities: Mapping[str, Any] | None = None
     creates: bool = False
     """It begins a task of its caller."""
-    joins: bool = False
-    """It names a conversation."""
     listens: bool = False
     """Its response does not end: the first event counts."""
 
@@ -146,7 +142,6 @@ MCP_CASES: Final = (
                 version,
                 capabilities,
                 creates=True,
-                joins=True,
             ),
             McpCase(
                 "tools/call in a conversation of _meta",
@@ -154,7 +149,6 @@ MCP_CASES: Final = (
                 version,
                 capabilities,
                 creates=True,
-                joins=True,
             ),
         )
     ),
@@ -162,15 +156,12 @@ MCP_CASES: Final = (
 
 
 @asynccontextmanager
-async def over_mcp(
-    base: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
-) -> AsyncIterator[list[Call]]:
+async def over_mcp(base: str, who: Mapping[str, str], tenants: tuple[str, ...]) -> AsyncIterator[list[Call]]:
     """All calls over MCP: at the address of all agents, and at that of the one agent."""
     async with aiohttp.ClientSession(base) as session:
         yield [
             _as_call(session, case, who, tenant, path)
             for case in MCP_CASES
-            if not (case.joins and CONTEXT_FIELD in without)
             for tenant in tenants
             for path in _paths(tenant, case)
         ]

@@ -107,9 +107,9 @@ def test_an_invalid_age_in_the_file_is_reported_with_the_file() -> None:
 
 def test_isolation_can_be_a_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings({}).isolation.policy_of("echo") == "owner"
-    Path("dragoman.toml").write_text('[isolation]\ndefault = "context"\necho = "owner"\n')
+    Path("dragoman.toml").write_text('[isolation]\ndefault = "scope"\necho = "owner"\n')
     isolation = load_settings({}).isolation
-    assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "context")
+    assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")
     monkeypatch.setenv("DRAGOMAN_ISOLATION", "owner,other=scope")
     isolation = load_settings({}).isolation
     assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")

@@ -16,7 +16,6 @@ from multidict import MultiMapping
 from dragoman.bindings.cards import Cards
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
 from dragoman.core.errors import VersionNotSupported
-from dragoman.core.task.generations import with_generation
 from dragoman.core.task.log import Event
 from dragoman.wire.dialects import Dialect
 
@@ -58,19 +57,9 @@ V03_EXTENSIONS_HEADER: Final = "X-A2A-Extensions"
 _V03_HEADER_DIALECTS: Final = (Dialect.V03, Dialect.GOOGLE, Dialect.V01)
 
 
-def event_adapter(uris: Sequence[str], *, draft: bool = False) -> Callable[[Event], Event]:
-    """Returns the function that adapts an event to the extensions a caller requested.
-
-    `draft`: the caller speaks the draft of 1.1, whose events contain their generation.
-    """
-    resumes = RESUME_EXTENSION.uri in uris
-    if draft:
-        return _with_generation_and_cursor if resumes else with_generation
-    return with_cursor if resumes else unchanged
-
-
-def _with_generation_and_cursor(event: Event) -> Event:
-    return with_cursor(with_generation(event))
+def event_adapter(uris: Sequence[str]) -> Callable[[Event], Event]:
+    """Returns the function that adapts an event to the extensions a caller requested."""
+    return with_cursor if RESUME_EXTENSION.uri in uris else unchanged
 
 
 def unchanged(event: Event) -> Event:

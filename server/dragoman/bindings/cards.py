@@ -32,7 +32,7 @@ from dragoman.core.errors import (
 from dragoman.core.names import DEFAULT_SCOPE, resource_name
 from dragoman.ports import CardSigner
 from dragoman.wire.cards import agent_card
-from dragoman.wire.dialects import Dialect, draft_v1_1
+from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -90,12 +90,11 @@ class Cards:
         push: bool = False,
         signer: CardSigner | None = None,
         versions: CardVersions = "all",
-        draft_1_1: bool = False,
     ) -> None:
         """`security`: the server's security schemes; with any scheme, cards may have extended ones. `push`: the server
         has push notifications. `signer` signs cards and needs `addresses.url`, so that no caller gets a signed card
         with an address of its choice. `versions`: with one version every card at a well-known path is of it alone,
-        whatever version is requested. `draft_1_1`: callers that name 1.1 get cards that list its draft.
+        whatever version is requested.
         """
         self._declared_specs = dict(agents)
         self._overrides: Mapping[str, CardOverride] = {}
@@ -109,13 +108,12 @@ class Cards:
         self._push = push
         self._signer = signer
         self._versions = versions
-        self._draft_1_1 = draft_1_1
         self.http: BoundAddress | None = None
         self.grpc: BoundAddress | None = None
         """The bound addresses, set by the servers once they listen."""
         self._public_url = addresses.url
         self._public_grpc = addresses.grpc
-        self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool, bool], ServedCard] = OrderedDict()
+        self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()
         self.changed = asyncio.Event()
         """Set when an agent is added, changed or removed; a new one then takes its place."""
 
@@ -165,8 +163,6 @@ class Cards:
         `legacy`: requested at 0.1's path. `scope`: the scope within which it is read, and in which its addresses stay.
         Raises AgentNotFound.
         """
-        if self._draft_1_1 and version == draft_v1_1.VERSION and self._versions != "0.3":
-            return self._cached_card(agent_card.v1_document, agent, origin, scope, draft=True)
         if self._versions != "all":
             return self._cached_card(_ENCODER_BY_VERSION[self._versions], agent, origin, scope)
         encode = agent_card.legacy_document if legacy else agent_card.combined_document
@@ -185,22 +181,20 @@ class Cards:
         addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=trusted)
         return agent_card.sign_v03_card(agent_card.v03_card(spec, addresses), self._sign)
 
-    def extended_document(
-        self, caller: Caller, origin: Origin | None, dialect: Dialect, *, draft: bool = False
-    ) -> bytes:
-        """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10). `draft`: it lists the draft of 1.1.
+    def extended_document(self, caller: Caller, origin: Origin | None, dialect: Dialect) -> bytes:
+        """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
 
         Raises UnsupportedOperation for an agent without one (0.3: ExtendedAgentCardNotConfigured), Unauthenticated for
         a caller without credentials.
         """
         self._check_extended(caller.agent, caller.identity, dialect)
         encode = agent_card.v1_document if dialect in (Dialect.V1, Dialect.RUST) else agent_card.v03_document
-        return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=True, draft=draft).body
+        return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=True).body
 
-    def extended_message(self, caller: Caller, *, draft: bool = False) -> pb.AgentCard:
+    def extended_message(self, caller: Caller) -> pb.AgentCard:
         """As `extended_document`, as a message."""
         self._check_extended(caller.agent, caller.identity, Dialect.V1)
-        addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=True, draft=draft)
+        addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=True)
         return agent_card.sign_v1_card(agent_card.v1_card(self._find_spec(caller.agent), addresses), self._sign)
 
     def _check_extended(self, agent: str, identity: Identity, dialect: Dialect) -> None:
@@ -236,10 +230,9 @@ class Cards:
         scope: str,
         *,
         trusted: bool = False,
-        draft: bool = False,
     ) -> ServedCard:
-        spec, addresses = self._find_spec(agent), self._addresses(agent, origin, scope, trusted=trusted, draft=draft)
-        key = encode, agent, addresses.http, addresses.grpc, scope, trusted, draft
+        spec, addresses = self._find_spec(agent), self._addresses(agent, origin, scope, trusted=trusted)
+        key = encode, agent, addresses.http, addresses.grpc, scope, trusted
         served = self._cache.get(key)
         if served is None:
             body = encode(spec, addresses, self._sign)
@@ -263,7 +256,7 @@ class Cards:
         return spec
 
     def _addresses(
-        self, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False, draft: bool = False
+        self, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False
     ) -> agent_card.CardAddresses:
         spec = self._find_spec(agent)
         return agent_card.CardAddresses(
@@ -273,7 +266,6 @@ class Cards:
             trusted=trusted,
             resource=resource_name(scope, agent),
             lists_v03=self._versions != "1.0",
-            lists_draft=draft,
             capabilities=agent_card.CardCapabilities(
                 streaming=spec.streaming, push=self._push, extended=self._has_extended_card(spec)
             ),

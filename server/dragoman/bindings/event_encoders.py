@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
-from dragoman.core.task.generations import with_generation
 from dragoman.core.task.log import Event
 from dragoman.ports import SecretBox, WebhookRequest, WebhookRequestSigner
 from dragoman.wire.dialects import (
     Dialect,
-    draft_v1_1,
     file_bytes,
-    is_draft,
     json_mixed,
     json_proto,
     json_v01,
     json_v03,
-    parse_recorded,
     v03,
 )
 from dragoman.wire.http import sse
@@ -35,22 +30,17 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 class EventEncoder:
     """Encodes events in one format and caches the result in the event."""
 
-    __slots__ = ("_encode", "_parse")
+    __slots__ = ("_encode",)
 
-    def __init__(
-        self,
-        encode: Callable[[pb.StreamResponse, bool], bytes],
-        parse: Callable[[bytes], Any] = pb.StreamResponse.FromString,
-    ) -> None:
+    def __init__(self, encode: Callable[[pb.StreamResponse, bool], bytes]) -> None:
         self._encode = encode
-        self._parse = parse
 
     def __call__(self, event: Event, is_last: bool) -> bytes:
         """The encoded event. `is_last`: it is the last event of its stream, and the dialect marks it."""
         key = (self, is_last)
         data: bytes | None = event.encodings.get(key)
         if data is None:
-            data = event.encodings[key] = self._encode(self._parse(event.data), is_last)
+            data = event.encodings[key] = self._encode(pb.StreamResponse.FromString(event.data), is_last)
         return data
 
 
@@ -64,7 +54,7 @@ class SseEventEncoder(EventEncoder):
         key = (self, is_last)
         data: bytes | None = event.encodings.get(key)
         if data is None:
-            json = self._encode(self._parse(event.data), is_last)
+            json = self._encode(pb.StreamResponse.FromString(event.data), is_last)
             data = event.encodings[key] = sse.frame(json, id=event.cursor or None)
         return data
 
@@ -97,18 +87,6 @@ V1_STREAM_ENCODERS: Final = StreamEncoders(
     sse=SseEventEncoder(lambda event, final: _V1_JSON.encode(event)),
     json=EventEncoder(lambda event, final: _V1_JSON.encode(event)),
 )
-
-
-@cache
-def draft_stream_encoders() -> StreamEncoders:
-    """The encoders of the draft of 1.1, for events with their generation."""
-    event_type = draft_v1_1.message_class(pb.StreamResponse)
-    encode, parse = protojson.compile(event_type, draft_v1_1.PROTOJSON).encode, event_type.FromString
-    return StreamEncoders(
-        grpc=stored_bytes,
-        sse=SseEventEncoder(lambda event, final: encode(event), parse),
-        json=EventEncoder(lambda event, final: encode(event), parse),
-    )
 
 
 V03_STREAM_ENCODERS: Final = StreamEncoders(
@@ -189,11 +167,6 @@ shared_rust_results: Final = _single_result(
 v1_results: Final = _single_result(V1_STREAM_ENCODERS.json)
 
 
-def draft_results() -> EncodeResults:
-    """The encoder of a stream of the draft of 1.1."""
-    return _single_result(draft_stream_encoders().json)()
-
-
 v03_results: Final = _single_result(EventEncoder(lambda event, final: orjson.dumps(json_v03.write_event(event, final))))
 fasta2a_results: Final = _single_result(EventEncoder(lambda event, final: _FASTA2A_JSON.encode(event)))
 rust_results: Final = _single_result(RUST_STREAM_ENCODERS.json)
@@ -209,10 +182,6 @@ WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
 """A JWT that proves the sender. It is also the bearer token of configurations that ask for one without naming it."""
 
 
-def _parsed(event: Event) -> pb.StreamResponse:
-    return pb.StreamResponse.FromString(event.data)
-
-
 @dataclass(frozen=True, slots=True)
 class _WebhookFormat:
     """The webhook format of one dialect."""
@@ -222,7 +191,6 @@ class _WebhookFormat:
     token_header: str = WEBHOOK_TOKEN_HEADER
     field_prefix: str = ""
     inline_prefix: str = "configuration.taskPushNotificationConfig."
-    parse: Callable[[Event], Any] = _parsed
 
 
 _V03_TASK_JSON: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
@@ -253,18 +221,9 @@ _WEBHOOK_FORMATS: Final = {
 }
 
 
-@cache
-def _draft_format() -> _WebhookFormat:
-    event_type = draft_v1_1.message_class(pb.StreamResponse)
-    return _WebhookFormat(
-        protojson.compile(event_type, draft_v1_1.PROTOJSON).encode,
-        parse=lambda event: event_type.FromString(with_generation(event).data),
-    )
-
-
 def _webhook_format(recorded: str) -> _WebhookFormat:
     """The format of a recorded dialect."""
-    return _draft_format() if is_draft(recorded) else _WEBHOOK_FORMATS[parse_recorded(recorded)]
+    return _WEBHOOK_FORMATS[Dialect(recorded)]
 
 
 class DialectWebhookEncoder:
@@ -290,7 +249,8 @@ class DialectWebhookEncoder:
         webhook_format = _webhook_format(config.dialect)
         body: bytes | None = event.encodings.get(webhook_format)
         if body is None:
-            body = event.encodings[webhook_format] = webhook_format.encode_body(webhook_format.parse(event))
+            body = webhook_format.encode_body(pb.StreamResponse.FromString(event.data))
+            event.encodings[webhook_format] = body
         token, credentials = (
             self._secret_box.decrypt(secret, config.url) for secret in (config.token, config.credentials)
         )

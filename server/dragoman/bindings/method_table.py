@@ -24,7 +24,6 @@ from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
 from dragoman.core.agent_sources import FileForm
 from dragoman.wire.dialects import (
     Dialect,
-    draft_v1_1,
     file_bytes,
     json_mixed,
     json_proto,
@@ -72,20 +71,14 @@ class RpcRow:
     """Subscribing to a finished task returns the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
     bodies: tuple[str, ...] = ()
     """Accepted request bodies, preferred first, where real clients deviate from the rule (wire/http/transcode.py)."""
-    is_draft: bool = False
-    """The row is for callers of the draft of 1.1: `to_v1` converts its requests, answers contain generations."""
 
     def stream_encoders(self, *, base64_files: bool = False) -> StreamEncoders:
-        if self.is_draft:
-            return event_encoders.draft_stream_encoders()
         if self.dialect is Dialect.V1:
             return event_encoders.V1_STREAM_ENCODERS
         return event_encoders.V03_BASE64_STREAM_ENCODERS if base64_files else event_encoders.V03_STREAM_ENCODERS
 
     @property
     def json(self) -> protojson.JsonDialect:
-        if self.is_draft:
-            return draft_v1_1.PROTOJSON
         return json_proto.PROTOJSON_V1 if self.dialect is Dialect.V1 else json_proto.PROTOJSON_V03
 
     def response_message(self, data: bytes, agent_name: str = "", *, base64_files: bool = False) -> Message:
@@ -225,8 +218,6 @@ class JsonRpcRow:
     """The client chooses task ids (0.1)."""
     errors_in_stream: bool = False
     """Errors before the first event are sent inside a stream: clients of these methods look nowhere else."""
-    is_draft: bool = False
-    """As in RpcRow: `read` returns a request of the draft."""
 
 
 @dataclass(frozen=True, slots=True)

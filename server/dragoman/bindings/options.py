@@ -111,8 +111,6 @@ class ServerOptions:
     """Maximum decoded size of a request, in bytes: the same limit as `runtime.access.Limits`."""
     error_table: ErrorTable = "1.0.1"
     """The edition of A2A 1.0 whose status codes errors use."""
-    draft_1_1: bool = False
-    """Serve the draft of A2A 1.1 to callers that name this version."""
     v03_files: FileForm = "bytes"
     """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
     grace: float = SHUTDOWN_GRACE_SECONDS

@@ -34,13 +34,11 @@ from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
 from dragoman.core.errors import A2AError
-from dragoman.core.task.generations import GenerationTerms
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.runtime.operations import Operations
 from dragoman.supervision import log_fault
-from dragoman.wire.dialects import draft_v1_1
 
 _log: Final = logging.getLogger("dragoman.bindings.pipeline")
 
@@ -76,8 +74,6 @@ class RequestExchange(ABC, Generic[Answer]):
         self.identity: Identity = ANONYMOUS
         self.version = ""
         """The `A2A-Version` of the request, as written; empty for none."""
-        self.generations: GenerationTerms | None = None
-        """What a caller of the draft of 1.1 says about generations; None for all others."""
         self.extensions: tuple[str, ...] = ()
         """The URIs of the extensions that the caller requests."""
         self.status: object = "OK"
@@ -100,16 +96,6 @@ class RequestExchange(ABC, Generic[Answer]):
     def versions(self) -> Iterable[str]:
         """Every `A2A-Version` of the request."""
         return self.headers.getall(a2a_headers.VERSION_HEADER, ())
-
-    def speaks_draft(self, options: ServerOptions) -> bool:
-        """Whether the caller speaks the draft of 1.1, and the server offers it."""
-        return options.draft_1_1 and a2a_headers.minor_version(self.version) == draft_v1_1.VERSION
-
-    def from_draft(self, request: Any) -> Any:
-        """The request of 1.0 in a request of the draft. Sets `generations`."""
-        v1_request, self.generations = draft_v1_1.to_v1(request)
-        self.log_entry.dialect = draft_v1_1.VERSION
-        return v1_request
 
     @abstractmethod
     async def read(self) -> None:

@@ -73,10 +73,6 @@ class VersionNotSupported(A2AError):
     """The requested protocol version is not supported."""
 
 
-class TaskGenerationMismatch(A2AError):
-    """The task has changed since the generation that the message is for."""
-
-
 class ParseError(A2AError):
     """Invalid JSON payload."""
 

@@ -36,10 +36,10 @@ class AgentTasks:
 
     scope: str
     agent: str
-    own: int
-    """Number of its own visible tasks."""
+    tasks: int
+    """Number of its visible tasks."""
     changed: int
-    """No task that it may see changed after this time, in milliseconds since the epoch."""
+    """None of them changed after this time, in milliseconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -165,15 +165,8 @@ class Store(Protocol):
         """
         ...
 
-    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
-        """The task with this client-visible id, or None when the owner's agent has no visible task with it.
-
-        `joined`: includes tasks of conversations that the owner has joined.
-        """
-        ...
-
-    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
-        """The owner of a joinable conversation; None when the scope has none with this id."""
+    async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
+        """The task with this client-visible id, or None when the owner's agent has no visible task with it."""
         ...
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
@@ -184,9 +177,7 @@ class Store(Protocol):
         """The current task with the last `history` messages (None: all). Reads only what it returns."""
         ...
 
-    async def get(
-        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
-    ) -> TaskSnapshot | None:
+    async def get(self, owner: Owner, agent: str, task_id: str, *, history: int | None = None) -> TaskSnapshot | None:
         """`find` and `read` in one consistent read."""
         ...
 
@@ -241,7 +232,7 @@ class Store(Protocol):
         ...
 
     async def agents_of(self, principal: str) -> list[AgentTasks]:
-        """The scopes and agents with tasks of a principal, or with conversations that it has joined.
+        """The scopes and agents with tasks of a principal.
 
         Sorted by the last change, newest first. The cost depends on their number only, not on that of the tasks.
         """

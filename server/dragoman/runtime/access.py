@@ -26,7 +26,6 @@ from dragoman.core.limits import message_limits
 from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
-from dragoman.core.task.generations import GenerationTerms
 from dragoman.core.task.log import TaskRecord
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -89,16 +88,13 @@ class Access:
             raise Unauthenticated(
                 f'the principal of these credentials is empty or begins with "{RESERVED_PRINCIPAL_PREFIX}"'
             )
-        view = self._isolation.visibility(scope, agent, identity.principal)
-        return Caller(view.owner, agent, identity, view.joined)
+        return Caller(self._isolation.owner(scope, agent, identity.principal), agent, identity)
 
     def creator(self, record: TaskRecord) -> Caller:
         """The principal that created a task, as a caller of its agent. Raises AgentNotFound if that is not served."""
         if record.agent not in self.agents:
             raise AgentNotFound(f'agent: "{record.agent}" is not served here')
-        owner = record.ref.owner
-        joined = self._isolation.visibility(owner.scope, record.agent, record.principal).joined
-        return Caller(owner, record.agent, Identity(record.principal), joined)
+        return Caller(record.ref.owner, record.agent, Identity(record.principal))
 
 
 def _denied(scope: str, agent: str, identity: Identity) -> PermissionDenied:
@@ -239,8 +235,6 @@ class Call:
     """Whether the message answers a question: it is rejected while a turn runs, as nothing is asked then."""
     operator: Identity | None = None
     """The operator who makes the call in the caller's name."""
-    generations: GenerationTerms | None = None
-    """Of a caller of the draft of A2A 1.1, whose answers contain generations; None for all others."""
 
 
 OnAction = Callable[[str, Call, str], None]

@@ -270,7 +270,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         admission,
         access,
         SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
-        ReadOperations(store, feeds, admission, limits.blocking_wait),
+        ReadOperations(store),
         SubscribeOperation(store, feeds, specs, admission),
         cancel_operation,
         push_configs,

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from operator import attrgetter
 from typing import Final
 
 from dragoman.core.errors import TaskNotFound
@@ -281,17 +280,13 @@ class TaskFeeds:
 
     async def until_turn_ends(self, subscriber: Subscriber, deadline: float) -> None:
         """Returns when the turn ends, at `deadline` on the loop's clock, or on `release_waits`. Raises as `next`."""
-        await self.until_event(subscriber, deadline, attrgetter("ends"))
-
-    async def until_event(self, subscriber: Subscriber, deadline: float, is_last: Callable[[Event], bool]) -> None:
-        """Returns after the batch with an event that `is_last`, and otherwise as `until_turn_ends`."""
         if self._waits_released:
             return
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:
                 self._waits[limit] = None
-                while not any(map(is_last, await subscriber.next_batch())):
+                while not any(event.ends for event in await subscriber.next_batch()):
                     pass
         except TimeoutError:
             return

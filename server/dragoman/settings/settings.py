@@ -280,8 +280,6 @@ class Settings(BaseModel):
     """Web origins that may call, such as `https://app.example.com`; `*` for all."""
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
     """The edition of A2A 1.0 whose status codes errors use."""
-    a2a_draft_1_1: bool = False
-    """Serve a draft of A2A 1.1 to callers that send `A2A-Version: 1.1`. A draft may change with any release."""
     v03_files: FileForm = "bytes"
     """Form of files in 0.3 over gRPC and REST: `bytes`, `base64` text, or recognized in each request (`auto`)."""
     strict_transitions: bool = False

@@ -100,8 +100,6 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     ),
     errors.ExtensionSupportRequired: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32008, "EXTENSION_SUPPORT_REQUIRED"),
     errors.VersionNotSupported: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32009, "VERSION_NOT_SUPPORTED"),
-    # Draft of 1.1 §5.4 (core/task/generations.py): only its callers can cause it.
-    errors.TaskGenerationMismatch: ErrorCodes(RpcCode.ABORTED, 409, -32010, "TASK_GENERATION_MISMATCH"),
     # The official servers have no separate reason for invalid JSON, and their clients know none.
     errors.ParseError: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32700, "INVALID_REQUEST"),
     errors.InvalidRequest: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32600, "INVALID_REQUEST"),
@@ -188,7 +186,6 @@ _SDK_NAMES: Final = {
     -32007: "ExtendedAgentCardNotConfiguredError",
     -32008: "ExtensionSupportRequiredError",
     -32009: "VersionNotSupportedError",
-    -32010: "TaskGenerationMismatchError",
 }
 """Class names in the official SDKs, by JSON-RPC number. Their 0.3 clients read these in gRPC texts and REST bodies."""
 

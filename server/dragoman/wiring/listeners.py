@@ -81,7 +81,6 @@ async def serve_api(
         api.options,
         message_bytes=settings.message_bytes,
         error_table=settings.error_table,
-        draft_1_1=settings.a2a_draft_1_1,
         v03_files=settings.v03_files,
         authenticator=api.authenticator or security.authenticator,
         client_certificates=infra.client_certificates,
@@ -168,7 +167,6 @@ async def _open_cards(stack: AsyncExitStack, settings: Settings, api: ApiParts) 
         push=settings.push,
         signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
         versions=settings.card_versions,
-        draft_1_1=settings.a2a_draft_1_1,
     )
     if settings.sign_cards:
         await _watch_signing_keys(stack, signing_keys, cards)

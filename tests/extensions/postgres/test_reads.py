@@ -1,4 +1,4 @@
-"""Reads of callers use indexes, and give owner and participant the same."""
+"""Reads of callers use indexes, and all servers read the same."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_no_request_scans_a_table_of_tasks(store: PostgresStore, postgres_
     assert {name: after[name] - before[name] for name in large} == dict.fromkeys(large, 0)
 
 
-async def test_pages_are_the_same_for_owner_and_participant(stores: Stores) -> None:
+async def test_two_servers_read_the_same_task(stores: Stores) -> None:
     ref = (await stores[0].append(created(new_ref()))).record.ref
     await stores[1].append(Append(task=ref, guard=Exists(), message=IncomingMessage(message("hi"), sender="guest")))
     assert await stores[0].read(ref) == await stores[1].read(ref)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.harness import Harness, open_harness, request, state, status_text, texts
+from tests.runtime.harness import Harness, open_harness, request, status_text, texts
 
 from dragoman.agents.functions.turn import Turn
 from dragoman.core.access.identity import Identity, Isolation, parse_isolation
-from dragoman.core.errors import IdempotencyKeyReused, InvalidParams, TaskNotFound
+from dragoman.core.errors import IdempotencyKeyReused, TaskNotFound
 from dragoman.runtime import Call
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -134,98 +133,24 @@ async def test_agents_may_have_their_own_policies(tmp_path: Path) -> None:
             await bob.get(private.id)
 
 
-# Context -----------------------------------------------------------------------------------------------------------
+# Tasks that a message names ------------------------------------------------------------------------------------------
 
 
-async def test_naming_a_conversation_named_by_the_server_joins_it(tmp_path: Path) -> None:
-    async with people(tmp_path, "context", "alice", "bob", "carol") as (alice, bob, carol):
-        first = await alice.send()
-        private = await alice.send()
-        assert await bob.lists() == set()
-        with pytest.raises(TaskNotFound):
-            await bob.get(first.id)
-        assert await bob.lists(context_id=first.context_id) == set()  # reading joins nothing
-        second = await bob.send(context_id=first.context_id)
-        assert texts(second) == ["bob 2"]  # the state of the conversation is shared
-        assert await bob.lists() == {first.id, second.id}
-        assert await alice.lists() == {first.id, second.id, private.id}
-        assert (await alice.get(second.id)).id == second.id
-        assert (await bob.get(first.id)).id == first.id
-        with pytest.raises(TaskNotFound):
-            await bob.get(private.id)
-        for task in (first, second, private):
-            with pytest.raises(TaskNotFound):
-                await carol.get(task.id)
-        (head,) = await alice.here.store.locate(second.id)
-        assert (head.principal, head.ref.owner.principal) == ("bob", "alice")
-
-
-async def test_a_conversation_named_by_a_client_cannot_be_joined(tmp_path: Path) -> None:
-    async with people(tmp_path, "context") as (alice, bob):
-        for name in ("tuesday", str(uuid.uuid4())):
-            hers = await alice.send(context_id=name)
-            his = await bob.send(context_id=name)
-            assert await alice.lists(context_id=name) == {hers.id}
-            assert await bob.lists(context_id=name) == {his.id}
-
-
-async def test_naming_a_task_with_its_conversation_joins_it(tmp_path: Path) -> None:
-    async with people(tmp_path, "context") as (alice, bob):
-        task, private = await alice.send("ask"), await alice.send("ask")
-        for wrong in ({"task_id": task.id}, {"task_id": private.id, "context_id": task.context_id}):
-            with pytest.raises(TaskNotFound):
-                await bob.send(**wrong)
-        assert await bob.lists() == set()
-        done = await bob.send("so", task_id=task.id, context_id=task.context_id)
-        assert (state(done), texts(done)) == ("COMPLETED", ["bob 2"])
-        assert await bob.lists() == {task.id}
-        with pytest.raises(InvalidParams):
-            await alice.send(task_id=private.id, context_id=task.context_id)
-
-
-async def test_a_participant_cannot_refer_to_invisible_tasks(tmp_path: Path) -> None:
-    async with people(tmp_path, "context") as (alice, bob):
-        first, private = await alice.send(), await alice.send()
-        both = [first.id, private.id]
-        his = await bob.send(context_id=first.context_id, reference_task_ids=both)
-        assert texts(his) == [f"bob 2 {first.id}"]
-        own = await bob.send()
-        hers = await alice.send(context_id=first.context_id, reference_task_ids=[*both, own.id])
-        assert texts(hers) == [f"alice 3 {first.id},{private.id}"]
-
-
-async def test_a_repeated_send_of_a_participant_is_answered_from_the_conversation(tmp_path: Path) -> None:
-    async with people(tmp_path, "context") as (alice, bob):
-        first = await alice.using(idempotency_key="k").send()
-        his = await bob.using(idempotency_key="k").send(context_id=first.context_id)
-        assert (await bob.using(idempotency_key="k").send(context_id=first.context_id)).id == his.id
-        with pytest.raises(IdempotencyKeyReused):
-            await bob.using(idempotency_key="k").send("something else")
-
-
-async def test_ids_chosen_by_clients_are_per_client(tmp_path: Path) -> None:
-    async with people(tmp_path, "context") as (alice, bob):
-        hers = await alice.using(names_tasks=True).send("ask", task_id="1")
-        await bob.send(context_id=hers.context_id)
-        assert (await bob.get("1")).context_id == hers.context_id
-        his = await bob.using(names_tasks=True).send("ask", task_id="1")
-        assert his.context_id != hers.context_id
-        assert len((await alice.get("1")).history) == 1
-        # A caller that names its tasks cannot join another conversation by its id.
-        third = await bob.using(names_tasks=True).send("ask", task_id="2", context_id=hers.context_id)
-        with pytest.raises(TaskNotFound):
-            await alice.get(third.id)
-
-
-async def test_a_caller_that_may_no_longer_share_keeps_its_own_tasks(tmp_path: Path) -> None:
-    async with people(tmp_path, "context") as (alice, bob):
-        first = await alice.send()
-        second = await bob.send(context_id=first.context_id)
+async def test_a_caller_cannot_refer_to_tasks_of_others(tmp_path: Path) -> None:
     async with people(tmp_path, "owner") as (alice, bob):
-        assert await alice.lists() == {first.id, second.id}
-        assert await bob.lists() == set()
-        with pytest.raises(TaskNotFound):
-            await bob.get(second.id)
+        hers, his = await alice.send(), await bob.send()
+        both = [hers.id, his.id]
+        assert texts(await bob.send(reference_task_ids=both)) == [f"bob 1 {his.id}"]
+        assert texts(await alice.send(reference_task_ids=both)) == [f"alice 1 {hers.id}"]
+
+
+@pytest.mark.parametrize("policy", ["owner", "scope"])
+async def test_ids_chosen_by_clients_belong_to_the_owner_of_their_tasks(tmp_path: Path, policy: str) -> None:
+    async with people(tmp_path, policy) as (alice, bob):
+        hers = await alice.using(names_tasks=True).send("ask", task_id="1")
+        his = await bob.using(names_tasks=True).send("ask", task_id="1")
+        assert (his.context_id == hers.context_id) is (policy == "scope")
+        assert len((await alice.get("1")).history) == (3 if policy == "scope" else 1)
 
 
 # The policies --------------------------------------------------------------------------------------------------------
@@ -233,12 +158,12 @@ async def test_a_caller_that_may_no_longer_share_keeps_its_own_tasks(tmp_path: P
 
 def test_policies_are_read_from_text_and_tables() -> None:
     assert parse_isolation("scope") == Isolation("scope")
-    assert parse_isolation("context, support=owner") == Isolation("context", {"support": "owner"})
+    assert parse_isolation("scope, support=owner") == Isolation("scope", {"support": "owner"})
     assert parse_isolation({"default": "scope", "support": "owner"}) == Isolation("scope", {"support": "owner"})
     assert parse_isolation("") == Isolation()
 
 
 @pytest.mark.parametrize("wrong", ["everyone", "owner,support=none", {"support": 1}])
 def test_an_invalid_policy_is_rejected(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="is not an isolation policy; use owner, scope, context"):
+    with pytest.raises(ValueError, match=r"is not an isolation policy; use owner, scope$"):
         parse_isolation(wrong)

@@ -78,7 +78,6 @@ class TaskRows:
     usage: dict[str, tuple[int, int]] = field(default_factory=dict)
     delegated: tuple[int, int] = (0, 0)
     parent: bytes = b""
-    joinable: bool = False
 
     def task(self, history: int | None, *, artifacts: bool = True, budget: ResponseBudget | None = None) -> bytes:
         """The serialized Task within the budget of its response."""
@@ -151,10 +150,6 @@ class MemoryDatabase:
         self.keys: dict[tuple[Owner, str, str], UsedKey] = {}
         self.contexts: dict[tuple[Owner, str, str], ContextState] = {}
         """By owner, context and agent."""
-        self.conversations: dict[tuple[str, str], Owner] = {}
-        """The owner of each joinable context, by scope and context."""
-        self.participants: dict[tuple[Owner, Owner, str], None] = {}
-        """Owner, host and context."""
         self.cancels: dict[TaskRef, tuple[int, bytes]] = {}
         """The last message to which a request applies, and its metadata."""
         self.key_values: dict[str, str] = {}
@@ -202,8 +197,6 @@ class MemoryDatabase:
         if (key := change.idempotency_key) is not None:
             first = planned.before.last_sequence if planned.before else 0
             self.keys[key.owner or ref.owner, key.agent, key.text] = UsedKey(key.digest, ref, first, now)
-        if change.participant is not None:
-            self.participants[change.participant, ref.owner, record.context] = None
         if change.discard:
             self.record_reply(ref, change.reply)
             self.remove(ref)
@@ -221,9 +214,7 @@ class MemoryDatabase:
         if rows is None:
             assert change.create is not None
             rows = self.tasks[ref] = TaskRows(record, record.updated, change.create.metadata, change.task_state or b"")
-            rows.parent, rows.joinable = change.create.parent, change.create.joinable
-            if change.create.joinable:
-                self.conversations.setdefault((ref.owner.scope, record.context), ref.owner)
+            rows.parent = change.create.parent
         rows.record = record
         if change.task_state is not None:
             rows.state = change.task_state
@@ -381,7 +372,7 @@ class MemoryDatabase:
 
     # Reads ------------------------------------------------------------------------------------------------------------
 
-    def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRows | None:
+    def find(self, owner: Owner, agent: str, task_id: str) -> TaskRows | None:
         """The visible task with this id."""
         key = task_key_of(task_id)
         rows = self.tasks.get(TaskRef(owner, key)) if key else None
@@ -390,13 +381,6 @@ class MemoryDatabase:
         for rows in self.tasks.values():
             if rows.record.alias and rows.record.ref.owner == owner and self._is(rows, agent, task_id):
                 return rows
-        if joined:
-            for rows in self.tasks.values():
-                record = rows.record
-                by_key = rows.joinable and record.ref.key == key
-                is_joined = (owner, record.ref.owner, record.context) in self.participants
-                if (by_key or record.alias) and is_joined and self._is(rows, agent, task_id):
-                    return rows
         return None
 
     @staticmethod

@@ -105,10 +105,6 @@ class MemoryErasureStatements:
         database = self._database
         for place in [place for place in database.contexts if place[:2] == (owner, context)]:
             del database.contexts[place]
-        if database.conversations.get((owner.scope, context)) == owner:
-            del database.conversations[owner.scope, context]
-        for joined in [joined for joined in database.participants if joined[1:] == (owner, context)]:
-            del database.participants[joined]
 
     async def delete_task_content(self, number: int, after: QueuedTask) -> QueuedTask | None:
         return None
@@ -132,7 +128,7 @@ class MemoryErasureStatements:
     def _delete_rest(self, selection: TaskSelection) -> None:
         database, principal = self._database, selection.principal
         owners = {place[0] for place in database.contexts} | {ref.owner for ref in database.tasks}
-        owners |= {host for _, host, _ in database.participants} | {place[0] for place in database.keys}
+        owners |= {place[0] for place in database.keys}
         selected = [
             owner for owner in owners if selection.scope in ("", owner.scope) and principal in ("", owner.principal)
         ]
@@ -151,8 +147,6 @@ class MemoryErasureStatements:
                 if not any(ref.owner == owner for ref in database.tasks):
                     for place in [place for place in database.keys if place[0] == owner]:
                         del database.keys[place]
-                    for joined in [joined for joined in database.participants if joined[0] == owner]:
-                        del database.participants[joined]
 
     async def unfinished_receipts(self) -> list[int]:
         return [receipt.number for receipt in self._tables.receipts if not receipt.digest]

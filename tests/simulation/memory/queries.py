@@ -133,10 +133,7 @@ def page(database: MemoryDatabase, query: TaskQuery, budget: ResponseBudget) -> 
         and query.context in ("", rows.record.context)
         and query.state in (0, rows.record.state)
         and rows.record.updated >= query.updated_since
-        and (
-            rows.record.ref.owner == query.owner
-            or (query.joined and (query.owner, rows.record.ref.owner, rows.record.context) in database.participants)
-        )
+        and rows.record.ref.owner == query.owner
     ]
     matching.sort(key=lambda rows: sort_key(rows.record), reverse=True)
     total = len(matching)
@@ -149,23 +146,16 @@ def page(database: MemoryDatabase, query: TaskQuery, budget: ResponseBudget) -> 
         total,
         sort_key(shown[-1].record) if more else None,
         [rows.record.summary for rows in shown],
-        [rows.record.last_sequence for rows in shown],
     )
 
 
 def agents_of(database: MemoryDatabase, principal: str) -> list[AgentTasks]:
     """See dragoman.ports.Store."""
-    own: dict[tuple[str, str], int] = {}
-    changed: dict[tuple[str, str], int] = {}
-    hosts = {host for owner, host, _ in database.participants if owner.principal == principal}
+    changes: dict[tuple[str, str], list[int]] = {}
     for ref, rows in database.tasks.items():
-        if not rows.record.visible:
-            continue
-        place, is_own = (ref.owner.scope, rows.record.agent), ref.owner.principal == principal
-        if is_own or ref.owner in hosts:
-            own[place] = own.get(place, 0) + is_own
-            changed[place] = max(changed.get(place, 0), rows.record.updated)
-    found = [AgentTasks(*place, own[place], changed[place]) for place in own]
+        if rows.record.visible and ref.owner.principal == principal:
+            changes.setdefault((ref.owner.scope, rows.record.agent), []).append(rows.record.updated)
+    found = [AgentTasks(*place, len(times), max(times)) for place, times in changes.items()]
     return sorted(found, key=lambda one: (-one.changed, one.scope, one.agent))
 
 

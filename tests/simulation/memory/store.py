@@ -118,23 +118,18 @@ class MemoryStore:
 
     # Tasks ------------------------------------------------------------------------------------------------------------
 
-    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
-        rows = await self._read(lambda: self.database.find(owner, agent, task_id, joined=joined))
+    async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
+        rows = await self._read(lambda: self.database.find(owner, agent, task_id))
         return rows.record if rows is not None else None
 
-    async def get(
-        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
-    ) -> TaskSnapshot | None:
+    async def get(self, owner: Owner, agent: str, task_id: str, *, history: int | None = None) -> TaskSnapshot | None:
         def get() -> TaskSnapshot | None:
-            rows = self.database.find(owner, agent, task_id, joined=joined)
+            rows = self.database.find(owner, agent, task_id)
             return (
                 TaskSnapshot(rows.record, rows.task(history, budget=self.blobs.budget())) if rows is not None else None
             )
 
         return await self._read(get)
-
-    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
-        return await self._read(lambda: self.database.conversations.get((owner.scope, context)))
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
         return await self._read(lambda: queries.locate(self.database, task_id))

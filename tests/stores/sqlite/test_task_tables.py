@@ -43,7 +43,7 @@ def test_a_key_is_free_again_after_its_last_millisecond(connection: sqlite3.Conn
     task_tables.check_key(connection, 2, BOB, KEY, NOW)  # another owner's key
 
 
-def test_a_participants_key_names_the_host_until_the_task_is_erased(connection: sqlite3.Connection) -> None:
+def test_a_key_of_another_principal_names_the_owner_until_the_task_is_erased(connection: sqlite3.Connection) -> None:
     task_tables.record_key(connection, 2, 1, KEY, b"task", 0, NOW)
     record = used(connection, 2, BOB).key_record
     assert record.task is not None
@@ -79,10 +79,3 @@ def test_sums_of_usage_stay_below_the_limit(connection: sqlite3.Connection) -> N
     usage = task_tables.usage_of(connection, 1, b"task")
     assert (usage.tokens, usage.delegated_tokens) == (MAX_USAGE, MAX_USAGE)
     assert (usage.cost, usage.delegated_cost) == (6, 3)
-
-
-def test_a_context_has_one_owner_in_each_scope(connection: sqlite3.Connection) -> None:
-    task_tables.add_open_task(connection, 1, "shared", b"task")
-    assert task_tables.find_context_owner(connection, BOB, "shared") == ALICE
-    assert task_tables.find_context_owner(connection, Owner("other", "bob"), "shared") is None
-    assert task_tables.find_context_owner(connection, BOB, "unknown") is None

@@ -17,7 +17,7 @@ from typing import Any, Final, Never
 import grpc
 from multidict import CIMultiDict
 
-from dragoman.bindings import a2a_headers, draft_rows, event_encoders, method_table
+from dragoman.bindings import a2a_headers, event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
@@ -36,7 +36,7 @@ from dragoman.runtime.feeds import EventStream
 from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, log_fault, start_task
 from dragoman.wire import field_count
-from dragoman.wire.dialects import Dialect, recorded_dialect
+from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import GrpcStatus, grpc_status
 
 _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
@@ -183,13 +183,9 @@ class GrpcExchange(RequestExchange[bytes]):
 
     async def decode(self) -> Any:
         row = self.row
-        if row.dialect is Dialect.V1 and self.speaks_draft(self._pipeline.options):
-            row = self.row = draft_rows.rpc_rows()[row.name]
         if row.op.push:
             self._pipeline.operations.push_configs.check_enabled()
         request = self._dialect_request = field_count.parse_message(row.request, self._data)
-        if row.is_draft:
-            return self.from_draft(request)
         if row.decode is None:
             return request
         v1_request = row.decode(request)
@@ -208,17 +204,16 @@ class GrpcExchange(RequestExchange[bytes]):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            dialect=recorded_dialect(row.dialect, draft=row.is_draft),
+            dialect=row.dialect.value,
             extensions=self.extensions,
             cursor=headers.get("dragoman-after", ""),
             idempotency_key=headers.get("idempotency-key", ""),
-            generations=self.generations,
         )
 
     async def describe(self) -> bytes:
         cards = self._pipeline.cards
         if self.row.op.extended_card:
-            return cards.extended_message(self.caller, draft=self.row.is_draft).SerializeToString()
+            return cards.extended_message(self.caller).SerializeToString()
         return cards.v03_card(self.caller).SerializeToString()
 
     async def respond(self, response: bytes) -> bytes:
@@ -239,7 +234,7 @@ class GrpcExchange(RequestExchange[bytes]):
             await self._send_activated_extensions()
         row, write, turn = self.row, self._context.write, self.row.turn
         encode = row.stream_encoders(base64_files=self._base64_files).grpc
-        adapt_event = a2a_headers.event_adapter(self.extensions, draft=row.is_draft)
+        adapt_event = a2a_headers.event_adapter(self.extensions)
         is_unchanged = encode is event_encoders.stored_bytes and adapt_event is a2a_headers.unchanged
         try:
             async with aclosing(events):

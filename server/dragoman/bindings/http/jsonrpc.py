@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, draft_rows, method_table
+from dragoman.bindings import a2a_headers, authentication, method_table
 from dragoman.bindings.a2a_operations import SEND_MESSAGE, STREAM_MESSAGE
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.exchange import (
@@ -38,7 +38,7 @@ from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors, jsonrpc
 from dragoman.wire.body_scan import AmbiguousJson
-from dragoman.wire.dialects import Dialect, json_mixed, parse_recorded, parts, recorded_dialect
+from dragoman.wire.dialects import Dialect, json_mixed, parts
 from dragoman.wire.http import sse
 
 _ROWS: Final = method_table.jsonrpc_rows()
@@ -87,13 +87,11 @@ class JsonRpcExchange(HttpExchange):
         rows = _ROWS.get(self.rpc.method)
         if rows is None:
             raise MethodNotFound(f'Method not found: "{self.rpc.method[:100]}"')
-        draft = self.speaks_draft(self.pipeline.options) and draft_rows.jsonrpc_rows().get(self.rpc.method)
-        row = self.row = draft or await self._choose_row(rows)
+        row = self.row = await self._choose_row(rows)
         self.log_entry.dialect, self.log_entry.is_known_method = row.dialect.value, True
         if row.op.push:
             self.pipeline.operations.push_configs.check_enabled()
-        request = row.read({} if self.rpc.params is None else self.rpc.params)
-        return self.from_draft(request) if row.is_draft else request
+        return row.read({} if self.rpc.params is None else self.rpc.params)
 
     def call(self) -> Call:
         row, params = self.row, self.rpc.params
@@ -105,10 +103,9 @@ class JsonRpcExchange(HttpExchange):
             idempotency_key=str(idempotency.get("key", "")) or idempotency_key(self.headers),
             leaves_blocking_open=row.leaves_blocking_open is not None and row.leaves_blocking_open(params or {}),
             stops_with_turn=row.turn,
-            dialect=recorded_dialect(row.dialect, draft=row.is_draft),
+            dialect=row.dialect.value,
             names_tasks=row.names_tasks,
             extensions=self.extensions,
-            generations=self.generations,
         )
 
     async def describe(self) -> Response | web.StreamResponse:
@@ -120,8 +117,7 @@ class JsonRpcExchange(HttpExchange):
 
     def extended_card(self) -> bytes:
         """The card as the JSON of `result`."""
-        row = self.row
-        return self.pipeline.cards.extended_document(self.caller, self.origin(), row.dialect, draft=row.is_draft)
+        return self.pipeline.cards.extended_document(self.caller, self.origin(), self.row.dialect)
 
     def result(self, response: bytes) -> bytes:
         """The JSON of `result` for a serialized message of 1.0."""
@@ -133,7 +129,7 @@ class JsonRpcExchange(HttpExchange):
     def result_encoder(self) -> Callable[[Event], Iterable[bytes]]:
         """Returns the function that encodes an event as the JSON of one or more `result`s."""
         row = self.row
-        encode, adapt_event = row.stream_results(), a2a_headers.event_adapter(self.extensions, draft=row.is_draft)
+        encode, adapt_event = row.stream_results(), a2a_headers.event_adapter(self.extensions)
         turn = row.turn
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
@@ -212,7 +208,7 @@ class JsonRpcExchange(HttpExchange):
         if not isinstance(task_id, str) or not isinstance(tenant, str):
             return None
         dialect = await self.pipeline.task_dialect(self, tenant, task_id)
-        return parse_recorded(dialect) if dialect else None
+        return Dialect(dialect) if dialect else None
 
 
 def _error_dialect(rpc: jsonrpc.JsonRpcRequest) -> Dialect:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dragoman.bindings import a2a_headers, authentication, draft_rows, event_encoders, method_table
+from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
 from dragoman.bindings.a2a_operations import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE
 from dragoman.bindings.http import bodies, google_parameters
 from dragoman.bindings.http.exchange import (
@@ -40,7 +39,7 @@ from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors
-from dragoman.wire.dialects import Dialect, json_mixed, json_proto, recorded_dialect
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
@@ -93,14 +92,7 @@ class RestRoute:
         self.name = f"{rule.http_method} {rule.template}"
         self.transcoder = transcoder
         self.codec = protojson.compile(row.response, row.json)
-        self._rule = rule
         self._pipeline = pipeline
-
-    @cached_property
-    def draft(self) -> RestRoute:
-        """The same rule for callers of the draft of 1.1."""
-        row = draft_rows.rpc_rows()[self.row.name]
-        return RestRoute(row, self._rule, _transcoder(row, self._rule), self._pipeline)
 
     def exchange(self, request: AnyRequest, path: str, variables: Mapping[str, str], *, is_rust: bool) -> RestExchange:
         """Returns the exchange for a request. `is_rust`: its path is a2a-rust's."""
@@ -143,9 +135,6 @@ class RestExchange(HttpExchange):
         return self.headers.items()
 
     async def decode(self) -> Any:
-        if self.row.dialect is Dialect.V1 and self.speaks_draft(self.pipeline.options):
-            self._route = self._route.draft
-            self.row = self._route.row
         row, route, request = self.row, self._route, self.request
         query: Iterable[tuple[str, str]] = request.query.items() if request.query_string else ()
         if row.op.push:
@@ -155,8 +144,6 @@ class RestExchange(HttpExchange):
         dialect_request = self._dialect_request = route.transcoder.request(self._variables, query, self.body)
         if route.is_google and row.read_google is not None:
             row.read_google(dialect_request)
-        if row.is_draft:
-            return self.from_draft(dialect_request)
         if row.decode is None:
             if not self._is_rust:
                 self._is_rust = await self._has_rust_shape(dialect_request)
@@ -191,11 +178,10 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            dialect=recorded_dialect(dialect, draft=row.is_draft),
+            dialect=dialect.value,
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
             idempotency_key=idempotency_key(self.headers),
-            generations=self.generations,
         )
 
     async def describe(self) -> Response | web.StreamResponse:
@@ -203,8 +189,7 @@ class RestExchange(HttpExchange):
         if isinstance(request, PlainRequest):
             raise HandOver
         if self.row.op.extended_card:
-            dialect, draft = self._route.dialect, self.row.is_draft
-            body = agent_cards.extended_document(caller, self.origin(), dialect, draft=draft)
+            body = agent_cards.extended_document(caller, self.origin(), self._route.dialect)
             headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "private, no-store"}
             return Response(200, headers, body)
         card = agent_cards.v03_rest_document(caller, self.origin())
@@ -247,7 +232,7 @@ class RestExchange(HttpExchange):
         encode = encoders.json if as_array else encoders.sse
         if not self._format.is_default:
             encode = self._format.stream_encoder(as_array=as_array)
-        adapt_event = a2a_headers.event_adapter(self.extensions, draft=row.is_draft)
+        adapt_event = a2a_headers.event_adapter(self.extensions)
 
         def encode_event(event: Event) -> bytes:
             return encode(adapt_event(event), turn and event.ends)

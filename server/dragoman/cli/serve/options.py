@@ -104,7 +104,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "auto|agents|all",
             "Exceptions of agents whose text callers see: AgentError, or all. [all if only this machine can call]",
         ),
-        ServeOption("isolation", "owner|scope|context", "Who can see a task; per agent: owner,desk=scope. [owner]"),
+        ServeOption("isolation", "owner|scope", "Who can see a task; per agent: owner,desk=scope. [owner]"),
     ),
     "TLS (PEM files)": (
         ServeOption(
@@ -185,7 +185,6 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("mcp_endpoint", "--mcp-endpoint/--no-mcp-endpoint", "Serve agents as MCP tools. [on]", bool),
         ServeOption("cors", "ORIGIN,...", "Origins of web pages that may call; * for all. [none]"),
         ServeOption("error_table", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"),
-        ServeOption("a2a_draft_1_1", "", "Serve a draft of A2A 1.1 to callers that name this version.", bool),
         ServeOption("v03_files", "bytes|base64", "Files of 0.3 over gRPC and REST: bytes, base64 text. [bytes]"),
         ServeOption("strict_transitions", "", "Fail tasks whose transitions violate a2a-rust's state table.", bool),
         ServeOption("lossy_numbers", "", "Accept JSON integers beyond 2^53.", bool),

@@ -116,8 +116,6 @@ class Caller:
     owner: Owner
     agent: str
     identity: Identity = ANONYMOUS
-    joined: bool = False
-    """Also reaches the conversations that the owner has joined."""
 
 
 def check_grants(grants: Iterable[str]) -> frozenset[str]:
@@ -151,7 +149,7 @@ def check_principal(principal: str) -> str:
     return principal
 
 
-IsolationPolicy = Literal["owner", "scope", "context"]
+IsolationPolicy = Literal["owner", "scope"]
 ISOLATION_POLICIES: Final[tuple[IsolationPolicy, ...]] = get_args(IsolationPolicy)
 
 RESERVED_PRINCIPAL_PREFIX: Final = "shared:"
@@ -159,16 +157,6 @@ RESERVED_PRINCIPAL_PREFIX: Final = "shared:"
 
 SHARED_PRINCIPAL: Final = f"{RESERVED_PRINCIPAL_PREFIX}scope"
 """Stands for all principals of a scope."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskVisibility:
-    """Which tasks a principal sees."""
-
-    owner: Owner
-    """The owner of the visible tasks, under which new tasks are stored."""
-    joined: bool = False
-    """Includes tasks of conversations that the owner has joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +171,9 @@ class Isolation:
         """The policy of an agent."""
         return self.by_agent.get(agent, self.default)
 
-    def visibility(self, scope: str, agent: str, principal: str) -> TaskVisibility:
-        """Which tasks of an agent a principal sees in a scope. Only here does a policy become an owner."""
-        match self.policy_of(agent):
-            case "scope":
-                return TaskVisibility(Owner(scope, SHARED_PRINCIPAL))
-            case "context":
-                return TaskVisibility(Owner(scope, principal), joined=True)
-            case _:
-                return TaskVisibility(Owner(scope, principal))
+    def owner(self, scope: str, agent: str, principal: str) -> Owner:
+        """The owner of the tasks of an agent that a principal sees in a scope, under which new tasks are stored."""
+        return Owner(scope, SHARED_PRINCIPAL if self.policy_of(agent) == "scope" else principal)
 
 
 def parse_isolation(setting: str | Mapping[str, object]) -> Isolation:

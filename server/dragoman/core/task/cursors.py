@@ -74,8 +74,6 @@ class TaskQuery:
     after: tuple[int, bytes] | None = None
     history: int | None = None
     artifacts: bool = False
-    joined: bool = False
-    """Includes tasks of conversations that the owner has joined."""
 
     @property
     def _fingerprint(self) -> int:
@@ -92,8 +90,6 @@ class TaskPage:
     last_key: tuple[int, bytes] | None = None
     summaries: list[str] = field(default_factory=list)
     """`TaskRecord.summary` of each."""
-    sequences: list[int] = field(default_factory=list)
-    """`TaskRecord.last_sequence` of each."""
 
 
 def sort_key(record: TaskRecord) -> tuple[int, bytes]:

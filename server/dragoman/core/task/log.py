@@ -117,8 +117,6 @@ class NewTask:
     """Whether the conversation began with this task and so has no state yet."""
     alias: bool = False
     """Whether the client chose `id`. Rejected as EXISTS when the owner's agent already has a task of that alias."""
-    joinable: bool = False
-    """Whether other principals may join the conversation, because the server generated its id."""
     summary: str = ""
     """The beginning of its first message."""
     parent: bytes = b""
@@ -385,8 +383,6 @@ class Append:
     """The agent's JSON for the conversation; rejected as CHANGED when its version is not the next one."""
     quota: Quota | None = None
     """Raises core.limits.admission.QuotaExceeded when the message would take its sender over these limits."""
-    participant: Owner | None = None
-    """An owner who joins the task's conversation."""
     usage_report: UsageReport | None = None
     """Usage that the agent reports."""
     turn_us: int = 0

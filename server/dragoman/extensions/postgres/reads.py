@@ -41,7 +41,7 @@ from dragoman.extensions.postgres.rows import (
     record_from_row,
     records_with_owners,
 )
-from dragoman.extensions.postgres.task_tables import JOINED_TASKS, NO_OWNER, owner_number
+from dragoman.extensions.postgres.task_tables import NO_OWNER, owner_number
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 
 STATUS_MESSAGE: Final = """
@@ -94,10 +94,6 @@ SELECT {TASK.format(history="$6")}, t.task {_TASKS_WITH_OWNERS} {CHUNKS.format(a
 WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.visible
     AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
 """
-_SELECT_RECORD: Final = f"""
-SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
-WHERE t.owner = $1 AND t.task = $2 AND t.visible AND t.agent = $3 AND t.id = $4
-"""
 _LOCATE: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
 WHERE t.id = $1 AND (t.task = $2 OR t.alias) ORDER BY o.owner, t.task
@@ -132,15 +128,12 @@ SELECT m.envelope {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND 
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number = $4
 """
 _AGENTS_OF: Final = """
-SELECT scope, agent, sum(own)::bigint, max(changed) AS newest FROM (
-    SELECT o.scope, t.agent, t.tasks AS own, {newest} AS changed
+SELECT scope, agent, sum(tasks)::bigint, max(changed) AS newest FROM (
+    SELECT o.scope, t.agent, t.tasks, (
+        SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible) AS changed
     FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = $1 AND t.tasks > 0
-    UNION ALL
-    SELECT o.scope, t.agent, 0, {newest}
-    FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
-    WHERE o.principal = $1 AND t.tasks > 0
 ) found GROUP BY scope, agent ORDER BY newest DESC, scope, agent
-""".format(newest="(SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible)")
+"""
 _VERSIONS: Final = PostgresBulkStatement(
     "SELECT t.task, t.last FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task",
@@ -160,12 +153,8 @@ def _task_key(ref: TaskRef) -> tuple[str, str, bytes]:
     return ref.owner.scope, ref.owner.principal, ref.key
 
 
-async def find(connection: Connection, owner: Owner, agent: str, task_id: str, joined: bool) -> TaskRecord | None:
-    key = task_key_of(task_id)
-    rows = await connection.fetch(_FIND, owner.scope, owner.principal, agent, task_id, key)
-    if not rows and joined and (number := await owner_number(connection, owner)) != NO_OWNER:
-        row_key = await task_tables.find_joined_task(connection, number, agent, key, task_id)
-        rows = await connection.fetch(_SELECT_RECORD, *row_key, agent, task_id)
+async def find(connection: Connection, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
+    rows = await connection.fetch(_FIND, owner.scope, owner.principal, agent, task_id, task_key_of(task_id))
     return records_with_owners(rows)[0] if rows else None
 
 
@@ -174,18 +163,16 @@ async def get(
     owner: Owner,
     agent: str,
     task_id: str,
-    joined: bool,
     history: int | None,
     budget: ResponseBudget | None,
 ) -> TaskSnapshot | None:
     row = await connection.fetchrow(
         _GET, owner.scope, owner.principal, agent, task_id, task_key_of(task_id), history, True
     )
-    if row is not None:
-        record = record_from_row(TaskRef(owner, row[-1]), row)
-        return TaskSnapshot(record, await task_bytes(connection, record, row, history, budget))
-    shared = await find(connection, owner, agent, task_id, True) if joined else None
-    return await read(connection, shared.ref, history, True, budget) if shared else None
+    if row is None:
+        return None
+    record = record_from_row(TaskRef(owner, row[-1]), row)
+    return TaskSnapshot(record, await task_bytes(connection, record, row, history, budget))
 
 
 async def locate(connection: Connection, task_id: str) -> list[TaskRecord]:
@@ -409,40 +396,28 @@ async def page(connection: Connection, query: TaskQuery, budget: ResponseBudget)
     if query.after is not None:
         sql.add("(t.updated, t.task) < ({}, {})", *query.after)
     limit = f"${len(sql.values) + 1}"
-    own = f"SELECT t.owner, t.task, t.updated FROM tasks t WHERE t.owner = $1{sql.where} {_PAGE_ORDER} LIMIT {limit}"
-    if query.joined:  # each comes sorted from an index, and is read as far as needed
-        joined = (
-            f"SELECT t.owner, t.task, t.updated {JOINED_TASKS} WHERE p.owner = $1{sql.where}"
-            f" {_PAGE_ORDER} LIMIT {limit}"
-        )
-        own = f"SELECT * FROM (({own}) UNION ALL ({joined})) both_kinds {_PAGE_ORDER} LIMIT {limit}"
+    found = f"SELECT t.owner, t.task, t.updated FROM tasks t WHERE t.owner = $1{sql.where} {_PAGE_ORDER} LIMIT {limit}"
     more = len(sql.values)
-    text = _SELECT_PAGE.format(found=own, history=f"${more + 2}::bigint", artifacts=f"${more + 3}::boolean")
+    text = _SELECT_PAGE.format(found=found, history=f"${more + 2}::bigint", artifacts=f"${more + 3}::boolean")
     rows = await connection.fetch(text, *sql.values, query.page_size + 1, query.history, query.artifacts)
-    tasks, summaries, sequences, record = [], [], [], None
+    tasks, summaries, record = [], [], None
     for row in rows[: query.page_size]:
         key, scope, principal = row[TASK_WIDTH:]
         record = record_from_row(TaskRef(Owner(scope, principal), key), row)
         tasks.append(await task_bytes(connection, record, row, query.history, budget))
         summaries.append(record.summary)
-        sequences.append(record.last_sequence)
     is_last = record is None or len(rows) <= query.page_size
-    return TaskPage(tasks, total, None if is_last or record is None else sort_key(record), summaries, sequences)
+    return TaskPage(tasks, total, None if is_last or record is None else sort_key(record), summaries)
 
 
 async def _total(connection: Connection, owner: int, query: TaskQuery, conditions: _Conditions) -> int:
-    joined = 0
-    if query.joined:
-        joined = await connection.fetchval(
-            f"SELECT count(*) {JOINED_TASKS} WHERE p.owner = $1{conditions.where}", *conditions.values
-        )
     if query.context or query.updated_since:
         count = f"SELECT count(*) FROM tasks t WHERE t.owner = $1{conditions.where}"
-        return int(joined + await connection.fetchval(count, *conditions.values))
+        return int(await connection.fetchval(count, *conditions.values))
     totals = "SELECT coalesce(sum(tasks), 0)::bigint FROM totals WHERE owner = $1 AND agent = $2"
     if query.state:
-        return int(joined + await connection.fetchval(f"{totals} AND state = $3", owner, query.agent, query.state))
-    return int(joined + await connection.fetchval(totals, owner, query.agent))
+        return int(await connection.fetchval(f"{totals} AND state = $3", owner, query.agent, query.state))
+    return int(await connection.fetchval(totals, owner, query.agent))
 
 
 _COUNT_TASKS: Final = "SELECT agent, state, sum(tasks)::bigint FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"

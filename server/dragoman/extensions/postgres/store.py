@@ -145,30 +145,23 @@ class PostgresStore:
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._blob_offloader.append(change)
 
-    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
-        return await self._database.read(reads.find, owner, agent, task_id, joined)
-
-    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
-        return await self._database.read(task_tables.find_context_owner, owner, context)
+    async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
+        return await self._database.read(reads.find, owner, agent, task_id)
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
         return await self._database.read(reads.locate, task_id)
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
-        return await self._read_task(self._database.read, reads.read, task, history, artifacts)
+        return await self._read_task(reads.read, task, history, artifacts)
 
-    async def get(
-        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
-    ) -> TaskSnapshot | None:
-        # An own task is one statement, and so one snapshot; a task of a joined context takes several.
-        run = self._database.read_snapshot if joined else self._database.read
-        return await self._read_task(run, reads.get, owner, agent, task_id, joined, history)
+    async def get(self, owner: Owner, agent: str, task_id: str, *, history: int | None = None) -> TaskSnapshot | None:
+        return await self._read_task(reads.get, owner, agent, task_id, history)
 
-    async def _read_task(self, run: Callable[..., Any], query: Callable[..., Any], *args: Any) -> TaskSnapshot | None:
+    async def _read_task(self, query: Callable[..., Any], *args: Any) -> TaskSnapshot | None:
         """A task by one statement; by several, on one snapshot, if it is large."""
         budget = self.blobs.budget()
         try:
-            snapshot = await run(query, *args, None)
+            snapshot = await self._database.read(query, *args, None)
         except reads.LargeTask:
             snapshot = await self._database.read_snapshot(query, *args, budget)
         return await self.blobs.snapshot(snapshot, budget)

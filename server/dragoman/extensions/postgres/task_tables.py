@@ -109,58 +109,6 @@ async def write_context_state(connection: Connection, owner: int, record: TaskRe
     await connection.execute(_UPSERT_CONTEXT_STATE, owner, record.agent, record.context, state.version, state.data)
 
 
-_INSERT_PARTICIPANTS: Final = insert_statement("participants", "iit", "owner, host, context", "ON CONFLICT DO NOTHING")
-_INSERT_CONVERSATIONS: Final = insert_statement("conversations", "ti", "context, owner", "ON CONFLICT DO NOTHING")
-_INSERT_OPEN_TASKS: Final = insert_statement("open_tasks", "yi", "task, owner", "ON CONFLICT DO NOTHING")
-_DELETE_OPEN_TASK: Final = "DELETE FROM open_tasks WHERE task = $1"
-_SELECT_HOST: Final = """
-SELECT o.scope, o.principal FROM conversations c JOIN owners o USING (owner) WHERE c.context = $1 AND o.scope = $2
-"""
-_JOINED_TASK_BY_KEY: Final = """
-SELECT t.owner FROM open_tasks s JOIN tasks t ON t.owner = s.owner AND t.task = s.task
-WHERE s.task = $1 AND EXISTS (SELECT 1 FROM participants WHERE owner = $2 AND host = t.owner AND context = t.context)
-"""
-_JOINED_TASK_BY_ALIAS: Final = """
-SELECT t.owner, t.task FROM participants p JOIN tasks t ON t.owner = p.host AND t.agent = $1 AND t.id = $2 AND t.alias
-WHERE p.owner = $3 AND t.context = p.context LIMIT 1
-"""
-JOINED_TASKS: Final = "FROM participants p JOIN tasks t ON t.owner = p.host AND t.context = p.context"
-"""FROM clause for the tasks of contexts that an owner (`p.owner`) has joined."""
-
-
-async def add_open_tasks(connection: Connection, opened: Collection[tuple[str, int, bytes]]) -> None:
-    """Records tasks of contexts that others may join."""
-    await _INSERT_CONVERSATIONS.run(connection, sorted({(context, owner) for context, owner, _ in opened}))
-    await _INSERT_OPEN_TASKS.run(connection, sorted((task, owner) for _, owner, task in opened))
-
-
-async def add_participants(connection: Connection, participants: Collection[tuple[int, int, str]]) -> None:
-    """Records that owners have joined contexts: (owner, host, context)."""
-    await _INSERT_PARTICIPANTS.run(connection, sorted(participants))
-
-
-async def remove_open_task(connection: Connection, row_key: TaskRowKey) -> None:
-    """For a task that is deleted."""
-    await connection.execute(_DELETE_OPEN_TASK, row_key[1])
-
-
-async def find_context_owner(connection: Connection, owner: Owner, context: str) -> Owner | None:
-    """The owner of a joinable context in this scope; None when there is none with this id."""
-    row = await connection.fetchrow(_SELECT_HOST, context, owner.scope)
-    return Owner(*row) if row else None
-
-
-async def find_joined_task(
-    connection: Connection, owner: int, agent: str, key: bytes | None, task_id: str
-) -> TaskRowKey:
-    """The owner and key of a task in a context that an owner has joined; NO_OWNER when there is none."""
-    if key and (row := await connection.fetchrow(_JOINED_TASK_BY_KEY, key, owner)):
-        return row[0], key
-    if row := await connection.fetchrow(_JOINED_TASK_BY_ALIAS, agent, task_id, owner):
-        return row[0], row[1]
-    return NO_OWNER, b""
-
-
 KeyName = tuple[int, str, str]
 """The number of a key's owner, its agent, and its text."""
 
@@ -194,7 +142,7 @@ _UPSERT_KEYS: Final = insert_statement(
     " reply = excluded.reply, first = excluded.first, created = excluded.created, host = excluded.host",
 )
 _KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND host IS NULL", "host = $1 AND task = $2")
-"""Keys of a task: of its owner, and of participants of its context."""
+"""Keys of a task: of its owner, and of principals of its scope that share it."""
 
 
 async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKeys:

@@ -13,9 +13,8 @@ from dragoman.core.access.identity import Caller
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import ExtensionSupportRequired, InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.core.limits import message_checks, message_limits
-from dragoman.core.names import Owner, make_task_key, task_id_of, task_key_of
+from dragoman.core.names import Owner, make_task_key, task_id_of
 from dragoman.core.task import states
-from dragoman.core.task.generations import AtGeneration
 from dragoman.core.task.log import (
     Append,
     Exists,
@@ -101,22 +100,19 @@ class AppendBuilder:
         if spec.extensions and (extensions := _active_extensions(spec, call)):
             envelope.message.extensions.extend(extensions)
         idempotency_key = self._idempotency_key(call, message)
-        record = await self._find_task(call, message) if message.task_id else None
+        record = await self._store.find(caller.owner, caller.agent, message.task_id) if message.task_id else None
         if record is not None:
             change = _continue_task(record, spec, call, message, envelope)
         elif message.task_id and not call.names_tasks:
             raise TaskNotFound
         else:
-            host = await self._context_owner(caller, message) if caller.joined else None
-            change = self._create_task(call, host, spec, message, envelope)
+            change = self._create_task(call, spec, message, envelope)
             if envelope.HasField("metadata") and (parent := trace.parent_task_of(envelope)):
                 await self._set_parent(change, caller, parent)
         if has_push_config:
             change.push_config = self._push_configs.config_of_send(
                 configuration.task_push_notification_config, message.task_id, call.dialect
             )
-        if caller.joined and change.task.owner != caller.owner:
-            change.participant = caller.owner
         change.idempotency_key = idempotency_key
         change.quota = self._admission.quota(caller.identity, caller.agent)
         return change
@@ -124,16 +120,13 @@ class AppendBuilder:
     def _create_task(
         self,
         call: Call,
-        host: Owner | None,
         spec: AgentSpec,
         message: pb.Message,
         envelope: pb.SendMessageRequest,
     ) -> Append:
-        """The append for a new task. `host` owns the conversation that the message names, if it is shared."""
+        """The append for a new task."""
         caller, alias = call.caller, bool(message.task_id)
-        # An alias belongs to the client that chose it, so its task does too.
-        owner = caller.owner if host is None or alias else host
-        ref = TaskRef(owner, self._new_key())
+        ref = TaskRef(caller.owner, self._new_key())
         task_id, context_id = message.task_id, message.context_id
         fresh = not context_id
         if not alias:
@@ -150,7 +143,6 @@ class AppendBuilder:
             dialect=call.dialect,
             alias=alias,
             fresh_context=fresh,
-            joinable=caller.joined and (fresh or host == owner),
             summary=summary_of(message),
         )
         incoming = _incoming_message(caller, message, envelope)
@@ -167,27 +159,6 @@ class AppendBuilder:
         ):
             return
         change.create = replace(change.create, parent=parent_record.ref.key)
-
-    async def _find_task(self, call: Call, message: pb.Message) -> TaskRecord | None:
-        """The named task, if the caller sees it or shares its conversation.
-
-        An id chosen by a client means that client's own task, because two clients may choose the same id.
-        """
-        caller, task_id = call.caller, message.task_id
-        joined = caller.joined and not (call.names_tasks and task_key_of(task_id) is None)
-        if record := await self._store.find(caller.owner, caller.agent, task_id, joined=joined):
-            return record
-        host = await self._context_owner(caller, message) if joined else None
-        if host is None or host == caller.owner:
-            return None
-        record = await self._store.find(host, caller.agent, task_id)
-        return record if record is not None and record.context == message.context_id else None
-
-    async def _context_owner(self, caller: Caller, message: pb.Message) -> Owner | None:
-        """The owner of the conversation that a message names; None without one. The caller has to be a joined one."""
-        if not message.context_id:
-            return None
-        return await self._store.context_owner(caller.owner, message.context_id)
 
     def _idempotency_key(self, call: Call, message: pb.Message) -> IdempotencyKey | None:
         """The call's idempotency key with the digest of the message, which excludes the message's own id."""
@@ -214,8 +185,6 @@ def _continue_task(
     message.context_id = record.context
     refuses = call.answers_question or spec.while_working == "refuse"
     guard: Guard = NoOpenTurn() if refuses else Exists()
-    if call.generations is not None and call.generations.if_match is not None:
-        guard = AtGeneration(call.generations.if_match, guard)
     incoming = _incoming_message(call.caller, message, envelope)
     return Append(task=record.ref, guard=guard, message=incoming)
 

@@ -86,8 +86,8 @@ class CallerTasks:
         for known, caller in reachable:
             if task_filter.scope not in ("", known.scope) or task_filter.agent not in ("", known.agent):
                 continue
-            if not caller.joined and task_filter.is_unconditional and _all_newer(tasks, task_filter.limit, known):
-                total += known.own
+            if task_filter.is_unconditional and _all_newer(tasks, task_filter.limit, known):
+                total += known.tasks
                 continue
             page = await self._page(caller, task_filter)
             total += page.total
@@ -123,10 +123,9 @@ class CallerTasks:
                 page_size=task_filter.limit,
                 history=0,
                 artifacts=task_filter.artifacts,
-                joined=caller.joined,
             )
             return await self._store.page(query)
-        record = await self._store.find(caller.owner, caller.agent, task_filter.task_id, joined=caller.joined)
+        record = await self._store.find(caller.owner, caller.agent, task_filter.task_id)
         if (
             record is None
             or task_filter.context not in ("", record.context)
@@ -134,11 +133,7 @@ class CallerTasks:
         ):
             return TaskPage()
         snapshot = await self._store.read(record.ref, history=0, artifacts=task_filter.artifacts)
-        return (
-            TaskPage([snapshot.task], 1, summaries=[record.summary], sequences=[record.last_sequence])
-            if snapshot
-            else TaskPage()
-        )
+        return TaskPage([snapshot.task], 1, summaries=[record.summary]) if snapshot else TaskPage()
 
 
 class CallerUsage:

@@ -15,7 +15,6 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import TaskNotCancelable
 from dragoman.core.limits import message_limits
 from dragoman.core.task import states
-from dragoman.core.task.generations import with_task_generation
 from dragoman.core.task.log import Append, AppendRejected, NotClaimed, StatusChange, TaskRecord, TaskRef
 from dragoman.ports import Bus, Store, TaskSignal
 from dragoman.runtime.access import Call, OnAction
@@ -82,8 +81,6 @@ class CancelOperation:
             raise TaskNotCancelable("the task ended before it could be canceled")
         if self._on_action is not None:
             self._on_action("task.canceled", call, request.id)
-        if call.generations is not None:
-            return with_task_generation(current.task, current.record.last_sequence)
         return current.task
 
     def _check_cancelable(self, record: TaskRecord) -> None:

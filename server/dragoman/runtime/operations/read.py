@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,6 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import cursors, frames, states
-from dragoman.core.task.generations import with_task_generation
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.ports import Store, TaskSnapshot
 from dragoman.runtime.access import NO_STREAMS, Admission, Call, history_length
@@ -28,66 +26,28 @@ MAX_CACHED_DIALECTS: Final = 4096
 class ReadOperations:
     """Reads the tasks that a caller sees."""
 
-    def __init__(self, store: Store, feeds: TaskFeeds, admission: Admission, longest_wait: float) -> None:
-        """`longest_wait`: maximum seconds of a read that waits for a change."""
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._feeds = feeds
-        self._admission = admission
-        self._longest_wait = longest_wait
         self._dialects: dict[tuple[Owner, str, str], str] = {}
 
     async def get_task(self, call: Call, request: pb.GetTaskRequest) -> bytes:
-        """A serialized Task, with the last `history_length` messages (absent: all; 1.0 §3.2.4).
-
-        A caller of the draft of 1.1 may wait until the task is past a generation: a long poll (§3.2.7). It ends early
-        when nothing can follow, at the wait limit, and when the server stops.
-        """
+        """A serialized Task, with the last `history_length` messages (absent: all; 1.0 §3.2.4)."""
         history = history_length(request)
         if not request.id:
             raise InvalidParams.field("id", "is required")
-        snapshot = await self._read(call.caller, request.id, history)
-        if call.generations is None:
-            return snapshot.task
-        known = call.generations.current
-        if known is not None and _may_pass(snapshot.record, known):
-            await self._wait_past(call, snapshot.record.ref, known)
-            snapshot = await self._read(call.caller, request.id, history)
-        return with_task_generation(snapshot.task, snapshot.record.last_sequence)
-
-    async def _read(self, caller: Caller, task_id: str, history: int | None) -> TaskSnapshot:
-        snapshot = await self._store.get(caller.owner, caller.agent, task_id, joined=caller.joined, history=history)
+        caller = call.caller
+        snapshot = await self._store.get(caller.owner, caller.agent, request.id, history=history)
         if snapshot is None:
             raise TaskNotFound
-        return snapshot
-
-    async def _wait_past(self, call: Call, ref: TaskRef, generation: int) -> None:
-        """Waits until a task has an event after `generation`, or ends. Counts as an open stream of the caller."""
-        limit = self._longest_wait
-        deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
-        self._admission.open_stream(call.caller.identity)
-        try:
-            async with self._feeds.subscribe(ref) as subscriber:  # before the read, so that no event is missed
-                record = (await read_task(self._store, ref, history=0, artifacts=False)).record
-                subscriber.position = record.last_sequence
-                if _may_pass(record, generation):
-                    await self._feeds.until_event(
-                        subscriber,
-                        deadline,
-                        lambda event: event.sequence > generation or event.state in states.TERMINAL,
-                    )
-        finally:
-            self._admission.close_stream(call.caller.identity)
+        return snapshot.task
 
     async def list_tasks(self, call: Call, request: pb.ListTasksRequest) -> bytes:
         """A serialized ListTasksResponse (1.0 §3.1.4)."""
         query = _task_query(call, request)
         page = await self._store.page(query)
-        tasks = page.tasks
-        if call.generations is not None:
-            tasks = [with_task_generation(*task) for task in zip(page.tasks, page.sequences, strict=True)]
         return b"".join(
             (
-                *(frames.frame(1, task) for task in tasks),
+                *(frames.frame(1, task) for task in page.tasks),
                 frames.text(2, cursors.page_token(query, page.last_key) if page.last_key else ""),
                 frames.integer(3, query.page_size),
                 frames.integer(4, page.total),
@@ -103,7 +63,7 @@ class ReadOperations:
         key = caller.owner, caller.agent, task_id
         dialect = self._dialects.get(key, "")
         if not dialect and task_id:
-            record = await self._store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
+            record = await self._store.find(caller.owner, caller.agent, task_id)
             dialect = record.dialect if record else ""
             if dialect and record and not record.alias:
                 if len(self._dialects) >= MAX_CACHED_DIALECTS:
@@ -112,16 +72,11 @@ class ReadOperations:
         return dialect
 
 
-def _may_pass(record: TaskRecord, generation: int) -> bool:
-    """Whether a task may still get past a generation that it has not passed."""
-    return record.last_sequence <= generation and not states.is_terminal(record.state)
-
-
 async def find_task(store: Store, caller: Caller, task_id: str, field: str = "id") -> TaskRecord:
     """The task with this id that the caller sees. Raises TaskNotFound; InvalidParams, naming `field`, without an id."""
     if not task_id:
         raise InvalidParams.field(field, "is required")
-    record = await store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
+    record = await store.find(caller.owner, caller.agent, task_id)
     if record is None:
         raise TaskNotFound
     return record
@@ -149,7 +104,6 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
         page_size=size,
         history=history,
         artifacts=request.include_artifacts,
-        joined=call.caller.joined,
     )
     if request.page_token:
         query = replace(query, after=cursors.parse_page_token(query, request.page_token))
@@ -181,7 +135,7 @@ class SubscribeOperation:
         if not task_id:
             raise InvalidParams.field("id", "is required")
         # Listening comes before reading, so that no event falls between; most ids name the task without a look-up.
-        key = None if caller.joined else task_key_of(task_id)
+        key = task_key_of(task_id)
         ref = TaskRef(caller.owner, key) if key else (await find_task(self._store, caller, task_id)).ref
         async with self._feeds.subscribe(ref) as subscriber:
             snapshot = await self._read(caller, task_id)
@@ -214,7 +168,7 @@ class SubscribeOperation:
                 self._admission.close_stream(caller.identity)
 
     async def _read(self, caller: Caller, task_id: str) -> TaskSnapshot:
-        snapshot = await self._store.get(caller.owner, caller.agent, task_id, joined=caller.joined)
+        snapshot = await self._store.get(caller.owner, caller.agent, task_id)
         if snapshot is None:
             raise TaskNotFound
         return snapshot

@@ -20,7 +20,6 @@ from dragoman.core.errors import (
 from dragoman.core.limits.admission import QuotaExceeded
 from dragoman.core.names import Owner
 from dragoman.core.task import frames
-from dragoman.core.task.generations import generation_mismatch, with_task_generation
 from dragoman.core.task.log import (
     ENDED,
     EXISTS,
@@ -103,7 +102,7 @@ class SendOperations:
             configuration.return_immediately
             or (call.leaves_blocking_open and self._limits.blocking_default.of(call.caller.agent) == "return")
         )
-        task, sequence = None, 0
+        task = None
         if waits:
             self._admission.open_stream(call.caller.identity)
         try:
@@ -113,14 +112,13 @@ class SendOperations:
             if message := await direct_reply(result):
                 return frames.frame(2, message.SerializeToString())
             if waits and result.record.has_open_turn:
-                task, sequence = await self._wait_for_turn(result, deadline, history)
+                task = await self._wait_for_turn(result, deadline, history)
         finally:
             if waits:
                 self._admission.close_stream(call.caller.identity)
         if task is None:
-            snapshot = await read_stored_task(self._store, result, history)
-            task, sequence = snapshot.task, snapshot.record.last_sequence
-        return frames.frame(1, task if call.generations is None else with_task_generation(task, sequence))
+            task = (await read_stored_task(self._store, result, history)).task
+        return frames.frame(1, task)
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2).
@@ -199,7 +197,7 @@ class SendOperations:
         except AppendRejected as rejected:
             if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None
-            raise generation_mismatch(change.guard, rejected) or _send_error(rejected) from rejected
+            raise _send_error(rejected) from rejected
         if self._on_action is not None:
             self._on_action("task.created" if create else "task.continued", call, appended.record.id)
         return SendResult(appended.record, appended.events, reservation.runner, create is not None)
@@ -223,22 +221,19 @@ class SendOperations:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
 
-    async def _wait_for_turn(
-        self, result: SendResult, deadline: float, history: int | None
-    ) -> tuple[bytes | None, int]:
+    async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
 
-        Returns the serialized Task, with the sequence of its last event, if the turn ran here and its projection is
-        complete; None when it has to be read.
+        Returns the serialized Task if the turn ran here and its projection is complete; None when it has to be read.
         """
         runner = result.runner or self._scheduler.runs.find(result.record.ref)
         if runner is not None:
             if not await _done_by(runner.turn_ended, deadline):
-                return None, 0
+                return None
             if runner.turn_ended.result():
-                return runner.projection.task(runner.record, history), runner.record.last_sequence
+                return runner.projection.task(runner.record, history)
             if runner.end_is_late:
-                return None, 0
+                return None
         try:
             async with self._feeds.subscribe(result.record.ref) as subscriber:
                 record = (await read_task(self._store, result.record.ref, history=0)).record
@@ -246,9 +241,8 @@ class SendOperations:
                 if record.has_open_turn:
                     await self._feeds.until_turn_ends(subscriber, deadline)
         except Unavailable as error:
-            known = known_task(result, history, error)
-            return known.task, known.record.last_sequence
-        return None, 0
+            return known_task(result, history, error).task
+        return None
 
 
 async def _done_by(future: asyncio.Future[Any], deadline: float) -> bool:

@@ -40,10 +40,10 @@ class ReferenceResolver:
 
     async def resolve(self, record: TaskRecord, sender: str, task_ids: Iterable[str]) -> list[pb.Task]:
         """The referenced tasks that the sender may see, of this task's agent only; unknown ids are skipped."""
-        visible = self._isolation.visibility(record.ref.owner.scope, record.agent, sender)
+        owner = self._isolation.owner(record.ref.owner.scope, record.agent, sender)
         found = []
         for task_id in list(dict.fromkeys(task_ids))[:MAX_REFERENCES]:
-            record_found = await self._store.find(visible.owner, record.agent, task_id, joined=visible.joined)
+            record_found = await self._store.find(owner, record.agent, task_id)
             snapshot = await self._store.read(record_found.ref) if record_found else None
             if snapshot is not None:
                 found.append(pb.Task.FromString(snapshot.task))

@@ -223,10 +223,9 @@ class SqliteBlobRestorer(BlobRestorer):
         owner: Owner,
         agent: str,
         task_id: str,
-        joined: bool,
         history: int | None,
     ) -> TaskSnapshot | None:
-        record = reads.find(connection, owner, agent, task_id, joined)
+        record = reads.find(connection, owner, agent, task_id)
         return self.read(connection, record.ref, history, True) if record else None
 
     def events(self, connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:

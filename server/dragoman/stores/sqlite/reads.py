@@ -82,16 +82,16 @@ FROM tasks t JOIN owners o USING (owner)
 WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
 _AGENTS_OF: Final = """
-SELECT scope, agent, sum(own), max(changed) AS newest FROM (
-    SELECT o.scope, t.agent, t.tasks AS own, {newest} AS changed
-    FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = ?1 AND t.tasks > 0
-    UNION ALL
-    SELECT o.scope, t.agent, 0, {newest}
-    FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
-    WHERE o.principal = ?1 AND t.tasks > 0
+SELECT scope, agent, sum(tasks), max(changed) AS newest FROM (
+    SELECT o.scope, t.agent, t.tasks, (
+        SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible) AS changed
+    FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = ? AND t.tasks > 0
 ) GROUP BY scope, agent ORDER BY newest DESC, scope, agent
-""".format(newest="(SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible)")
-_LISTED: Final = f"SELECT t.owner, task, {RECORD_COLUMNS.replace('context', 't.context')}, metadata"
+"""
+_PAGE: Final = f"""
+SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE owner = ? AND {{where}}
+ORDER BY updated DESC, task DESC LIMIT ?
+"""
 
 
 def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
@@ -104,29 +104,15 @@ def owner_of(connection: sqlite3.Connection, number: int) -> Owner:
     return Owner(*connection.execute("SELECT scope, principal FROM owners WHERE owner = ?", (number,)).fetchone())
 
 
-def find(
-    connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str, joined: bool = False
-) -> TaskRecord | None:
+def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
     number = owner_number(connection, owner)
     if number is None:
         return None
     for key in _candidate_keys(connection, number, agent, task_id):
-        if found := _find_by_key(connection, owner, number, key, agent, task_id):
-            return found
-    if joined:
-        host, key = task_tables.find_joined_task(connection, number, agent, task_key_of(task_id), task_id)
-        if host >= 0:
-            return _find_by_key(connection, owner_of(connection, host), host, key, agent, task_id)
-    return None
-
-
-def _find_by_key(
-    connection: sqlite3.Connection, owner: Owner, number: int, key: bytes, agent: str, task_id: str
-) -> TaskRecord | None:
-    row = connection.execute(TASK, (number, key)).fetchone()
-    record = record_from_row(TaskRef(owner, key), row) if row else None
-    if record is not None and record.visible and record.agent == agent and record.id == task_id:
-        return record
+        row = connection.execute(TASK, (number, key)).fetchone()
+        record = record_from_row(TaskRef(owner, key), row) if row else None
+        if record is not None and record.visible and record.agent == agent and record.id == task_id:
+            return record
     return None
 
 
@@ -355,29 +341,21 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
         values += query.after
-    sql, arguments = f"{_LISTED} FROM tasks t WHERE t.owner = ? AND {where}", (number, *values)
-    if query.joined:  # merged with the owner's own, which come sorted from an index and are read as far as needed
-        sql += f" UNION ALL {_LISTED} {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
-        arguments += arguments
-    rows = connection.execute(
-        f"{sql} ORDER BY updated DESC, task DESC LIMIT ?", (*arguments, query.page_size + 1)
-    ).fetchall()
-    tasks, summaries, sequences, record = [], [], [], None
+    rows = connection.execute(_PAGE.format(where=where), (number, *values, query.page_size + 1)).fetchall()
+    tasks, summaries, record = [], [], None
     for row in rows[: query.page_size]:
-        owner = query.owner if row[0] == number else owner_of(connection, row[0])
-        record = record_from_row(TaskRef(owner, row[1]), row[2:])
-        tasks.append(task_bytes(connection, row[0], record, row[-1], query.history, query.artifacts, budget))
+        record = record_from_row(TaskRef(query.owner, row[0]), row[1:])
+        tasks.append(task_bytes(connection, number, record, row[-1], query.history, query.artifacts, budget))
         summaries.append(record.summary)
-        sequences.append(record.last_sequence)
     more = record is not None and len(rows) > query.page_size
-    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries, sequences)
+    return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries)
 
 
 def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
     where = "visible AND agent = ?"
     values: list[Any] = [query.agent]
     if query.context:
-        where += " AND t.context = ?"
+        where += " AND context = ?"
         values.append(query.context)
     if query.state:
         where += " AND state = ?"
@@ -389,22 +367,18 @@ def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
 
 
 def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: str, values: tuple[Any, ...]) -> int:
-    joined = 0
-    if query.joined:
-        sql = f"SELECT count(*) {task_tables.JOINED_TASKS} WHERE p.owner = ? AND {where}"
-        (joined,) = connection.execute(sql, (owner, *values)).fetchone()
     if query.context or query.updated_since:
         # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
-        sql = f"SELECT count(*) FROM tasks t {index} WHERE owner = ? AND {where}"
+        sql = f"SELECT count(*) FROM tasks {index} WHERE owner = ? AND {where}"
         count: int = connection.execute(sql, (owner, *values)).fetchone()[0]
-        return joined + count
+        return count
     sql, arguments = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
     if query.state:
         sql += " AND state = ?"
         arguments.append(query.state)
     total: int = connection.execute(sql, arguments).fetchone()[0]
-    return joined + total
+    return total
 
 
 def agents_of(connection: sqlite3.Connection, principal: str) -> list[AgentTasks]:

@@ -167,14 +167,11 @@ class SqliteStore:
     def append(self, change: Append) -> asyncio.Future[Appended]:
         return self._blob_offloader.append(change)
 
-    async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
+    async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
         try:
             return self.loop_reader.find(owner, agent, task_id)
         except NotOnLoop:
-            return await self._read(reads.find, owner, agent, task_id, joined)
-
-    async def context_owner(self, owner: Owner, context: str) -> Owner | None:
-        return await self._read(task_tables.find_context_owner, owner, context)
+            return await self._read(reads.find, owner, agent, task_id)
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
         return await self._read(reads.locate, task_id)
@@ -185,13 +182,11 @@ class SqliteStore:
         except NotOnLoop:
             return await self._read(self.blobs.read, task, history, artifacts)
 
-    async def get(
-        self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
-    ) -> TaskSnapshot | None:
+    async def get(self, owner: Owner, agent: str, task_id: str, *, history: int | None = None) -> TaskSnapshot | None:
         try:
             return self.loop_reader.get(owner, agent, task_id, history)
         except NotOnLoop:
-            return await self._read(self.blobs.get, owner, agent, task_id, joined, history)
+            return await self._read(self.blobs.get, owner, agent, task_id, history)
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self._read(self.blobs.events, task, after, limit)

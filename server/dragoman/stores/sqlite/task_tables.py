@@ -1,4 +1,4 @@
-"""The tables beside a task: context state, shared contexts, idempotency keys, usage."""
+"""The tables beside a task: context state, idempotency keys, usage."""
 
 from __future__ import annotations
 
@@ -42,63 +42,6 @@ def write_context_state(connection: sqlite3.Connection, owner: int, record: Task
     connection.execute(_UPSERT_CONTEXT_STATE, (owner, record.agent, record.context, state.version, state.data))
 
 
-_INSERT_OPEN_TASK: Final = (
-    "INSERT OR IGNORE INTO conversations (context, owner) VALUES (?, ?)",
-    "INSERT OR IGNORE INTO open_tasks (task, owner) VALUES (?, ?)",
-)
-_INSERT_PARTICIPANT: Final = "INSERT OR IGNORE INTO participants (owner, host, context) VALUES (?, ?, ?)"
-_DELETE_OPEN_TASK: Final = "DELETE FROM open_tasks WHERE task = ?"
-_SELECT_HOST: Final = """
-SELECT o.scope, o.principal FROM conversations c JOIN owners o USING (owner) WHERE c.context = ? AND o.scope = ?
-"""
-_JOINED_TASK_BY_KEY: Final = """
-SELECT t.owner FROM open_tasks s JOIN tasks t ON t.owner = s.owner AND t.task = s.task
-WHERE s.task = ? AND EXISTS (SELECT 1 FROM participants WHERE owner = ? AND host = t.owner AND context = t.context)
-"""
-_JOINED_TASK_BY_ALIAS: Final = """
-SELECT t.owner, t.task
-FROM participants p CROSS JOIN tasks t ON t.owner = p.host AND t.agent = ? AND t.id = ? AND t.alias
-WHERE p.owner = ? AND t.context = p.context LIMIT 1
-"""
-JOINED_TASKS: Final = """
-FROM participants p CROSS JOIN tasks t INDEXED BY tasks_by_context ON t.owner = p.host AND t.context = p.context
-"""
-"""FROM clause for the tasks of contexts that an owner (`p.owner`) has joined."""
-
-
-def add_open_task(connection: sqlite3.Connection, owner: int, context: str, task: bytes) -> None:
-    """Records a task of a context that others may join."""
-    connection.execute(_INSERT_OPEN_TASK[0], (context, owner))
-    connection.execute(_INSERT_OPEN_TASK[1], (task, owner))
-
-
-def add_participant(connection: sqlite3.Connection, owner: int, host: int, context: str) -> None:
-    """Records that an owner has joined a context of `host`."""
-    connection.execute(_INSERT_PARTICIPANT, (owner, host, context))
-
-
-def remove_open_task(connection: sqlite3.Connection, _: int, task: bytes) -> None:
-    """For a task that is deleted."""
-    connection.execute(_DELETE_OPEN_TASK, (task,))
-
-
-def find_context_owner(connection: sqlite3.Connection, owner: Owner, context: str) -> Owner | None:
-    """The owner of a joinable context in this scope; None when there is none with this id."""
-    row = connection.execute(_SELECT_HOST, (context, owner.scope)).fetchone()
-    return Owner(*row) if row else None
-
-
-def find_joined_task(
-    connection: sqlite3.Connection, owner: int, agent: str, key: bytes | None, task_id: str
-) -> tuple[int, bytes]:
-    """The owner and key of a task in a context that an owner has joined; owner -1 when there is none."""
-    if key and (row := connection.execute(_JOINED_TASK_BY_KEY, (key, owner)).fetchone()):
-        return row[0], key
-    if row := connection.execute(_JOINED_TASK_BY_ALIAS, (agent, task_id, owner)).fetchone():
-        return row[0], row[1]
-    return -1, b""
-
-
 _SELECT_KEY: Final = """
 SELECT digest, task, reply, created, first, o.scope, o.principal
 FROM idempotency i LEFT JOIN owners o ON o.owner = i.host
@@ -109,7 +52,7 @@ INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, firs
 VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?)
 """
 _KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND task = ?")
-"""Keys of a task: of its owner, and of participants of its context."""
+"""Keys of a task: of its owner, and of principals of its scope that share it."""
 
 
 def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: IdempotencyKey, now: int) -> None:

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman.core.names import Owner, task_id_of
+from dragoman.core.names import Owner
 from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.core.task import states
-from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.core.task.log import (
     CHANGED,
     EXISTS,
@@ -33,8 +32,7 @@ from dragoman.core.task.log import (
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.testing.contracts.store_pushes import DAY, attempt_at, claim_due, report_of, with_push
-from dragoman.testing.fixtures import AGENT, OWNER, Clock, by_runner, created, message, new_ref, status
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman.testing.fixtures import AGENT, OWNER, Clock, created, message, new_ref, status
 
 HOUR = 3_600_000
 
@@ -264,178 +262,53 @@ class StoreSessions:
         assert int(store.epoch, 16) >= 0
 
 
-HOST = Owner("default", "alice")
-PARTICIPANT = Owner("default", "bob")
-STRANGER = Owner("default", "carol")
-PARTICIPANT_IN_OTHER_SCOPE = Owner("projects/p", "bob")
-CONTEXT_ID = "0b1cf2bb-0f0d-4a86-9f4c-7d7b9d9b6c55"
+ALICE = Owner("default", "alice")
+BOB = Owner("default", "bob")
+EVERYONE = Owner("default", "shared:scope")
 
 
-def shared_task(owner: Owner = HOST, *, by: Owner = HOST, context: str = CONTEXT_ID, is_open: bool = True) -> Append:
-    """A change that creates a task in a context of `owner`."""
-    ref = new_ref(owner)
-    joins = by if by != owner else None
-    new = NewTask(AGENT, task_id_of(ref.key), context, joinable=is_open)
-    return replace(
-        created(ref), create=new, message=IncomingMessage(message("hello"), sender=by.principal), participant=joins
-    )
-
-
-async def listed_ids(store: Store, owner: Owner, *, joined: bool = True, context: str = "", state: int = 0) -> set[str]:
-    """The ids that an owner lists; checks the total."""
-    page = await store.page(TaskQuery(owner, AGENT, joined=joined, context=context, state=state))
-    found = {parsed_task_id(task) for task in page.tasks}
-    assert page.total == len(found)
-    return found
-
-
-def parsed_task_id(task: bytes) -> str:
-    """The id of a serialized Task."""
-    return pb.Task.FromString(task).id
+def shared_task(by: Owner) -> Append:
+    """A change that creates a task of a principal under the owner that stands for its scope."""
+    return replace(created(new_ref(EVERYONE)), message=IncomingMessage(message("hello"), sender=by.principal))
 
 
 class StoreSharing:
     """Provide a `store` fixture."""
 
     async def test_the_creator_of_a_task_and_the_sender_of_a_message_are_stored(self, store: Store) -> None:
-        everyone = Owner("default", "shared:scope")
-        record = (await store.append(shared_task(everyone, by=HOST))).record
-        assert (record.principal, record.ref.owner) == ("alice", everyone)
+        record = (await store.append(shared_task(ALICE))).record
+        assert (record.principal, record.ref.owner) == ("alice", EVERYONE)
         more = Append(task=record.ref, guard=Exists(), message=IncomingMessage(message("more"), sender="bob"))
         assert (await store.append(more)).record.principal == "alice"
         kept = await store.messages(record.ref)
         assert kept is not None
         assert [one.sender for one in kept.messages] == ["alice", "bob"]
-        plain = (await store.append(created(new_ref(HOST)))).record
+        plain = (await store.append(created(new_ref(ALICE)))).record
         assert plain.principal == "alice"
 
-    async def test_only_an_open_context_of_the_same_scope_has_an_owner(self, store: Store) -> None:
-        await store.append(shared_task())
-        await store.append(shared_task(context="chosen by a client", is_open=False))
-        assert await store.context_owner(PARTICIPANT, CONTEXT_ID) == HOST
-        assert await store.context_owner(HOST, CONTEXT_ID) == HOST
-        assert await store.context_owner(PARTICIPANT_IN_OTHER_SCOPE, CONTEXT_ID) is None
-        assert await store.context_owner(PARTICIPANT, "chosen by a client") is None
-        assert await store.context_owner(PARTICIPANT, "never heard of") is None
-
-    async def test_a_participant_sees_only_tasks_of_joined_contexts(self, store: Store) -> None:
-        mine = (await store.append(shared_task())).record
-        private = (await store.append(shared_task(context="other"))).record
-        theirs = (await store.append(shared_task(by=PARTICIPANT))).record
-        for task in (mine, theirs):
-            for owner in (HOST, PARTICIPANT):
-                found = await store.find(owner, AGENT, task.id, joined=True)
-                assert found is not None
-                assert found.ref == task.ref
-            assert await store.find(STRANGER, AGENT, task.id, joined=True) is None
-            assert await store.find(PARTICIPANT, "another", task.id, joined=True) is None
-        assert await store.find(PARTICIPANT, AGENT, private.id, joined=True) is None
-        assert await store.find(PARTICIPANT, AGENT, mine.id) is None
-
-    async def test_lists_contain_own_and_joined_tasks(self, store: Store) -> None:
-        mine = (await store.append(shared_task())).record.id
-        private = (await store.append(shared_task(context="other"))).record.id
-        theirs = (await store.append(shared_task(by=PARTICIPANT))).record.id
-        own = (await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))).record.id
-        assert await listed_ids(store, PARTICIPANT) == {mine, theirs, own}
-        assert await listed_ids(store, PARTICIPANT, context=CONTEXT_ID) == {mine, theirs}
-        assert await listed_ids(store, PARTICIPANT, context="other") == set()
-        assert await listed_ids(store, PARTICIPANT, joined=False) == {own}
-        assert await listed_ids(store, HOST) == {mine, private, theirs}
-        assert await store.page(TaskQuery(STRANGER, AGENT, joined=True)) == TaskPage()
-        claimed = await store.append(replace(shared_task(by=PARTICIPANT), claim_session=7))
-        done = (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).record.id
-        assert await listed_ids(store, PARTICIPANT, state=states.COMPLETED) == {done}
-
-    async def test_a_participant_has_the_agents_of_joined_contexts(self, store: Store) -> None:
-        await store.append(shared_task(by=PARTICIPANT))
-        (known,) = await store.agents_of(PARTICIPANT.principal)
-        assert (known.scope, known.agent, known.own) == (PARTICIPANT.scope, AGENT, 0)
-        assert await store.agents_of(STRANGER.principal) == []
-
-    async def test_pages_of_joined_contexts_contain_every_task_once(self, store: Store) -> None:
-        ids = {(await store.append(shared_task(by=PARTICIPANT))).record.id for _ in range(5)}
-        ids |= {
-            (await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))).record.id for _ in range(4)
-        }
-        shown: list[str] = []
-        query = TaskQuery(PARTICIPANT, AGENT, joined=True, page_size=2)
-        while True:
-            page = await store.page(query)
-            shown += [parsed_task_id(task) for task in page.tasks]
-            if page.last_key is None:
-                break
-            query = replace(query, after=page.last_key)
-        assert len(shown) == 9
-        assert set(shown) == ids
-
-    async def test_a_message_to_a_task_joins_its_context(self, store: Store) -> None:
-        task = (await store.append(shared_task())).record
-        incoming = IncomingMessage(message("may I?"), sender="bob")
-        await store.append(Append(task=task.ref, guard=Exists(), message=incoming, participant=PARTICIPANT))
-        assert await listed_ids(store, PARTICIPANT) == {task.id}
-
-    async def test_a_rejected_append_joins_no_context(self, store: Store) -> None:
-        task = (await store.append(shared_task())).record
-        with pytest.raises(AppendRejected):
-            await store.append(Append(task=TaskRef(HOST, b"?" * 16), guard=Exists(), participant=PARTICIPANT))
-        assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
-
-    async def test_an_alias_resolves_to_the_callers_own_task_first(self, store: Store) -> None:
-        def named(owner: Owner) -> Append:
-            change = shared_task(owner, by=owner)
-            assert change.create is not None
-            return replace(change, create=replace(change.create, id="mine", alias=True, joinable=owner == HOST))
-
-        hers = (await store.append(named(HOST))).record
-        await store.append(shared_task(by=PARTICIPANT))
-        found = await store.find(PARTICIPANT, AGENT, "mine", joined=True)
-        assert found is not None
-        assert found.ref == hers.ref
-        his = (await store.append(named(PARTICIPANT))).record
-        found = await store.find(PARTICIPANT, AGENT, "mine", joined=True)
-        assert found is not None
-        assert found.ref == his.ref
-
-    async def test_a_key_belongs_to_its_sender_also_in_shared_contexts(self, store: Store) -> None:
-        hers = replace(shared_task(), idempotency_key=IdempotencyKey(AGENT, "k", b"1", HOST))
-        his = replace(shared_task(by=PARTICIPANT), idempotency_key=IdempotencyKey(AGENT, "k", b"2", PARTICIPANT))
+    async def test_a_key_belongs_to_its_sender_also_where_tasks_are_shared(self, store: Store) -> None:
+        hers = replace(shared_task(ALICE), idempotency_key=IdempotencyKey(AGENT, "k", b"1", ALICE))
+        his_key = IdempotencyKey(AGENT, "k", b"2", BOB)
         await store.append(hers)
-        task = (await store.append(his)).record.ref
-        for change in (
-            replace(shared_task(by=PARTICIPANT), idempotency_key=his.idempotency_key),
-            replace(shared_task(PARTICIPANT, by=PARTICIPANT), idempotency_key=his.idempotency_key),
-        ):
+        task = (await store.append(replace(shared_task(BOB), idempotency_key=his_key))).record.ref
+        for change in (shared_task(BOB), created(new_ref(BOB))):
             with pytest.raises(DuplicateKey) as caught:
-                await store.append(change)
+                await store.append(replace(change, idempotency_key=his_key))
             assert (caught.value.key_record.digest, caught.value.key_record.task) == (b"2", task)
 
-    async def test_an_erased_context_has_no_owner(self, store: Store) -> None:
-        task = (
-            await store.append(
-                replace(shared_task(by=PARTICIPANT), idempotency_key=IdempotencyKey(AGENT, "k", b"2", PARTICIPANT))
-            )
-        ).record
-        await store.erase(TaskSelection(context=CONTEXT_ID))
-        assert await store.context_owner(PARTICIPANT, CONTEXT_ID) is None
-        assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
+    async def test_the_key_of_an_erased_shared_task_names_no_task(self, store: Store) -> None:
+        change = replace(shared_task(BOB), idempotency_key=IdempotencyKey(AGENT, "k", b"2", BOB))
+        erased = (await store.append(change)).record
+        await store.erase(TaskSelection(task=erased.id))
         with pytest.raises(DuplicateKey) as caught:
-            await store.append(
-                replace(shared_task(by=PARTICIPANT), idempotency_key=IdempotencyKey(AGENT, "k", b"2", PARTICIPANT))
-            )
+            await store.append(replace(change, task=new_ref(EVERYONE)))
         assert caught.value.key_record.task is None
-        await store.append(shared_task())
-        assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
-        assert await listed_ids(store, PARTICIPANT) == set()
 
-    async def test_erasing_a_principal_deletes_its_tasks_and_what_is_stored_with_them(self, store: Store) -> None:
-        everyone = Owner("default", "shared:scope")
-        kept = (await store.append(shared_task(everyone, by=HOST))).record
-        shared = (await store.append(shared_task(everyone, by=PARTICIPANT))).record
-        joined = (await store.append(shared_task(by=PARTICIPANT))).record
-        own = (await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))).record
-        guests = (await store.append(shared_task(PARTICIPANT, by=HOST, context="third"))).record
-        hers = (await store.append(shared_task())).record
+    async def test_erasing_a_principal_deletes_its_tasks_also_where_tasks_are_shared(self, store: Store) -> None:
+        kept = (await store.append(shared_task(ALICE))).record
+        shared = (await store.append(shared_task(BOB))).record
+        own = (await store.append(created(new_ref(BOB)))).record
+        hers = (await store.append(created(new_ref(ALICE)))).record
         await store.erase(TaskSelection(principal="bob"))
-        left = [record.ref for record in (kept, shared, joined, own, guests, hers) if await store.read(record.ref)]
+        left = [record.ref for record in (kept, shared, own, hers) if await store.read(record.ref)]
         assert left == [kept.ref, hers.ref]

@@ -10,15 +10,11 @@ import pytest
 
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.task import frames, states
-from dragoman.core.task.generations import AtGeneration
 from dragoman.core.task.log import (
-    CHANGED,
     ENDED,
     EXISTS,
     FENCED,
     NOT_READY,
-    ROLE_AGENT,
-    ROLE_USER,
     RUNNING,
     Append,
     Appended,
@@ -158,21 +154,6 @@ class StoreWrites:
         await store.append(change)
         with pytest.raises(AppendRejected, match="changed"):
             await store.append(change)
-
-    async def test_a_message_for_one_generation_is_stored_at_that_generation_only(self, store: Store) -> None:
-        question = await store.append(by_runner(await running(store), status(states.INPUT_REQUIRED, "?"), end=True))
-        ref, generation = question.record.ref, question.record.last_sequence
-        change = replace(follow_up(ref, "this one"), guard=AtGeneration(generation, Exists()))
-        results = await asyncio.gather(*(store.append(change) for _ in range(5)), return_exceptions=True)
-        assert [type(result) for result in results] == [Appended, *[AppendRejected] * 4]
-        for late in (generation - 1, generation, generation + 2):
-            with pytest.raises(AppendRejected, match=CHANGED) as rejected:
-                await store.append(replace(change, guard=AtGeneration(late, Exists())))
-            assert rejected.value.record is not None
-            assert rejected.value.record.last_sequence == generation + 1
-        found = await store.messages(ref)
-        assert found is not None
-        assert [message.role for message in found.messages] == [ROLE_USER, ROLE_AGENT, ROLE_USER]
 
     async def test_a_message_can_be_rejected_while_the_task_runs(self, store: Store) -> None:
         record = (await running(store)).record

@@ -21,7 +21,7 @@ from google.protobuf.json_format import ParseDict
 from dragoman.core.cards.agent_spec import SERVER_EXTENSIONS, AgentSpec, Extension, Skill
 from dragoman.core.cards.skill_schemas import shown_extensions
 from dragoman.wire.cards import card_security
-from dragoman.wire.dialects import draft_v1_1, json_proto
+from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -79,8 +79,6 @@ class CardAddresses:
     capabilities: CardCapabilities = CardCapabilities()
     lists_v03: bool = True
     """Whether a 1.0 card lists the interfaces of 0.3, too."""
-    lists_draft: bool = False
-    """Whether a 1.0 card lists the interfaces of the draft of 1.1, too, before its own."""
 
     @property
     def base_url(self) -> str:
@@ -341,8 +339,7 @@ def _v1_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[pb.AgentIn
     if addresses.grpc:
         urls[GRPC_BINDING] = addresses.grpc
     interfaces = [
-        pb.AgentInterface(url=url, protocol_binding=binding, tenant=tenant, protocol_version=version)
-        for version in ([draft_v1_1.VERSION] if addresses.lists_draft else []) + [V1_INTERFACE_VERSION]
+        pb.AgentInterface(url=url, protocol_binding=binding, tenant=tenant, protocol_version=V1_INTERFACE_VERSION)
         for binding, url in urls.items()
     ]
     if not addresses.lists_v03:

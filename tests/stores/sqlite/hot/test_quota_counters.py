@@ -21,7 +21,7 @@ from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.hot import quota_counters
 from dragoman.testing.contracts.store_machine import StoreMachine
-from dragoman.testing.contracts.store_sessions import HOST, PARTICIPANT, shared_task
+from dragoman.testing.contracts.store_sessions import ALICE, BOB, shared_task
 from dragoman.testing.fixtures import OWNER, Clock, by_runner, cancel, created, new_ref, status
 
 PLENTY = Quota(live_tasks=10**9, queued_bytes=10**12)
@@ -83,13 +83,13 @@ async def test_a_reopened_store_has_its_quota_counters(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_tasks_in_contexts_of_others_count_against_their_creator(store: SqliteStore, tmp_path: Path) -> None:
-    mine = [await store.append(shared_task()) for _ in range(2)]
-    theirs = [await store.append(shared_task(by=PARTICIPANT)) for _ in range(3)]
-    await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))
+async def test_tasks_among_those_of_others_count_against_their_creator(store: SqliteStore, tmp_path: Path) -> None:
+    mine = [await store.append(shared_task(ALICE)) for _ in range(2)]
+    theirs = [await store.append(shared_task(BOB)) for _ in range(3)]
+    await store.append(created(new_ref(BOB)))
     await store.append(cancel(theirs[0].record.ref))
     with sqlite3.connect(tmp_path / "tasks.db") as connection:
-        has = {owner.principal: quota_counters.read_load(connection, owner.principal) for owner in (HOST, PARTICIPANT)}
+        has = {owner.principal: quota_counters.read_load(connection, owner.principal) for owner in (ALICE, BOB)}
     connection.close()
     assert (has["alice"].live_tasks, has["bob"].live_tasks) == ({"echo": 2}, {"echo": 3})
     assert has["alice"].queued_bytes == 2 * has["bob"].queued_bytes // 3

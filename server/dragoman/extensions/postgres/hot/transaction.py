@@ -99,8 +99,6 @@ class PostgresTransaction:
                 new.add(change.task.owner)
             if change.idempotency_key is not None:
                 new.add(change.idempotency_key.owner or change.task.owner)
-            if change.participant is not None:
-                new.add(change.participant)
         refs = {change.task for change in changes}
         found = await task_tables.lock_tasks(self._connection, refs, new, fixed_now)
         self._now, self._owner_numbers = found.now, found.owner_numbers
@@ -155,8 +153,6 @@ class PostgresTransaction:
                 change.idempotency_key.digest, change.task.key, None, first, now, host, owner if host else None
             )
             self._used_keys[self._key_name(change)] = pending.used_keys[self._key_name(change)] = used
-        if change.participant is not None:
-            pending.participants.add((self._owner_numbers[change.participant], owner, planned.record.context))
         self._quota_counters.record(row_key, planned)
         self._daily_counter.count(planned, now)
         if planned.before is not None and planned.before.visible:
@@ -194,8 +190,6 @@ class PostgresTransaction:
     def _add_to_pending(self, row_key: TaskRowKey, plan: Plan) -> None:
         """Adds what a change writes to the pending rows."""
         change, record, pending = plan.change, plan.record, self._pending
-        if change.create is not None and change.create.joinable:
-            pending.open_tasks.append((record.context, *row_key))
         if record.has_live_push and plan.events:
             pending.due_tasks.add(row_key)
         pending.blob_uses.update((*row_key, blob.digest) for blob in change.blobs)
@@ -210,7 +204,6 @@ class PostgresTransaction:
         await self._flush()
         await task_tables.record_reply(self._connection, row_key, change.reply)
         await delete_task(self._connection, row_key)
-        await task_tables.remove_open_task(self._connection, row_key)
         await pushes.delete_pushes_of_task(self._connection, row_key)
         await task_tables.delete_usage(self._connection, row_key)
         for name, used in self._used_keys.items():
@@ -341,8 +334,6 @@ class PostgresPendingRows:
     """Chunks before this sequence are deleted."""
     chunks: dict[ArtifactKey, list[tuple[int, bool, bytes]]] = field(default_factory=dict)
     used_keys: task_tables.UsedKeys = field(default_factory=dict)
-    participants: set[tuple[int, int, str]] = field(default_factory=set)
-    open_tasks: list[tuple[str, int, bytes]] = field(default_factory=list)
     due_tasks: set[TaskRowKey] = field(default_factory=set)
     """Tasks with events to deliver."""
     blob_uses: set[tuple[int, bytes, bytes]] = field(default_factory=set)
@@ -398,8 +389,6 @@ class PostgresPendingRows:
         for row_key, update in self.task_metadata.items():
             await task_tables.merge_task_metadata(connection, row_key, update)
         await task_tables.record_keys(connection, self.used_keys)
-        await task_tables.add_participants(connection, self.participants)
-        await task_tables.add_open_tasks(connection, self.open_tasks)
         await pushes.MARK_DUE.run(connection, sorted(self.due_tasks), now)
         await blobs.INSERT_BLOB_USES.run(connection, sorted(self.blob_uses))
         await WRITE_STEPS.run(connection, [(*key[:2], *values) for key, values in self.steps.items()])

@@ -30,25 +30,19 @@ from dragoman.stores.shared.erasure import (
     receipt_from_row,
 )
 
-CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
-    ("context_state", "owner = $1 AND context = $2"),
-    ("conversations", "owner = $1 AND context = $2"),
-    ("participants", "host = $1 AND context = $2"),
-)
+CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = $1 AND context = $2"),)
 """(table, where) for rows of a context; the arguments are its owner's number and the context. They are deleted with the
 context's last task, or when the context is erased."""
 
 PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("totals", "owner = $1"),
     ("idempotency", "owner = $1"),
-    ("participants", "owner = $1"),
 )
 """(table, where) for rows of a principal; the argument is its number. They are deleted when all of a principal is
 erased."""
 
 TASK_CLEANUPS: Final = (
     task_tables.clear_task_keys,
-    task_tables.remove_open_task,
     blobs.release_blobs,
     pushes.delete_pushes_of_task,
     task_tables.delete_usage,

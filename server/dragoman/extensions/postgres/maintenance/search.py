@@ -46,11 +46,7 @@ WITH RECURSIVE s AS (
     UNION ALL SELECT (SELECT min(o.scope) FROM owners o WHERE o.scope > s.scope) FROM s WHERE s.scope IS NOT NULL
 ) SELECT scope FROM s WHERE scope IS NOT NULL LIMIT $1
 """
-_OWNERS_OF_PRINCIPAL: Final = """
-SELECT owner, scope FROM owners WHERE principal IN ($1, $2)
-UNION SELECT h.owner, h.scope FROM owners o JOIN participants p ON p.owner = o.owner JOIN owners h ON h.owner = p.host
-WHERE o.principal = $1
-"""
+_OWNERS_OF_PRINCIPAL: Final = "SELECT owner, scope FROM owners WHERE principal IN ($1, $2)"
 _OWNERS_WITH_CONTEXT: Final = """
 SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
     SELECT 1 FROM tasks t WHERE t.visible AND t.owner = o.owner AND t.context = $1)

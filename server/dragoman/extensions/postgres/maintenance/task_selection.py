@@ -41,7 +41,6 @@ _SELECT_BY_ID: Final = (
 _SELECT_OWNERS: Final = (
     "SELECT owner FROM owners WHERE ($1 = '' OR scope = $1) AND ($2 = '' OR principal = $2) ORDER BY owner"
 )
-_SELECT_HOSTS: Final = "SELECT DISTINCT host FROM participants WHERE owner = ANY ($1::bigint[])"
 _MEASURE: Final = PostgresBulkStatement(
     """
     SELECT r.owner, r.task,
@@ -107,8 +106,7 @@ async def _owners_of_principal_tasks(connection: Connection, selection: TaskSele
     """The owners that may have tasks of a principal: its own, and those that it shares with others."""
     everyone = await selected_owners(connection, replace(selection, principal=SHARED_PRINCIPAL))
     own = await selected_owners(connection, selection)
-    joined = [row[0] for row in await connection.fetch(_SELECT_HOSTS, own)]
-    return list(dict.fromkeys((*own, *everyone, *joined)))
+    return list(dict.fromkeys((*own, *everyone)))
 
 
 async def read_page(

@@ -160,22 +160,6 @@ CREATE TABLE context_state (
     PRIMARY KEY (owner, agent, context)
 );
 
--- Conversations that the server named, so that others may join them: the owner is the one that began it.
-CREATE TABLE conversations (context text COLLATE "C" PRIMARY KEY, owner bigint NOT NULL);
-
--- Who joined: `owner` takes part in a conversation whose tasks are kept under `host`.
-CREATE TABLE participants (
-    owner   bigint NOT NULL,
-    host    bigint NOT NULL,
-    context text COLLATE "C" NOT NULL,
-    PRIMARY KEY (owner, host, context)
-);
-
-CREATE INDEX participants_by_context ON participants (host, context);
-
--- The tasks of such conversations: where to look for one that is not kept under who asks.
-CREATE TABLE open_tasks (task bytea PRIMARY KEY, owner bigint NOT NULL);
-
 -- Folding (folding.py). What is here may speak of tasks that are no more: the next step then takes the row away.
 
 -- Tasks whose artifacts grew, and by how many rows since they were last looked at.

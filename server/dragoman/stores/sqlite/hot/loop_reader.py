@@ -88,7 +88,7 @@ class LoopReader:
         return self._cache_bytes
 
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
-        """Raises NotOnLoop when no own task has this id: it may be an alias, or in a joined context."""
+        """Raises NotOnLoop when no own task has this id: it may be an alias."""
         key, row = self._read_on_loop(self._find, owner, agent, task_id)
         return record_from_row(TaskRef(owner, key), row[1:])
 

@@ -25,15 +25,7 @@ MINUTE_MS: Final = 60_000
 
 _LIVE_STATES: Final = ", ".join(map(str, sorted(states.STORED_STATES - states.TERMINAL)))
 
-_OWN_OWNERS: Final = """
-SELECT o.owner, EXISTS (SELECT 1 FROM participants p WHERE p.host = o.owner) FROM owners o WHERE o.principal = ?
-"""
-"""The owners of a principal's tasks in each scope, and whether others create tasks there, too."""
-_SHARED_OWNERS: Final = """
-SELECT owner FROM owners WHERE principal = ?
-UNION SELECT p.host FROM owners o JOIN participants p USING (owner) WHERE o.principal = ?
-"""
-"""Owners under which a principal may have tasks among those of others."""
+_OWNERS: Final = "SELECT owner FROM owners WHERE principal = ?"
 _SELECT_TOTALS: Final = (
     f"SELECT agent, state, tasks FROM totals WHERE owner = ? AND tasks > 0 AND state IN ({_LIVE_STATES})"
 )
@@ -182,20 +174,19 @@ def sender_of(plan: Plan) -> str:
 
 
 def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipalLoad:
-    """Reads what a principal uses. Totals count its own tasks; its tasks in contexts of others are searched."""
+    """Reads what a principal uses. Totals count its own tasks; its tasks among those of its scope are searched."""
     load = SqlitePrincipalLoad()
-    own = connection.execute(_OWN_OWNERS, (principal,)).fetchall()
-    among = [number for (number,) in connection.execute(_SHARED_OWNERS, (SHARED_PRINCIPAL, principal))]
-    for number, mixed in [*own, *((number, True) for number in among)]:
+    own = connection.execute(_OWNERS, (principal,)).fetchall()
+    shared = connection.execute(_OWNERS, (SHARED_PRINCIPAL,)).fetchall()
+    for (number,) in own + shared:
         for agent, state, tasks in connection.execute(_SELECT_TOTALS, (number,)).fetchall():
-            if mixed:
+            if (number,) in shared:
                 (tasks,) = connection.execute(_COUNT_IN_SHARED, (number, agent, state, principal)).fetchone()
             load.live_tasks[agent] = load.live_tasks.get(agent, 0) + tasks
     for (agent,) in connection.execute(_HIDDEN_TASKS, (principal,)):
         load.live_tasks[agent] = load.live_tasks.get(agent, 0) + 1
-    # Tasks of others can have messages of this principal only where it has tasks in their contexts.
-    shares = among or any(mixed for _, mixed in own)
-    for owner, task in _unfinished_tasks(connection, "" if shares else principal):
+    # Tasks of others can have messages of this principal only where tasks are shared.
+    for owner, task in _unfinished_tasks(connection, "" if shared else principal):
         load.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]
     return load
 

@@ -176,17 +176,12 @@ class SqliteTransaction:
             task_tables.record_key(
                 self._connection, self._owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
             )
-        if change.participant is not None:
-            task_tables.add_participant(
-                self._connection, self._owner_number(change.participant, True), owner, planned.record.context
-            )
         if change.discard:
             self._quota_counters.record(self._flushed_connection, owner, planned)
             self._write_pending()
             task_tables.record_reply(self._connection, owner, ref.key, change.reply)
             for statement in _DELETE_TASK_ROWS:
                 self._connection.execute(statement, (owner, ref.key))
-            task_tables.remove_open_task(self._connection, owner, ref.key)
             release_blobs(self._connection, owner, ref.key)
             pushes.delete_pushes_of_task(self._connection, owner, ref.key)
             task_tables.delete_usage(self._connection, owner, ref.key)
@@ -257,8 +252,6 @@ class SqliteTransaction:
                 bytearray(change.create.metadata),
                 bytearray(change.task_state or b""),
             )
-            if change.create.joinable:
-                task_tables.add_open_task(self._connection, owner, record.context, key)
             if change.create.parent:
                 task_tables.add_parent(self._connection, owner, key, change.create.parent)
         elif plan.events or record != before:

@@ -33,24 +33,18 @@ from dragoman.stores.sqlite.maintenance import task_selection
 from dragoman.stores.sqlite.maintenance.task_selection import selected_owners
 from dragoman.stores.sqlite.reads import owner_number
 
-CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
-    ("context_state", "owner = ? AND context = ?"),
-    ("conversations", "owner = ? AND context = ?"),
-    ("participants", "host = ? AND context = ?"),
-)
+CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = ? AND context = ?"),)
 """(table, where) for rows of a context; `?` are its owner's number and the context. They are deleted with the context's
 last task, or when the context is erased."""
 
 PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("totals", "owner = ?"),
     ("idempotency", "owner = ?"),
-    ("participants", "owner = ?"),
 )
 """(table, where) for rows of a principal; `?` is its number. They are deleted when all of a principal is erased."""
 
 TASK_CLEANUPS: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (
     task_tables.clear_task_keys,
-    task_tables.remove_open_task,
     release_blobs,
     pushes.delete_pushes_of_task,
     task_tables.delete_usage,

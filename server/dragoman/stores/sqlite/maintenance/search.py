@@ -39,20 +39,13 @@ _MIN_RANGE_ROWS: Final = 64
 _HIGHEST: Final[SearchPosition] = (2**62, 0, b"\xff" * 17)
 """Above every task. Without a bound on its last columns SQLite would use less of an index, and sort all of it."""
 
-_OWNERS_OF_PRINCIPAL: Final = """
-SELECT owner, scope FROM owners WHERE principal IN (?1, ?2)
-UNION SELECT h.owner, h.scope FROM owners o JOIN participants p ON p.owner = o.owner JOIN owners h ON h.owner = p.host
-WHERE o.principal = ?1
-"""
+_OWNERS_OF_PRINCIPAL: Final = "SELECT owner, scope FROM owners WHERE principal IN (?, ?)"
 _OWNERS_WITH_CONTEXT: Final = """
 SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
     SELECT 1 FROM tasks t INDEXED BY tasks_by_context WHERE t.visible AND t.owner = o.owner AND t.context = ?)
 """
-_IS_OWN: Final = """
-SELECT EXISTS (SELECT 1 FROM owners WHERE owner = ?1 AND principal = ?2)
-    AND NOT EXISTS (SELECT 1 FROM participants WHERE host = ?1)
-"""
-"""Whether a principal created all tasks of an owner. Conversations with other participants may have tasks of theirs."""
+_IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
+"""Whether a principal created all tasks of an owner. Others may have tasks of theirs where a scope shares its tasks."""
 _NEXT_AGENT: Final = "SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} AND agent > ? ORDER BY agent LIMIT 1"
 _INACTIVE: Final = ("tasks_resting", "state > 2")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
@@ -294,7 +287,7 @@ def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSear
         for agent, state in connection.execute(sql, (owner,))
         if (not query.agents or agent in query.agents) and (not query.states or state in query.states)
     ]
-    (is_own,) = connection.execute(_IS_OWN, (owner, query.principal)).fetchone()
+    (is_own,) = connection.execute(_IS_OWN, (query.principal, owner)).fetchone()
     rest = _conditions(query) if is_own or not query.principal else _conditions(query, "principal")
     if query.states:
         where = "t.visible AND t.owner = ? AND t.agent = ? AND t.state = ?"

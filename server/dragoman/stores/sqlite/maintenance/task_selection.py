@@ -91,9 +91,7 @@ def _owners_of_principal_tasks(connection: sqlite3.Connection, selection: TaskSe
     """The owners that may have tasks of a principal: its own, and those that it shares with others."""
     everyone = selected_owners(connection, replace(selection, principal=SHARED_PRINCIPAL))
     own = selected_owners(connection, selection)
-    marks = ", ".join("?" * len(own))
-    joined = connection.execute(f"SELECT DISTINCT host FROM participants WHERE owner IN ({marks})", own)
-    return list(dict.fromkeys((*own, *everyone, *(host for (host,) in joined))))
+    return list(dict.fromkeys((*own, *everyone)))
 
 
 def _context_ranges(connection: sqlite3.Connection, owner: int, selection: TaskSelection) -> list[TaskRange]:
