@@ -28,26 +28,7 @@ from dragoman.client.connection import Connection, connect
 from dragoman.client.events import Artifact, Data, Event, File, Finished, Question, Result, Status, TaskFailed, Text
 
 __all__ = [
-    "connect",
-    "Connection",
-    "Event",
-    "Text",
-    "Status",
-    "Artifact",
-    "Data",
-    "File",
-    "Question",
-    "Finished",
-    "Result",
-    "ClientError",
-    "TaskFailed",
-    "NotFound",
-    "NotAllowed",
-    "NotSupported",
-    "Invalid",
-    "Conflict",
-    "Busy",
-    "ServerUnavailable",
-    "InactivityTimeout",
-    "ProtocolError",
-]
+    "connect", "Connection", "Event", "Text", "Status", "Artifact", "Data", "File", "Question", "Finished", "Result",
+    "ClientError", "TaskFailed", "NotFound", "NotAllowed", "NotSupported", "Invalid", "Conflict", "Busy",
+    "ServerUnavailable", "InactivityTimeout", "ProtocolError",
+]  # fmt: skip
