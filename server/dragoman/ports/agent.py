@@ -66,7 +66,7 @@ class StateUpdate:
 NO_CHANGE = StateUpdate()
 
 AGENT_STOP_TIMEOUT: Final = 12.0
-"""Seconds that a turn stopped by a limit or a drain may still take, longer than `Timings.fence_timeout`: by then the
+"""Seconds that a turn stopped by a limit or a drain may still take, longer than `Timings.mute_timeout`: by then the
 task has ended. A client's cancel has no such limit."""
 
 
@@ -186,7 +186,7 @@ class TurnContext(Protocol):
 
     @property
     def cancel_reason(self) -> str:
-        """Why the turn is to stop: `client`, `deadline`, `drain` or `fenced`; empty otherwise."""
+        """Why the turn is to stop: `client`, `deadline`, `drain` or `lease_lost`; empty otherwise."""
         ...
 
     @property

@@ -140,7 +140,7 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
     """Raises StartError."""
     try:
         lock = stack.enter_context(hold_store(path))
-        sizes = StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
+        sizes = StorageOptions(settings.compact_after_rows, settings.truncate_log_after, settings.inline_bytes)
         if lock.was_lost:
             log.warning("the store %s was served before, but its file is missing: a new, empty store is created", path)
         synchronous = "normal" if settings.store_kind == "memory" else settings.sqlite_synchronous
@@ -176,7 +176,7 @@ async def _open_postgres(settings: Settings, create: bool, wait: bool) -> Store:
             store = await postgres.open_store(
                 settings.store,
                 make=create,
-                sizes=StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes),
+                sizes=StorageOptions(settings.compact_after_rows, settings.truncate_log_after, settings.inline_bytes),
                 connections=settings.postgres_connections,
                 pooled=settings.postgres_pooler,
                 statement_timeout=settings.postgres_statement_timeout,

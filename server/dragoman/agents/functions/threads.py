@@ -146,7 +146,7 @@ class ThreadRunner:
                 counted = True
             if stopped_waiting and context.cancel_reason == "client":
                 raise AgentStillRuns
-            if stopped_waiting or context.cancel_reason not in ("client", "fenced"):
+            if stopped_waiting or context.cancel_reason not in ("client", "lease_lost"):
                 return
 
     def _mark_leaked(self, running: Future[object]) -> None:

@@ -258,7 +258,7 @@ def _request_fields(request: Message) -> dict[str, str]:
         if field.GetOptions().debug_redact:
             message.ClearField(field.name)
     fields: dict[str, Any] = MessageToDict(message, descriptor_pool=_pool.POOL)
-    return dict(_flatten("asked", fields))
+    return dict(_flatten("request", fields))
 
 
 def _flatten(name: str, node: Any) -> Iterator[tuple[str, str]]:

@@ -159,10 +159,14 @@ class BulkTasks:
     def _note(self, call: BulkCall, verb: str, record: TaskRecord, created: str) -> None:
         if self._auditor is None:
             return
-        arguments = {"asked.taskId": record.id, "asked.agent": record.agent, "asked.scope": record.ref.owner.scope}
+        arguments = {
+            "request.taskId": record.id,
+            "request.agent": record.agent,
+            "request.scope": record.ref.owner.scope,
+        }
         # The names of an erased task's principal must not stay.
-        arguments |= {} if verb == "EraseTask" else {"asked.principal": record.principal}
-        arguments |= {"asked.requestId": call.request_id} if call.request_id else {}
+        arguments |= {} if verb == "EraseTask" else {"request.principal": record.principal}
+        arguments |= {"request.requestId": call.request_id} if call.request_id else {}
         arguments |= {"task": created} if created else {}
         self._auditor.note_operator_action(verb, call.identity, arguments)
 
