@@ -179,6 +179,9 @@ mutations: $(ENV) ## plant faults into the runtime, and check that the simulatio
 chaos-cluster: $(ENV) ## run chaos with three servers, two workers, PostgreSQL and NATS, all killed and frozen
 	@python -m tests.chaos.run --replicas
 
+chaos-chains: $(ENV) ## run chaos with three servers in a chain and an MCP server, all killed, frozen and cut off
+	@python -m tests.chaos.chains.run
+
 campaign: $(ENV) ## many chaos runs that add up in docs/reference/campaign.md (CAMPAIGN_MINUTES=60, ARGS=--page or --whole)
 	@GRPC_ENABLE_FORK_SUPPORT=false python -m tests.chaos.campaign.run $(ARGS)
 

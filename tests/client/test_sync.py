@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import assert_type
 
 import pytest
 from tests.client.conftest import ServerInThread
 
-from dragoman.client import Finished, NotFound, Question, ServerUnavailable, Status, TaskFailed, Text, sync
+from dragoman.client import Finished, NotFound, Question, Result, ServerUnavailable, Status, TaskFailed, Text, sync
 from dragoman.client.sync import connect
 from dragoman.core import trace
 
@@ -17,7 +18,7 @@ from dragoman.core import trace
 def test_all_methods_of_the_client_work_without_asyncio(url: str, binding: str) -> None:
     with connect(url, binding=binding) as client:
         assert client.card.name == client.card_of("playground").name == "Playground"
-        assert client.ask("echo hi").text == "hi"
+        assert assert_type(client.ask("echo hi"), Result).text == "hi"  # the type checker reads the wrapped method
         texts = []
         for event in client.run("stream 3 1"):
             texts += [event.text] if isinstance(event, Text) else []

@@ -16,19 +16,19 @@ from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV31SpecValidat
 from tests.cli.server import serving
 
 from dragoman import __version__
-from tools import openapi
+from tools.openapi import committed as openapi
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = sorted(path.relative_to(openapi.FOLDER).as_posix() for path in openapi.FOLDER.rglob("*.swagger.json"))
 
 
-def committed(name: str) -> Any:
+def read(name: str) -> Any:
     return json.loads((openapi.FOLDER / name).read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_generated_documents_are_valid_and_have_version_credentials_and_errors(name: str) -> None:
-    document = committed(name)
+    document = read(name)
     assert [str(error) for error in OpenAPIV2SpecValidator(document).iter_errors()] == []
     assert document["info"]["version"] == __version__
     assert document["securityDefinitions"].keys() == {"bearer", "apiKey"}
@@ -52,7 +52,7 @@ def test_the_openapi_3_1_document_is_the_one_that_a_server_serves(tmp_path: Path
     ):
         served = json.load(response)
     del served["servers"]
-    assert served == committed(openapi.SERVED)
+    assert served == read(openapi.SERVED)
     assert [str(error) for error in OpenAPIV31SpecValidator(served).iter_errors()] == []
     assert served["info"]["version"] == __version__
     assert served["components"]["securitySchemes"].keys() == {"bearer", "apiKey"}
@@ -67,7 +67,7 @@ def test_a_change_of_any_document_is_found_without_the_plugin(tmp_path: Path) ->
     shutil.copytree(openapi.FOLDER, folder)
 
     def change(name: str, *path: str, value: Any) -> None:
-        document = node = committed(name)
+        document = node = read(name)
         for step in path[:-1]:
             node = node[step]
         node[path[-1]] = value

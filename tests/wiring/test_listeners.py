@@ -12,7 +12,7 @@ from dragoman.bindings.options import BoundAddress
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import StartError
-from dragoman.wiring.listeners import ServerUrl, openapi_files, reachable_url
+from dragoman.wiring.listeners import ServerUrl, reachable_url
 from dragoman.wiring.store_lock import hold_store
 
 
@@ -63,12 +63,3 @@ def test_links_made_before_the_port_is_bound_name_the_setting() -> None:
     assert url.get() == "http://localhost"
     url.value = "http://127.0.0.1:8080"
     assert url.get() == "http://127.0.0.1:8080"
-
-
-def test_the_openapi_documents_are_found() -> None:
-    assert set(openapi_files()) == {
-        "a2a/v1/a2a.swagger.json",
-        "dragoman.openapi.json",
-        "dragoman/ops/v1/ops.swagger.json",
-        "lf/a2a/v1/a2a.swagger.json",
-    }

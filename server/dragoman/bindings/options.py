@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
@@ -159,8 +159,6 @@ class HttpOptions(ServerOptions):
     """Web origins that may call; `*` for all."""
     lossy_numbers: bool = False
     """Accept JSON integers beyond 2^53, which then lose digits."""
-    openapi_files: Callable[[], Mapping[str, bytes]] = dict
-    """Returns the files to serve under `/openapi/`, by relative path: 1.2 MB, read when first asked for."""
     issuers: tuple[Issuer, ...] = ()
     """The trusted token issuers, to which clients are referred for tokens."""
     blobs: Blobs | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -38,10 +38,31 @@ if TYPE_CHECKING:
     from dragoman.client.http_client import AiohttpClient
 
 M = TypeVar("M", bound=Message)
+Q = TypeVar("Q", bound=Message)
 
 _OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 _OPS_CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
 _OPS_JSON: Final = protojson.JsonDialect("1.0")
+
+
+def _unary(request_type: type[Q], response_type: type[M]) -> Callable[[Operator, Q], Coroutine[Any, Any, M]]:
+    """A method of Operator for the unary call with these types."""
+
+    async def call(self: Operator, request: Q) -> M:
+        return await self._call(rpc, request, response_type)
+
+    rpc = request_type.DESCRIPTOR.name.removesuffix("Request")
+    return call
+
+
+def _stream(request_type: type[Q], response_type: type[M]) -> Callable[[Operator, Q], AsyncGenerator[M, None]]:
+    """A method of Operator for the streaming call with these types."""
+
+    def stream(self: Operator, request: Q) -> AsyncGenerator[M, None]:
+        return self._responses(rpc, request, response_type)
+
+    rpc = request_type.DESCRIPTOR.name.removesuffix("Request")
+    return stream
 
 
 class CallerInfo(NamedTuple):
@@ -108,138 +129,41 @@ class Operator:
         await self.list_tasks(tasks.ListTasksRequest(own=True, limit=1))
         return None
 
-    async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        """Erases tasks. Has no timeout."""
-        return await self._unary("Purge", request, ops.PurgeResponse)
+    # Calls by name, as proto/dragoman/ops/v1 describes them. Streams are asynchronous generators.
+    purge = _unary(ops.PurgeRequest, ops.PurgeResponse)
+    list_agents = _unary(ops.ListAgentsRequest, ops.ListAgentsResponse)
+    list_tasks = _unary(tasks.ListTasksRequest, tasks.ListTasksResponse)
+    rerun_task = _unary(tasks.RerunTaskRequest, tasks.RerunTaskResponse)
+    cancel_tasks = _unary(bulk.CancelTasksRequest, bulk.CancelTasksResponse)
+    rerun_tasks = _unary(bulk.RerunTasksRequest, bulk.RerunTasksResponse)
+    erase_tasks = _unary(bulk.EraseTasksRequest, bulk.EraseTasksResponse)
+    list_usage = _unary(usage.ListUsageRequest, usage.ListUsageResponse)
+    get_overview = _unary(overview.GetOverviewRequest, overview.GetOverviewResponse)
+    watch_tasks = _stream(tasks.WatchTasksRequest, tasks.WatchTasksResponse)
+    list_events = _unary(events.ListEventsRequest, events.ListEventsResponse)
+    explain = _unary(ops.ExplainRequest, ops.ExplainResponse)
+    list_steps = _unary(steps.ListStepsRequest, steps.ListStepsResponse)
+    export_audit = _stream(ops.ExportAuditRequest, ops.ExportAuditResponse)
+    create_key = _unary(ops.CreateKeyRequest, ops.CreateKeyResponse)
+    list_keys = _unary(ops.ListKeysRequest, ops.ListKeysResponse)
+    rotate_key = _unary(ops.RotateKeyRequest, ops.RotateKeyResponse)
+    revoke_key = _unary(ops.RevokeKeyRequest, ops.RevokeKeyResponse)
+    list_push_configs = _unary(push.ListPushConfigsRequest, push.ListPushConfigsResponse)
+    redeliver = _unary(push.RedeliverRequest, push.RedeliverResponse)
+    list_workers = _unary(workers.ListWorkersRequest, workers.ListWorkersResponse)
+    forget_agent = _unary(workers.ForgetAgentRequest, workers.ForgetAgentResponse)
+    list_signing_keys = _unary(signing.ListSigningKeysRequest, signing.ListSigningKeysResponse)
+    rotate_signing_key = _unary(signing.RotateSigningKeyRequest, signing.RotateSigningKeyResponse)
+    withdraw_signing_key = _unary(signing.WithdrawSigningKeyRequest, signing.WithdrawSigningKeyResponse)
+    list_upstreams = _unary(upstreams.ListUpstreamsRequest, upstreams.ListUpstreamsResponse)
+    add_upstream = _unary(upstreams.AddUpstreamRequest, upstreams.AddUpstreamResponse)
+    pause_agent = _unary(ops.PauseAgentRequest, ops.PauseAgentResponse)
+    resume_agent = _unary(ops.ResumeAgentRequest, ops.ResumeAgentResponse)
+    remove_upstream = _unary(upstreams.RemoveUpstreamRequest, upstreams.RemoveUpstreamResponse)
+    export_task = _stream(ops.ExportTaskRequest, ops.ExportTaskResponse)
+    backup = _stream(ops.BackupRequest, ops.BackupResponse)
 
-    async def list_agents(self, request: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
-        """Lists the agents, the root agent first."""
-        return await self._unary("ListAgents", request, ops.ListAgentsResponse)
-
-    async def list_tasks(self, request: tasks.ListTasksRequest) -> tasks.ListTasksResponse:
-        """Lists the caller's tasks with all agents in all scopes. Needs no grant."""
-        return await self._unary("ListTasks", request, tasks.ListTasksResponse)
-
-    async def rerun_task(self, request: tasks.RerunTaskRequest) -> tasks.RerunTaskResponse:
-        """Sends the first message of an ended task again, as a new task."""
-        return await self._unary("RerunTask", request, tasks.RerunTaskResponse)
-
-    async def cancel_tasks(self, request: bulk.CancelTasksRequest) -> bulk.CancelTasksResponse:
-        """Cancels a page of the tasks that a filter selects."""
-        return await self._unary("CancelTasks", request, bulk.CancelTasksResponse)
-
-    async def rerun_tasks(self, request: bulk.RerunTasksRequest) -> bulk.RerunTasksResponse:
-        """Reruns a page of the tasks that a filter selects."""
-        return await self._unary("RerunTasks", request, bulk.RerunTasksResponse)
-
-    async def erase_tasks(self, request: bulk.EraseTasksRequest) -> bulk.EraseTasksResponse:
-        """Erases a page of the tasks that a filter selects."""
-        return await self._unary("EraseTasks", request, bulk.EraseTasksResponse)
-
-    async def list_usage(self, request: usage.ListUsageRequest) -> usage.ListUsageResponse:
-        """Lists sums of daily usage: of all callers for operators, of its own for other callers."""
-        return await self._unary("ListUsage", request, usage.ListUsageResponse)
-
-    async def get_overview(self, request: overview.GetOverviewRequest) -> overview.GetOverviewResponse:
-        """Shows for each agent what waits and runs now, and what was done in the last hours."""
-        return await self._unary("GetOverview", request, overview.GetOverviewResponse)
-
-    def watch_tasks(self, request: tasks.WatchTasksRequest) -> AsyncGenerator[tasks.WatchTasksResponse, None]:
-        """Yields the tasks as `list_tasks` does, and again whenever the list has changed. Does not end."""
-        return self._stream("WatchTasks", request, tasks.WatchTasksResponse)
-
-    async def list_events(self, request: events.ListEventsRequest) -> events.ListEventsResponse:
-        """Lists events of a task by sequence."""
-        return await self._unary("ListEvents", request, events.ListEventsResponse)
-
-    async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
-        """Explains the state of a task: why it waits or runs, and where."""
-        return await self._unary("Explain", request, ops.ExplainResponse)
-
-    async def list_steps(self, request: steps.ListStepsRequest) -> steps.ListStepsResponse:
-        """Lists the durable steps of a task."""
-        return await self._unary("ListSteps", request, steps.ListStepsResponse)
-
-    async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
-        """Yields the audit log."""
-        async for response in self._stream("ExportAudit", request, ops.ExportAuditResponse):
-            yield response
-
-    async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
-        """Creates an API key. Only this response contains its secret."""
-        return await self._unary("CreateKey", request, ops.CreateKeyResponse)
-
-    async def list_keys(self, request: ops.ListKeysRequest) -> ops.ListKeysResponse:
-        """Lists the API keys, newest first."""
-        return await self._unary("ListKeys", request, ops.ListKeysResponse)
-
-    async def rotate_key(self, request: ops.RotateKeyRequest) -> ops.RotateKeyResponse:
-        """Replaces the secret of an API key."""
-        return await self._unary("RotateKey", request, ops.RotateKeyResponse)
-
-    async def revoke_key(self, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
-        """Revokes an API key permanently."""
-        return await self._unary("RevokeKey", request, ops.RevokeKeyResponse)
-
-    async def list_push_configs(self, request: push.ListPushConfigsRequest) -> push.ListPushConfigsResponse:
-        """Lists push configurations with their delivery state."""
-        return await self._unary("ListPushConfigs", request, push.ListPushConfigsResponse)
-
-    async def redeliver(self, request: push.RedeliverRequest) -> push.RedeliverResponse:
-        """Delivers events to webhooks again, also those that were given up."""
-        return await self._unary("Redeliver", request, push.RedeliverResponse)
-
-    async def list_workers(self, request: workers.ListWorkersRequest) -> workers.ListWorkersResponse:
-        """Lists the agents of workers, with the workers that are connected."""
-        return await self._unary("ListWorkers", request, workers.ListWorkersResponse)
-
-    async def forget_agent(self, request: workers.ForgetAgentRequest) -> workers.ForgetAgentResponse:
-        """Removes an agent of workers from the registry, which frees its id."""
-        return await self._unary("ForgetAgent", request, workers.ForgetAgentResponse)
-
-    async def list_signing_keys(self, request: signing.ListSigningKeysRequest) -> signing.ListSigningKeysResponse:
-        """Lists the published signing keys."""
-        return await self._unary("ListSigningKeys", request, signing.ListSigningKeysResponse)
-
-    async def rotate_signing_key(self, request: signing.RotateSigningKeyRequest) -> signing.RotateSigningKeyResponse:
-        """Creates a new signing key, which replaces the current one."""
-        return await self._unary("RotateSigningKey", request, signing.RotateSigningKeyResponse)
-
-    async def withdraw_signing_key(
-        self, request: signing.WithdrawSigningKeyRequest
-    ) -> signing.WithdrawSigningKeyResponse:
-        """Withdraws a signing key."""
-        return await self._unary("WithdrawSigningKey", request, signing.WithdrawSigningKeyResponse)
-
-    async def list_upstreams(self, request: upstreams.ListUpstreamsRequest) -> upstreams.ListUpstreamsResponse:
-        """Lists the upstream agents with their state."""
-        return await self._unary("ListUpstreams", request, upstreams.ListUpstreamsResponse)
-
-    async def add_upstream(self, request: upstreams.AddUpstreamRequest) -> upstreams.AddUpstreamResponse:
-        """Adds an upstream agent."""
-        return await self._unary("AddUpstream", request, upstreams.AddUpstreamResponse)
-
-    async def pause_agent(self, request: ops.PauseAgentRequest) -> ops.PauseAgentResponse:
-        """Pauses an agent: its tasks wait until it is resumed."""
-        return await self._unary("PauseAgent", request, ops.PauseAgentResponse)
-
-    async def resume_agent(self, request: ops.ResumeAgentRequest) -> ops.ResumeAgentResponse:
-        """Resumes an agent."""
-        return await self._unary("ResumeAgent", request, ops.ResumeAgentResponse)
-
-    async def remove_upstream(self, request: upstreams.RemoveUpstreamRequest) -> upstreams.RemoveUpstreamResponse:
-        """Removes an upstream agent."""
-        return await self._unary("RemoveUpstream", request, upstreams.RemoveUpstreamResponse)
-
-    def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
-        """Yields all stored data of a task."""
-        return self._stream("ExportTask", request, ops.ExportTaskResponse)
-
-    def backup(self, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
-        """Copies the server's store to a file on the server's machine; yields its progress."""
-        return self._stream("Backup", request, ops.BackupResponse)
-
-    async def _unary(self, name: str, request: Message, response_type: type[M]) -> M:
+    async def _call(self, name: str, request: Message, response_type: type[M]) -> M:
         if self._http is not None and (rule := _http_rule(name, request)) is not None:
             return await _call_over_http(self._http, server_url(self._address), rule, request, response_type)
         method = (await self._open_channel()).unary_unary(
@@ -249,7 +173,7 @@ class Operator:
             response: M = await method(request, metadata=self._metadata)
             return response
 
-    async def _stream(self, name: str, request: Message, response_type: type[Any]) -> AsyncGenerator[Any, None]:
+    async def _responses(self, name: str, request: Message, response_type: type[M]) -> AsyncGenerator[M, None]:
         if self._http is not None and (rule := _http_rule(name, request)) is not None:
             async with aclosing(
                 _stream_over_http(self._http, server_url(self._address), rule, request, response_type)

@@ -14,27 +14,22 @@ in its own thread; calls may come from any thread.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
-from dragoman.calling.transport import WireTrace, no_wire_trace
 from dragoman.client import connection as asynchronous
-from dragoman.client.agent_connection import Webhook
-from dragoman.client.content import FileInput
-from dragoman.client.events import Event, Question, Result
-from dragoman.core.agent_sources import FileForm
+from dragoman.client.connection import Connection
+from dragoman.client.events import Question
 from dragoman.wire.cards.remote_card import RemoteCard
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+P = ParamSpec("P")
 T = TypeVar("T")
-
-SyncAnswerCallback = Callable[[Question], "str | None"]
-"""Returns the answer to a question, or None to end the run with the question."""
 
 
 class _LoopThread:
@@ -98,46 +93,44 @@ class _LoopThread:
 _LOOP: Final = _LoopThread()
 
 
-def connect(
-    url: str,
-    *,
-    token: str = "",
-    headers: Mapping[str, str] | None = None,
-    dialect: str = "",
-    binding: str = "",
-    retry_timeout: float = 60.0,
-    inactivity_timeout: float | None = None,
-    ca: Path | None = None,
-    cert: Path | None = None,
-    v03_files: FileForm = "bytes",
-    trace: WireTrace = no_wire_trace,
-) -> SyncConnection:
-    """Connects to a server at a URL, for `with`. Arguments as of `dragoman.client.connect`."""
-    connection = asynchronous.connect(
-        url,
-        token=token,
-        headers=headers,
-        dialect=dialect,
-        binding=binding,
-        retry_timeout=retry_timeout,
-        inactivity_timeout=inactivity_timeout,
-        ca=ca,
-        cert=cert,
-        v03_files=v03_files,
-        trace=trace,
-    )
-    return SyncConnection(connection)
+def _call(
+    method: Callable[Concatenate[Connection, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncConnection, P], T]:
+    """The blocking form of a coroutine method of `Connection`, with its arguments."""
+
+    @wraps(method)
+    def call(self: SyncConnection, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        _answer_in_thread(kwargs)
+        return _LOOP.run(method(self._connection, *args, **kwargs))
+
+    return call
+
+
+def _iteration(
+    method: Callable[Concatenate[Connection, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[SyncConnection, P], Generator[T, None, None]]:
+    """The blocking form of a method of `Connection` that yields, with its arguments."""
+
+    @wraps(method)
+    def iterate(self: SyncConnection, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        _answer_in_thread(kwargs)
+        return _iterate(method(self._connection, *args, **kwargs))
+
+    return iterate
 
 
 class SyncConnection:
-    """A `Connection` with blocking calls. Created by `connect`."""
+    """A `Connection` with blocking calls, which have the arguments of its methods. Created by `connect`.
 
-    def __init__(self, connection: asynchronous.Connection) -> None:
+    The `answer` callback of `run` and `ask` is called in a thread of its own, and may block.
+    """
+
+    def __init__(self, connection: Connection) -> None:
         self._async_connection = connection
         self._process = os.getpid()
 
     @property
-    def _connection(self) -> asynchronous.Connection:
+    def _connection(self) -> Connection:
         if self._process != os.getpid():
             raise RuntimeError("this connection was created before the process was forked; connect again")
         return self._async_connection
@@ -155,130 +148,38 @@ class SyncConnection:
         """The card of the agent at the URL itself."""
         return self._connection.card
 
-    def card_of(self, agent: str = "") -> RemoteCard:
-        """The card of an agent of this server, by the agent's id."""
-        return _LOOP.run(self._connection.card_of(agent))
-
-    def run(
-        self,
-        text: str | pb.Message = "",
-        *,
-        agent: str = "",
-        files: Iterable[FileInput] = (),
-        data: Any = None,
-        task: str = "",
-        context: str = "",
-        metadata: Mapping[str, Any] | None = None,
-        accepts: Sequence[str] = (),
-        webhook: Webhook = "",
-        key: str = "",
-        answer: SyncAnswerCallback | None = None,
-    ) -> Generator[Event, None, None]:
-        """Sends a message and yields the events of the turn. As `Connection.run`; `answer` as of `ask`."""
-        return _iterate(
-            self._connection.run(
-                text,
-                agent=agent,
-                files=files,
-                data=data,
-                task=task,
-                context=context,
-                metadata=metadata,
-                accepts=accepts,
-                webhook=webhook,
-                key=key,
-                answer=_answer_in_thread(answer),
-            )
-        )
-
-    def ask(
-        self,
-        text: str | pb.Message = "",
-        *,
-        agent: str = "",
-        files: Iterable[FileInput] = (),
-        data: Any = None,
-        task: str = "",
-        context: str = "",
-        metadata: Mapping[str, Any] | None = None,
-        accepts: Sequence[str] = (),
-        webhook: Webhook = "",
-        key: str = "",
-        answer: SyncAnswerCallback | None = None,
-    ) -> Result:
-        """Sends a message and waits for the result. As `Connection.ask`; `answer` is called in its own thread, and may
-        block."""
-        return _LOOP.run(
-            self._connection.ask(
-                text,
-                agent=agent,
-                files=files,
-                data=data,
-                task=task,
-                context=context,
-                metadata=metadata,
-                accepts=accepts,
-                webhook=webhook,
-                key=key,
-                answer=_answer_in_thread(answer),
-            )
-        )
-
-    def follow(self, task: str, *, agent: str = "", after: str = "") -> Generator[Event, None, None]:
-        """Yields the events of a task. As `Connection.follow`."""
-        return _iterate(self._connection.follow(task, agent=agent, after=after))
-
-    def wait(self, task: str, *, agent: str = "") -> Result:
-        """Waits until a task ends or is interrupted. As `Connection.wait`."""
-        return _LOOP.run(self._connection.wait(task, agent=agent))
-
-    def start(
-        self,
-        text: str | pb.Message = "",
-        *,
-        agent: str = "",
-        files: Iterable[FileInput] = (),
-        data: Any = None,
-        task: str = "",
-        context: str = "",
-        metadata: Mapping[str, Any] | None = None,
-        accepts: Sequence[str] = (),
-        webhook: Webhook = "",
-        key: str = "",
-    ) -> Result:
-        """Sends a message and does not wait for the result. As `Connection.start`."""
-        return _LOOP.run(
-            self._connection.start(
-                text,
-                agent=agent,
-                files=files,
-                data=data,
-                task=task,
-                context=context,
-                metadata=metadata,
-                accepts=accepts,
-                webhook=webhook,
-                key=key,
-            )
-        )
-
-    def get(self, task: str, *, agent: str = "", history: int | None = None) -> Result:
-        """Reads a task. As `Connection.get`."""
-        return _LOOP.run(self._connection.get(task, agent=agent, history=history))
-
-    def cancel(self, task: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None) -> Result:
-        """Requests that a task stops. As `Connection.cancel`."""
-        return _LOOP.run(self._connection.cancel(task, agent=agent, metadata=metadata))
-
-    def list(
-        self, *, agent: str = "", context: str = "", state: str = "", page_size: int = 50
-    ) -> Generator[Result, None, None]:
-        """Yields the tasks of an agent. As `Connection.list`."""
-        return _iterate(self._connection.list(agent=agent, context=context, state=state, page_size=page_size))
+    card_of = _call(Connection.card_of)
+    run = _iteration(Connection.run)
+    ask = _call(Connection.ask)
+    follow = _iteration(Connection.follow)
+    wait = _call(Connection.wait)
+    start = _call(Connection.start)
+    get = _call(Connection.get)
+    cancel = _call(Connection.cancel)
+    list = _iteration(Connection.list)
 
 
-def _answer_in_thread(answer: SyncAnswerCallback | None) -> asynchronous.AnswerCallback | None:
-    return None if answer is None else lambda question: asyncio.to_thread(answer, question)
+def _connector(connect: Callable[P, Connection]) -> Callable[P, SyncConnection]:
+    @wraps(connect)
+    def connect_for_with(*args: P.args, **kwargs: P.kwargs) -> SyncConnection:
+        return SyncConnection(connect(*args, **kwargs))
+
+    return connect_for_with
+
+
+connect = _connector(asynchronous.connect)
+
+
+def _answer_in_thread(arguments: dict[str, Any]) -> None:
+    """Moves the callback of a call to a thread, so that it may block."""
+    if (answer := arguments.get("answer")) is None:
+        return
+
+    async def answer_from_thread(question: Question) -> str | None:
+        reply = await asyncio.to_thread(answer, question)
+        return cast("str | None", await reply if inspect.isawaitable(reply) else reply)
+
+    arguments["answer"] = answer_from_thread
 
 
 async def _run_in_context(context: Context, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
 
 from dragoman.bindings.admin.actions import OperatorActions
-from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.admin.table import AdminServices, OperationTable
 from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
@@ -21,10 +18,6 @@ from dragoman.ports import Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
 from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
-from dragoman.runtime.operations.bulk_tasks import BulkTasks
-from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
-from dragoman.runtime.operations.operator_tasks import OperatorTasks
-from dragoman.runtime.operations.overview import Overviews
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.settings import Address, Settings
@@ -97,7 +90,6 @@ async def serve_api(
         cors=settings.cors,
         keepalive=settings.keepalive,
         lossy_numbers=settings.lossy_numbers,
-        openapi_files=openapi_files,
         issuers=settings.issuers,
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
@@ -106,26 +98,25 @@ async def serve_api(
         mcp_wait=settings.mcp_wait,
         metrics=api.metrics,
     )
-    operator_tasks = OperatorTasks(infra.store, operations.access, operations.cancel, operations.send)
     actions = OperatorActions(runtime.auditor)
     stack.push_async_callback(actions.close, api.options.grace)
-    admin = AdminServices(
-        actions,
-        CallerTasks(infra.store, operations.access, operations.admission),
-        CallerUsage(infra.store, operations.admission),
-        operator_tasks,
-        BulkTasks(operator_tasks, runtime.maintenance, runtime.auditor),
-        Overviews(infra.store, now_ms),
-        runtime.explainer,
-        runtime.scheduler.pauses,
-        runtime.maintenance,
-        runtime.redelivery,
-        ApiKeyService(infra.store.api_keys, clock=now_ms, on_change=security.forget),
-        api.signing_keys,
-        api.agents.worker_hub,
-        api.agents.remote_servers,
-        settings.trace_url,
+    services = AdminServices(
+        actions=actions,
+        store=infra.store,
+        operations=operations,
+        explainer=runtime.explainer,
+        pauses=runtime.scheduler.pauses,
+        maintenance=runtime.maintenance,
+        redelivery=runtime.redelivery,
+        auditor=runtime.auditor,
+        api_keys=ApiKeyService(infra.store.api_keys, clock=now_ms, on_change=security.forget),
+        signing_keys=api.signing_keys,
+        worker_hub=api.agents.worker_hub,
+        upstream_registry=api.agents.remote_servers,
+        clock=now_ms,
+        trace_url=settings.trace_url,
     )
+    admin = OperationTable(cards, services)
     grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
     grpc_address = await listen(stack, "--grpc", settings.grpc, grpc_server)
     http_server = http.serve_http(operations, cards, http_options, admin)
@@ -199,14 +190,3 @@ async def listen(
 def reachable_url(bound: BoundAddress) -> str:
     """The URL of an address for clients on this machine."""
     return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
-
-
-@cache
-def openapi_files() -> Mapping[str, bytes]:
-    """The OpenAPI documents by relative path: beside the generated code in a wheel, one up in a source tree."""
-    package = files("dragoman_pb")
-    for folder in (package / "openapi", package / ".." / "openapi"):
-        root = Path(str(folder))
-        if root.is_dir():
-            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
-    return {}

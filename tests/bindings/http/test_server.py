@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.bindings.fake_service import RESOURCE, TASK, FakeService, make_cards, over_http
 
+from dragoman.bindings.openapi import openapi_files
 from dragoman.core.errors import TaskNotFound
 
 
@@ -116,11 +117,11 @@ async def test_clients_other_than_browsers_get_the_list_of_agents() -> None:
 
 
 async def test_openapi_files_are_listed_and_served() -> None:
-    async with over_http(FakeService(), openapi_files=lambda: {"a2a/v1/a2a.json": b"{}"}) as client:
+    async with over_http(FakeService()) as client:
         async with client.get("/openapi/") as answer:
-            assert await answer.json() == {"files": ["/openapi/a2a/v1/a2a.json"]}
-        async with client.get("/openapi/a2a/v1/a2a.json") as answer:
-            assert await answer.read() == b"{}"
+            assert await answer.json() == {"files": [f"/openapi/{name}" for name in sorted(openapi_files())]}
+        async with client.get("/openapi/a2a/v1/a2a.swagger.json") as answer:
+            assert await answer.read() == openapi_files()["a2a/v1/a2a.swagger.json"]
         async with client.get("/openapi/../../secret") as answer:
             assert answer.status == 404
 

@@ -68,7 +68,7 @@ async def begin_and_wait_until_it_works(grpc: str, text: str) -> str:
 UNUSED = (
     "a2a", "asyncpg", "cryptography", "jwt", "mcp", "nats", "offapi", "opentelemetry", "prometheus_client",
     "pydantic_settings", "rich", "watchfiles",
-    "dragoman.extensions.mcp.servers", "dragoman.agents.upstream.transport", "dragoman.bindings.openapi",
+    "dragoman.extensions.mcp.servers", "dragoman.agents.upstream.transport",
     "dragoman.extensions.nats", "dragoman.client", "dragoman.extensions.frameworks.child", "dragoman.playground",
     "dragoman.extensions.postgres", "dragoman.testing",
     "dragoman.wiring.doctor", "dragoman.wiring.offline_admin", "dragoman.worker",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_origin, overload
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, get_origin, overload
 
 from dragoman.agents.functions.declared_types import InputTypes, with_declared_types
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.runner import take_turn
-from dragoman.agents.functions.spec import CrashRetry, ExtensionLike, ProviderLike, RetentionLike, SkillLike, spec_of
+from dragoman.agents.functions.spec import AgentOptions, spec_of
 from dragoman.agents.functions.steps import now_ms
 from dragoman.agents.functions.threads import DaemonThreadPool, LeakedThreads
 from dragoman.agents.functions.turn import Turn
 from dragoman.agents.values import NewId
-from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ids import IDS
 from dragoman.ports import Agent, TurnContext, TurnResult
 
@@ -104,70 +104,8 @@ class DeclaredAgent(Generic[P, R]):
 @overload
 def agent(function: Callable[P, R], /) -> DeclaredAgent[P, R]: ...
 @overload
-def agent(
-    *,
-    id: str | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    version: str = "1.0.0",
-    skills: Iterable[SkillLike] = (),
-    input: object = None,
-    output: object = None,
-    annotations: Mapping[str, Any] | None = None,
-    input_modes: Iterable[str] = DEFAULT_MODES,
-    output_modes: Iterable[str] = DEFAULT_MODES,
-    provider: ProviderLike | None = None,
-    icon_url: str = "",
-    documentation_url: str = "",
-    extensions: Iterable[ExtensionLike] = (),
-    security_schemes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    security: Iterable[Mapping[str, Iterable[str]]] = (),
-    state_transition_history: bool = False,
-    extended_skills: Iterable[SkillLike] = (),
-    default: bool = False,
-    streaming: bool = True,
-    direct: bool = False,
-    cancelable: bool = True,
-    while_working: Literal["queue", "refuse"] = "queue",
-    on_crash: Literal["fail"] | CrashRetry = "fail",
-    retry: Retry | None = None,
-    idle_limit: float = 0.0,
-    time_limit: float = 0.0,
-    retention: RetentionLike | None = None,
-) -> Callable[[Callable[P, R]], DeclaredAgent[P, R]]: ...
-def agent(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    id: str | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    version: str = "1.0.0",
-    skills: Iterable[SkillLike] = (),
-    input: object = None,
-    output: object = None,
-    annotations: Mapping[str, Any] | None = None,
-    input_modes: Iterable[str] = DEFAULT_MODES,
-    output_modes: Iterable[str] = DEFAULT_MODES,
-    provider: ProviderLike | None = None,
-    icon_url: str = "",
-    documentation_url: str = "",
-    extensions: Iterable[ExtensionLike] = (),
-    security_schemes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    security: Iterable[Mapping[str, Iterable[str]]] = (),
-    state_transition_history: bool = False,
-    extended_skills: Iterable[SkillLike] = (),
-    default: bool = False,
-    streaming: bool = True,
-    direct: bool = False,
-    cancelable: bool = True,
-    while_working: Literal["queue", "refuse"] = "queue",
-    on_crash: Literal["fail"] | CrashRetry = "fail",
-    retry: Retry | None = None,
-    idle_limit: float = 0.0,
-    time_limit: float = 0.0,
-    retention: RetentionLike | None = None,
-) -> Any:
+def agent(**options: Unpack[AgentOptions]) -> Callable[[Callable[P, R]], DeclaredAgent[P, R]]: ...
+def agent(function: Callable[..., Any] | None = None, /, **options: Unpack[AgentOptions]) -> Any:
     """Declares a function of one argument, the `Turn`, as an agent: `@agent` or `@agent(name="Echo", ...)`.
 
     The function may be `async def` or `def`, with or without `yield`. It answers with what it returns or yields.
@@ -203,36 +141,13 @@ def agent(
 
     def declare(function: Callable[P, R]) -> DeclaredAgent[P, R]:
         _check_function(function)
-        spec = spec_of(
-            function,
-            id=id,
-            name=name,
-            description=description,
-            version=version,
-            skills=skills,
-            input_modes=input_modes,
-            output_modes=output_modes,
-            provider=provider,
-            icon_url=icon_url,
-            documentation_url=documentation_url,
-            extensions=extensions,
-            security_schemes=security_schemes,
-            security=security,
-            state_transition_history=state_transition_history,
-            extended_skills=extended_skills,
-            default=default,
-            streaming=streaming,
-            direct=direct,
-            cancelable=cancelable,
-            while_working=while_working,
-            on_crash=on_crash,
-            retry=retry,
-            idle_limit=idle_limit,
-            time_limit=time_limit,
-            retention=retention,
+        spec, inputs = with_declared_types(
+            spec_of(function, options),
+            input=options.get("input"),
+            output=options.get("output"),
+            annotations=options.get("annotations"),
         )
-        spec, inputs = with_declared_types(spec, input=input, output=output, annotations=annotations)
-        return DeclaredAgent(function, spec, retry=retry or ONCE, inputs=inputs)
+        return DeclaredAgent(function, spec, retry=options.get("retry") or ONCE, inputs=inputs)
 
     return declare if function is None else declare(function)
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from dragoman.agents.functions.retry import Retry
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
@@ -27,88 +27,103 @@ EXTENSION_URI_PATTERN: Final = re.compile(r"[!-+\--~]+")
 MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
 
 
-def spec_of(
-    function: Callable[..., object],
-    *,
-    id: str | None,
-    name: str | None,
-    description: str | None,
-    version: str,
-    skills: Iterable[SkillLike],
-    input_modes: Iterable[str],
-    output_modes: Iterable[str],
-    provider: ProviderLike | None,
-    icon_url: str,
-    documentation_url: str,
-    extensions: Iterable[ExtensionLike],
-    security_schemes: Mapping[str, Mapping[str, Any]],
-    security: Iterable[Mapping[str, Iterable[str]]],
-    state_transition_history: bool,
-    extended_skills: Iterable[SkillLike],
-    default: bool,
-    streaming: bool,
-    direct: bool,
-    cancelable: bool,
-    while_working: Any,
-    on_crash: Any,
-    retry: object,
-    idle_limit: float,
-    time_limit: float,
-    retention: RetentionLike | None,
-) -> AgentSpec:
-    """Builds the spec of `function`. Raises TypeError or ValueError that names the argument."""
-    for argument, value in {"id": id, "name": name, "description": description}.items():
-        if value is not None:
-            check_string(argument, value)
-    flags = {
-        "default": default,
-        "streaming": streaming,
-        "direct": direct,
-        "cancelable": cancelable,
-        "state_transition_history": state_transition_history,
-    }
-    for argument, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise TypeError(f"@agent: {argument}={flag!r} must be True or False")
-    if while_working not in ("queue", "refuse"):
-        raise ValueError(f'@agent: while_working={while_working!r} must be "queue" or "refuse"')
-    id = _id_of(function) if id is None else id
-    check_agent_id(id)
-    name = _display_name(id) if name is None else name
-    return AgentSpec(
-        id=id,
-        name=name,
-        description=_first_line(function) or name if description is None else description,
-        version=check_string("version", version),
-        skills=(public_skills := _skills(skills)),
-        input_modes=_media_types("input_modes", input_modes),
-        output_modes=_media_types("output_modes", output_modes),
-        provider=_provider(provider),
-        icon_url=check_string("icon_url", icon_url, allow_empty=True),
-        documentation_url=check_string("documentation_url", documentation_url, allow_empty=True),
-        extensions=_extensions(extensions),
-        security_schemes=parse_security_schemes(security_schemes),
-        security=parse_security_requirements(security, security_schemes),
-        state_transition_history=state_transition_history,
-        extended_skills=_skills(extended_skills, "extended_skills", existing=public_skills),
-        default=default,
-        streaming=streaming,
-        direct=direct,
-        cancelable=cancelable,
-        while_working=while_working,
-        retries=_retries(on_crash),
-        attempts=_attempts(retry),
-        idle_limit=_seconds("idle_limit", idle_limit),
-        time_limit=_seconds("time_limit", time_limit),
-        retention=_retention(retention),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class CrashRetry:
     """Repeats a turn whose process died, up to `times` times."""
 
     times: int
+
+
+class AgentOptions(TypedDict, total=False):
+    """The arguments of `@agent`, which explains them."""
+
+    id: str | None
+    name: str | None
+    description: str | None
+    version: str
+    skills: Iterable[SkillLike]
+    input: object
+    output: object
+    annotations: Mapping[str, Any] | None
+    input_modes: Iterable[str]
+    output_modes: Iterable[str]
+    provider: ProviderLike | None
+    icon_url: str
+    documentation_url: str
+    extensions: Iterable[ExtensionLike]
+    security_schemes: Mapping[str, Mapping[str, Any]]
+    security: Iterable[Mapping[str, Iterable[str]]]
+    state_transition_history: bool
+    extended_skills: Iterable[SkillLike]
+    default: bool
+    streaming: bool
+    direct: bool
+    cancelable: bool
+    while_working: Literal["queue", "refuse"]
+    on_crash: Literal["fail"] | CrashRetry
+    retry: Retry | None
+    idle_limit: float
+    time_limit: float
+    retention: RetentionLike | None
+
+
+_FLAGS: Final[Mapping[str, bool]] = {
+    "default": False,
+    "streaming": True,
+    "direct": False,
+    "cancelable": True,
+    "state_transition_history": False,
+}
+"""Arguments that are True or False, with their defaults."""
+
+
+def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec:
+    """Builds the spec of `function`. Raises TypeError or ValueError that names the argument."""
+    given: dict[str, Any] = dict(options)
+    if unknown := given.keys() - AgentOptions.__annotations__.keys():
+        raise TypeError(f"@agent: got an unexpected keyword argument {min(unknown)!r}")
+    for argument in ("id", "name", "description"):
+        if given.get(argument) is not None:
+            check_string(argument, given[argument])
+    flags = {argument: given.get(argument, default) for argument, default in _FLAGS.items()}
+    for argument, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"@agent: {argument}={flag!r} must be True or False")
+    while_working = options.get("while_working", "queue")
+    if while_working not in ("queue", "refuse"):
+        raise ValueError(f'@agent: while_working={while_working!r} must be "queue" or "refuse"')
+    if (id := options.get("id")) is None:
+        id = _id_of(function)
+    check_agent_id(id)
+    if (name := options.get("name")) is None:
+        name = _display_name(id)
+    if (description := options.get("description")) is None:
+        description = _first_line(function) or name
+    skills = _skills(options.get("skills", ()))
+    schemes = options.get("security_schemes", {})
+    return AgentSpec(
+        id=id,
+        name=name,
+        description=description,
+        version=check_string("version", options.get("version", "1.0.0")),
+        skills=skills,
+        input_modes=_media_types("input_modes", options.get("input_modes", DEFAULT_MODES)),
+        output_modes=_media_types("output_modes", options.get("output_modes", DEFAULT_MODES)),
+        provider=_provider(options.get("provider")),
+        icon_url=check_string("icon_url", options.get("icon_url", ""), allow_empty=True),
+        documentation_url=check_string("documentation_url", options.get("documentation_url", ""), allow_empty=True),
+        extensions=_extensions(options.get("extensions", ())),
+        security_schemes=parse_security_schemes(schemes),
+        security=parse_security_requirements(options.get("security", ()), schemes),
+        extended_skills=_skills(options.get("extended_skills", ()), "extended_skills", existing=skills),
+        while_working=while_working,
+        retries=_retries(options.get("on_crash", "fail")),
+        attempts=_attempts(options.get("retry")),
+        idle_limit=_seconds("idle_limit", options.get("idle_limit", 0.0)),
+        time_limit=_seconds("time_limit", options.get("time_limit", 0.0)),
+        retention=_retention(options.get("retention")),
+        **flags,
+    )
 
 
 def retry(times: int) -> CrashRetry:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dragoman.agents.functions.retry import MAX_ATTEMPTS, Retry
-from dragoman.agents.functions.spec import retry, spec_of
+from dragoman.agents.functions.spec import AgentOptions, retry, spec_of
 from dragoman.agents.values import NewId, struct_to_json
 from dragoman.agents.workers.turn import RemoteTurn
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
@@ -317,8 +317,7 @@ def read_registration(registration: wk.AgentRegistration, field: str = "registra
 
 def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
     card = registration.card
-    return spec_of(
-        _placeholder_function,
+    options = AgentOptions(
         id=registration.id,
         name=card.name or None,
         description=card.description or card.name or None,
@@ -340,11 +339,7 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
             }
             for extension in card.capabilities.extensions
         ],
-        security_schemes={},
-        security=(),
-        state_transition_history=False,
         extended_skills=_skills(registration.extended_skills),
-        default=False,
         streaming=card.capabilities.streaming if card.capabilities.HasField("streaming") else True,
         retry=Retry(attempts=registration.attempts or 1),
         direct=registration.direct,
@@ -355,6 +350,7 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
         time_limit=_seconds(registration, "time_limit"),
         retention={name: f"{round(age.ToSeconds())}s" for name, age in registration.retention.items()} or None,
     )
+    return spec_of(_placeholder_function, options)
 
 
 def _placeholder_function(turn: object) -> None:

@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 
 from dragoman.bindings import a2a_headers, event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
-from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import listener, messages, worker_service
 from dragoman.bindings.grpc.messages import MessageReader
@@ -53,7 +53,7 @@ async def serve_grpc(
     operations: Operations,
     cards: Cards,
     options: ServerOptions,
-    admin: AdminServices | None = None,
+    admin: OperationTable | None = None,
 ) -> AsyncIterator[BoundAddress]:
     """Serves all gRPC services while the block runs; without `admin` no worker service and no operator calls.
 
@@ -85,11 +85,11 @@ async def serve_grpc(
         handlers = {name: _method_handler(row, pipeline, reader) for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
     abort = CallAborter(options)
-    names.append(admin_handlers.OPS_SERVICE.full_name)
+    names.append(OPS_SERVICE.full_name)
     if admin is not None:
         server.add_generic_rpc_handlers(
             (
-                admin_handlers.grpc_handler(admin, cards, options, abort, streams, reader),
+                admin_handlers.grpc_handler(admin, options, abort, streams, reader),
                 worker_service.worker_service_handler(admin.worker_hub, options, abort, streams, reader),
             )
         )

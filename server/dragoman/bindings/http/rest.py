@@ -8,7 +8,7 @@ under a resource path, with its system parameters (google_parameters.py). For th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -17,7 +17,6 @@ from google.protobuf.message import Message
 
 from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
 from dragoman.bindings.a2a_operations import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE
-from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, google_parameters
 from dragoman.bindings.http.exchange import (
     CURSOR_HEADER,
@@ -32,7 +31,6 @@ from dragoman.bindings.http.exchange import (
 from dragoman.bindings.http.google_parameters import ResponseFormat
 from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
 from dragoman.bindings.method_table import RpcRow
-from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.request_log import REST_LABEL, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
@@ -330,19 +328,3 @@ def _wants_array(request: AnyRequest, response_format: ResponseFormat) -> bool:
     if response_format.alt:
         return response_format.alt == "json"
     return "text/event-stream" not in request.headers.get("Accept", "")
-
-
-def openapi_document(
-    routes: Sequence[tuple[httprule.Rule, RestRoute]], agent_cards: Cards, options: HttpOptions, *, push: bool
-) -> dict[str, Any]:
-    """The OpenAPI document of these routes."""
-    from dragoman.bindings.openapi import document  # few servers are asked for it
-
-    return document.openapi_document(
-        [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes],
-        root=agent_cards.root,
-        table=options.error_table,
-        push=push,
-        security=agent_cards.security,
-        access_policy=options.access_policy,
-    )

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Final, cast
 
-import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, cards, pages, well_known
+from dragoman.bindings import a2a_headers, authentication, cards, openapi, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
-from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
@@ -67,7 +66,7 @@ _STREAM_METHOD_PARTS: Final = (b"tream", b"ubscribe")
 
 @asynccontextmanager
 async def serve_http(
-    operations: Operations, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
+    operations: Operations, cards: Cards, options: HttpOptions, admin: OperationTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all HTTP paths while the block runs.
 
@@ -114,7 +113,7 @@ class _HttpServer:
         agent_cards: Cards,
         options: HttpOptions,
         stream_registry: StreamRegistry,
-        admin: AdminServices | None,
+        admin: OperationTable | None,
     ) -> None:
         self._cards = agent_cards
         self._options = options
@@ -123,14 +122,13 @@ class _HttpServer:
         self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
         self._routes: Routes[RestRoute | McpEndpoint | HttpEndpoint] = Routes()
-        routes = list(rest.rest_routes(self._pipeline))
-        for rule, route in routes:
+        for rule, route in rest.rest_routes(self._pipeline):
             # No HEAD for streams: the headers of a stream are known only when it starts.
             for method in (
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
             ):
                 self._routes.add(method, rule.template, route)
-        for rule, operation in http_endpoints(admin, agent_cards, options, stream_registry):
+        for rule, operation in http_endpoints(admin, options, stream_registry):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):
@@ -141,9 +139,6 @@ class _HttpServer:
                 for method in McpEndpoint.METHODS:
                     self._routes.add(method, httprule.parse(f"{base}/mcp"), mcp)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
-        self._cached_openapi = cache(
-            partial(rest.openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)
-        )
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
             self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
@@ -337,8 +332,8 @@ class _HttpServer:
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
         base = self._cards.base_url(cards.caller_origin(request, self._cards))
-        openapi = {**self._cached_openapi(), "servers": [{"url": base}]}
-        return web.Response(body=orjson.dumps(openapi), headers={"Content-Type": JSON_CONTENT_TYPE})
+        document = openapi.served_document(base, self._cards.security, self._options.access_policy)
+        return web.Response(body=document, headers={"Content-Type": JSON_CONTENT_TYPE})
 
     async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Serves the console without authentication: it contains no data, and its page asks for the credentials."""
@@ -358,8 +353,8 @@ class _HttpServer:
         await self._authenticate(request)
         name = variables["file"]
         if not name:
-            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi_files())]})
-        content = self._options.openapi_files().get(name)
+            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(openapi.openapi_files())]})
+        content = openapi.openapi_files().get(name)
         if content is None:
             raise MethodNotFound(f"there is no file {name[:200]}; /openapi/ lists the files")
         return web.Response(body=content, headers={"Content-Type": JSON_CONTENT_TYPE})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.settings.settings import Settings
 from dragoman.testing.fixtures import Ids
@@ -15,6 +16,7 @@ from dragoman.testing.kit.story import Story
 from dragoman.testing.kit.task_run import TaskRun
 from dragoman.wiring.app import App, open_app
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 LOOPBACK_ADDRESS: Final = "127.0.0.1:0"
@@ -92,6 +94,20 @@ class BlockingAgent:
         self._loop.call(self.kit.crash())
 
 
+def _blocking(
+    method: Callable[Concatenate[TaskRun, P], Coroutine[Any, Any, object]],
+) -> Callable[Concatenate[BlockingRun, P], BlockingRun]:
+    """The blocking form of a method of `TaskRun`, with its arguments. Returns the run itself."""
+
+    @wraps(method)
+    def call(self: BlockingRun, /, *args: P.args, **kwargs: P.kwargs) -> BlockingRun:
+        self._loop.call(method(self._run, *args, **kwargs))
+        self._copy_state()
+        return self
+
+    return call
+
+
 class BlockingRun(Story):
     """`TaskRun` with blocking calls."""
 
@@ -101,34 +117,12 @@ class BlockingRun(Story):
         self._run = run
         self._copy_state()
 
-    def answer(self, text: str = "", **message: Any) -> Self:
-        """Blocking variant of `TaskRun.answer`."""
-        return self._after(self._run.answer(text, **message))
-
-    def send(self, text: str = "", **message: Any) -> Self:
-        """Blocking variant of `TaskRun.send`."""
-        return self._after(self._run.send(text, **message))
-
-    def cancel(self, metadata: Mapping[str, Any] | None = None) -> Self:
-        """Blocking variant of `TaskRun.cancel`."""
-        return self._after(self._run.cancel(metadata))
-
-    def crash(self) -> Self:
-        """Blocking variant of `TaskRun.crash`."""
-        return self._after(self._run.crash())
-
-    def wait(self) -> Self:
-        """Blocking variant of `TaskRun.wait`."""
-        return self._after(self._run.wait())
-
-    def until(self, condition: str | Callable[[Story], object]) -> Self:
-        """Blocking variant of `TaskRun.until`."""
-        return self._after(self._run.until(condition))
-
-    def _after(self, work: Coroutine[Any, Any, object]) -> Self:
-        self._loop.call(work)
-        self._copy_state()
-        return self
+    answer = _blocking(TaskRun.answer)
+    send = _blocking(TaskRun.send)
+    cancel = _blocking(TaskRun.cancel)
+    crash = _blocking(TaskRun.crash)
+    wait = _blocking(TaskRun.wait)
+    until = _blocking(TaskRun.until)
 
     def _copy_state(self) -> None:
         for name in ("task", "events", "exchange", "reply", "error", "failure", "attempt", "usage"):

@@ -34,7 +34,7 @@ class TaskRun(Story):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    async def answer(self, text: str = "", **message: Any) -> Self:
+    async def answer(self, /, text: str = "", **message: Any) -> Self:
         """Answers the agent's question and waits until the turn has ended; `message` as for `AgentUnderTest.send`.
 
         Raises AssertionError if the agent has no question.
@@ -43,7 +43,7 @@ class TaskRun(Story):
             raise AssertionError(f"{self!r} has no question to answer")
         return await self.send(text, **message)
 
-    async def send(self, text: str = "", **message: Any) -> Self:
+    async def send(self, /, text: str = "", **message: Any) -> Self:
         """Sends a follow-up message; with `wait=False` it returns while the agent works."""
         await self._kit.send(text, agent=self.agent, task=self.id, **message)
         return self
