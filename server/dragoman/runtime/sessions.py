@@ -305,7 +305,7 @@ class Reaper:
         elif canceled:
             end = [StatusChange(states.CANCELED)]
             await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
-        elif spec is not None and record.attempt <= spec.retries:
+        elif spec is not None and record.attempt <= spec.crash_retries:
             await self._repeat(record, guard)
         elif not record.visible:
             await self._log.append(Append(task=record.ref, guard=guard, discard=True))

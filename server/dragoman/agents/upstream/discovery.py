@@ -96,7 +96,7 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundSt
         extensions=tuple(one for one in card.extensions if one.uri not in ours),
         streaming=True,  # as served here; whether the upstream streams shows when it is called
         direct=True,
-        retries=_UPSTREAM_RETRIES,
+        crash_retries=_UPSTREAM_RETRIES,
         time_limit=upstream.time_limit,
     )
     return DiscoveredAgent(
@@ -118,7 +118,7 @@ def placeholder_spec(upstream: UpstreamSpec) -> AgentSpec:
         description=f"{name}, an agent whose card could not be read yet",
         checks_own_modes=True,
         direct=True,
-        retries=_UPSTREAM_RETRIES,
+        crash_retries=_UPSTREAM_RETRIES,
         time_limit=upstream.time_limit,
     )
 

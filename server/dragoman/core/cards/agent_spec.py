@@ -92,9 +92,9 @@ class AgentSpec:
     direct: bool = False
     """Whether it may reply with a Message instead of a task."""
     cancelable: bool = True
-    retries: int = 0
+    crash_retries: int = 0
     """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""
-    attempts: int = 1
+    max_attempts: int = 1
     """How often a turn is run that fails."""
     idle_limit: float = 0.0
     """Seconds without an event after which a turn is stopped; 0 for none."""

@@ -115,7 +115,7 @@ class TurnRunner(AgentFacade):
     @property
     def is_repeatable(self) -> bool:
         """Whether the turn starts again after an interruption, instead of ending as FAILED."""
-        return has_retries_left(self.record, self._agent.spec.retries)
+        return has_retries_left(self.record, self._agent.spec.crash_retries)
 
     async def run(self) -> None:
         """Runs turn after turn, until the task ends, waits for its caller, or is lost."""
@@ -377,7 +377,7 @@ class TurnRunner(AgentFacade):
 
     def _decide(self, result: TurnResult, output: Output) -> Finish:
         return decide(
-            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.retries,
+            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.crash_retries,
             begun=self._begun,
         )  # fmt: skip
 

@@ -113,7 +113,7 @@ def placeholder_spec(server: McpSpec) -> AgentSpec:
         name=name,
         description=f"{name}, an MCP server whose tools could not be read yet",
         checks_own_modes=True,
-        retries=MCP_RETRIES,
+        crash_retries=MCP_RETRIES,
         time_limit=server.time_limit,
     )
 
