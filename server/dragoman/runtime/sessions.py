@@ -199,7 +199,7 @@ class BlockedLoop:
     """The name of a file of the agent's author, and the line."""
 
     def reason(self, agent: str) -> str:
-        """What the tasks of an agent that were interrupted say about it: only its own code is named."""
+        """The reason in the status of an agent's interrupted tasks. Names only its own code."""
         if agent == self.agent:
             return f'Its agent blocked the event loop of the server: "{agent}", {self.location}.'
         return (

@@ -68,7 +68,7 @@ class ServerAgents:
 
     @property
     def remote_servers(self) -> UpstreamRegistry:
-        """What operators see of upstream agents and MCP servers."""
+        """Operator status of upstream agents and MCP servers."""
         return self.upstreams if self.mcp_servers is None else RemoteServers(self.upstreams, self.mcp_servers)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:

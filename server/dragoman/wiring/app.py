@@ -248,7 +248,7 @@ async def _enter_runtime(stack: AsyncExitStack, settings: Settings, ports: Ports
 
 
 def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
-    """What the settings say about a runtime."""
+    """The configuration of a runtime, from the settings."""
     return RuntimeConfig(
         runs_agents=settings.role != "server",
         slots=settings.slots,

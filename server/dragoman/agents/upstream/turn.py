@@ -50,7 +50,7 @@ AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 
 
 class UpstreamTurn:
-    """One turn."""
+    """Sends a turn's message upstream, and follows its task to the end."""
 
     def __init__(
         self,

@@ -301,7 +301,9 @@ def read_registration(registration: wk.AgentRegistration, field: str = "registra
     except ValueError as error:
         raise InvalidParams.field(f"{field}.id", str(error).removesuffix("; set id=")) from error
     if registration.crash_retries > MAX_WORKER_RETRIES:
-        raise InvalidParams.field(f"{field}.crash_retries", f"{registration.crash_retries} is more than {MAX_WORKER_RETRIES}")
+        raise InvalidParams.field(
+            f"{field}.crash_retries", f"{registration.crash_retries} is more than {MAX_WORKER_RETRIES}"
+        )
     if registration.max_attempts > MAX_ATTEMPTS:
         raise InvalidParams.field(f"{field}.max_attempts", f"{registration.max_attempts} is more than {MAX_ATTEMPTS}")
     if registration.turns > MAX_WORKER_CREDITS:

@@ -271,7 +271,7 @@ def _flatten(name: str, node: Any) -> Iterator[tuple[str, str]]:
 
 
 def _described(response: Message) -> tuple[dict[str, str], dict[str, str]]:
-    """What a change did: counts and receipts, and the ids of what it created."""
+    """The results of a change: counts, receipts, and ids of new objects."""
     counts: dict[str, int] = {}
     match response:
         case ops.PurgeResponse():

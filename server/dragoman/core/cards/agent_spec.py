@@ -101,7 +101,7 @@ class AgentSpec:
     time_limit: float = 0.0
     """Maximum seconds of a turn; 0 for none."""
     while_working: Literal["queue", "refuse"] = "queue"
-    """What happens to a message for a running task."""
+    """The handling of a message for a running task."""
     retention: Mapping[int, int] = field(default_factory=dict)
     """Milliseconds for which its tasks are kept, by state (core.task.maintenance)."""
 

@@ -165,7 +165,7 @@ class ExplainInput:
 
 
 def describe_next(facts: ExplainInput, scheduler: Scheduler) -> str:
-    """What happens next to a task, in a few sentences."""
+    """The next events of a task, in a few sentences."""
     return " ".join(filter(None, (_describe_state(facts, scheduler), *map(_describe_push, facts.pushes))))
 
 

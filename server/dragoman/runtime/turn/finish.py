@@ -221,7 +221,7 @@ class TransitionChecker:
 
 
 class FinishKind(Enum):
-    """What is written at the end of a turn."""
+    """The write at the end of a turn."""
 
     END = "the changes; their last one is the status, and releases the claim"
     RETRY = "the changes, and a release for the next attempt"
@@ -250,7 +250,7 @@ class Finish(NamedTuple):
     state_update: StateUpdate = NO_CHANGE
     reply: pb.Message | None = None
     error: A2AError | None = None
-    """What the sender gets in place of a task that nobody has seen."""
+    """The sender's response in place of a task that no caller has seen."""
     wake_at: int = 0
     """After a release: when the turn continues, in milliseconds since the epoch; 0: at once."""
 
@@ -259,7 +259,7 @@ WRITES_NOTHING: Final = Finish(FinishKind.NOTHING)
 
 
 class Output(NamedTuple):
-    """What a turn has put and not sent yet; or why its output could not be stored."""
+    """Output that a turn has put and not sent yet, or the reason why it could not be stored."""
 
     changes: Sequence[Change] = ()
     state_update: StateUpdate = NO_CHANGE

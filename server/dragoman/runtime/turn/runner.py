@@ -376,10 +376,10 @@ class TurnRunner(AgentFacade):
             await self._end_task
 
     def _decide(self, result: TurnResult, output: Output) -> Finish:
+        retries = self._agent.spec.crash_retries
         return decide(
-            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.crash_retries,
-            begun=self._begun,
-        )  # fmt: skip
+            result, output, self.stop, self._stop_status, self._worker_lost, self.record, retries, begun=self._begun
+        )
 
     # Writes -----------------------------------------------------------------------------------------------------
 

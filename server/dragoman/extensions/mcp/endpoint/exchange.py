@@ -69,7 +69,7 @@ _RESULT_ERRORS: Final = (
 """Errors of a call that are the result of its tool, for the model to read (server/tools, "Error Handling")."""
 
 _RESPONSE: Final = "response"
-"""What logs have as the method of a message that answers a request of the server."""
+"""Method, in logs, of a message that answers a request of the server."""
 
 
 class McpExchange(HttpExchange):
@@ -215,7 +215,7 @@ class McpExchange(HttpExchange):
             return await self._send_call(tool_call, events)
 
     async def _find_task(self) -> pb.SendMessageResponse:
-        """What the first call with this one's key began."""
+        """The task of the earlier call with the same idempotency key."""
         assert self.decoded is not None
         assert isinstance(self.decoded.request, pb.SendMessageRequest)
         request = pb.SendMessageRequest()

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ToolServer(Protocol):
-    """What a turn needs of its agent."""
+    """The parts of its agent that a turn uses."""
 
     @property
     def tools(self) -> Sequence[types.Tool]: ...

@@ -24,7 +24,7 @@ DISCOVERY_TIMEOUT: Final = 60.0
 """Seconds in which a server that is connected has to say what it offers."""
 
 MCP_RETRIES: Final = 100
-"""Attempts after a process died. They follow the server's task, or end the turn; only some tools are called again."""
+"""Retries resume the server's task if it has one; otherwise only tools that are safe to repeat are called again."""
 
 
 @dataclass(frozen=True, slots=True)

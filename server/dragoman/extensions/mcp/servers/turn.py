@@ -37,11 +37,11 @@ from dragoman.ports import TurnContext, TurnResult
 log = logging.getLogger("dragoman.mcp")
 
 STATE_BACKOFF: Final = Backoff(0.05, 1.0)
-"""Between two calls of a tool that asks for nothing but to be called again."""
+"""Delay before repeating a call that returned only a request state."""
 
 
 class McpTurn:
-    """One turn."""
+    """Calls a tool in one turn, and follows its task to the end."""
 
     def __init__(
         self,
