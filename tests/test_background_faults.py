@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -39,8 +39,8 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.extensions.frameworks.supervisor import ExecutorSupervisor
 from dragoman.extensions.mcp.servers.registry import McpRegistry
-from dragoman.extensions.postgres import open_store as open_postgres
 from dragoman.extensions.postgres.hot.writer import PostgresWriter
+from dragoman.extensions.postgres.store import open_store as open_postgres
 from dragoman.ports import Store
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease
@@ -457,7 +457,7 @@ async def with_upstream_refresh(stage: Stage) -> AsyncIterator[None]:
     async with stage.store() as store:
         registry = registry_of(stage, store, FaultyRegistry)
         stage.fault.armed = True
-        async with started(Background.UPSTREAM_REFRESH, partial(registry._run_refresh, cast(Any, Entry()))):
+        async with started(Background.AGENT_REFRESH, partial(registry._run_refresh, cast(Any, Entry()))):
             yield
 
 
@@ -477,7 +477,7 @@ async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
 
     registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
     stage.fault.armed = True
-    async with started(Background.MCP_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
+    async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
         yield
 
 
@@ -628,45 +628,49 @@ ON_BOTH_STORES: Final[Mapping[Background, Scenario]] = {
     Background.SIGNING_KEYS: with_signing_keys,
 }
 
-WITHOUT_STORE: Final[Mapping[Background, Scenario]] = {
-    Background.SQLITE_WRITER: with_sqlite_writer,
-    Background.SQLITE_CHECKPOINT: with_checkpointer,
-    Background.POSTGRES_WRITER: with_postgres_writer,
-    Background.LEASE: with_lease,
-    Background.WATCHDOG: with_watchdog,
-    Background.TRACES: with_traces,
-    Background.BUS: with_bus,
-    Background.BUS_SENDER: with_bus_sender,
-    Background.BUS_HEARTBEAT: with_bus_heartbeat,
-    Background.UPSTREAM_REFRESH: with_upstream_refresh,
-    Background.MCP_REFRESH: with_mcp_refresh,
-    Background.EXECUTOR: with_executor,
-    Background.CERTIFICATES: with_certificates,
-    Background.CARD_FILE: with_card_file,
-    Background.CREDENTIALS: with_credentials,
-    Background.GRPC_HEALTH: with_grpc_health,
-    Background.HTTP_CONNECTIONS: with_http_connections,
-    Background.TLS_LISTENER: with_tls_listener,
-    Background.MEMORY: with_memory,
-}
+WITHOUT_STORE: Final[Sequence[tuple[Background, Scenario]]] = (
+    (Background.STORE_WRITER, with_sqlite_writer),
+    (Background.SQLITE_CHECKPOINT, with_checkpointer),
+    (Background.STORE_WRITER, with_postgres_writer),
+    (Background.LEASE, with_lease),
+    (Background.WATCHDOG, with_watchdog),
+    (Background.TRACES, with_traces),
+    (Background.BUS, with_bus),
+    (Background.BUS_SENDER, with_bus_sender),
+    (Background.BUS_HEARTBEAT, with_bus_heartbeat),
+    (Background.AGENT_REFRESH, with_upstream_refresh),
+    (Background.AGENT_REFRESH, with_mcp_refresh),
+    (Background.EXECUTOR, with_executor),
+    (Background.CERTIFICATES, with_certificates),
+    (Background.CARD_FILE, with_card_file),
+    (Background.CREDENTIALS, with_credentials),
+    (Background.GRPC_HEALTH, with_grpc_health),
+    (Background.HTTP_CONNECTIONS, with_http_connections),
+    (Background.TLS_LISTENER, with_tls_listener),
+    (Background.MEMORY, with_memory),
+)
 
 
 def cases() -> list[Any]:
     """Every background work; work that depends on a store with both."""
+    cases = [(work, scenario, store) for work, scenario in ON_BOTH_STORES.items() for store in ("sqlite", "postgres")]
+    cases += [(work, scenario, "") for work, scenario in WITHOUT_STORE]
     return [
-        pytest.param(work, store, id=f"{work.value}-{store}".strip("-"))
-        for work in Background
-        for store in (("sqlite", "postgres") if work in ON_BOTH_STORES else ("",))
+        pytest.param(*case, id=f"{case[1].__name__.removeprefix('with_')}-{case[0].value}-{case[2]}".strip("-"))
+        for case in cases
     ]
 
 
+def test_every_background_work_has_a_case() -> None:
+    assert {*ON_BOTH_STORES, *(work for work, _ in WITHOUT_STORE)} == set(Background)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("work", "store"), cases())
+@pytest.mark.parametrize(("work", "scenario", "store"), cases())
 async def test_background_work_goes_on_after_a_fault(
-    work: Background, store: str, tmp_path: Path, request: pytest.FixtureRequest
+    work: Background, scenario: Scenario, store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres_database") if store == "postgres" else ""
-    scenario = {**ON_BOTH_STORES, **WITHOUT_STORE}[work]
     fault, before = Fault(), FAILURES.counts[work]
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(scenario(Stage(tmp_path, fault, url)))

@@ -21,5 +21,5 @@ def test_no_docstring_begins_with_what() -> None:
 
 
 def test_such_a_docstring_is_found_in_any_place() -> None:
-    planted = 'LIMIT = 1\n"""What a caller may hold."""\n\ndef whats() -> None:\n    """What happens."""\n    """Whatever."""\n'
+    planted = 'LIMIT = 1\n"""What is held."""\n\ndef whats() -> None:\n    """What happens."""\n    """Whatever."""\n'
     assert len(RELATIVE_CLAUSE.findall(planted)) == 2

@@ -71,7 +71,6 @@ CHILD: Final = "extensions/frameworks/child/"
 """The folder that runs in environments without the rest of the package."""
 
 NAMES_EXTENSIONS: Final = {
-    "wiring/infra.py",
     "wiring/agents.py",
     "wiring/agent_loader.py",
     "bindings/well_known.py",

@@ -14,7 +14,7 @@ from pydantic import ByteSize
 
 from dragoman.core.limits import message_limits
 from dragoman.core.limits.quotas import AGENT_LIMITS, DEFAULT_LIMITS
-from dragoman.settings.settings import Settings
+from dragoman.settings.settings import setting_fields
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
@@ -45,7 +45,7 @@ def value_of(where: str) -> Any:
     """The value in the code: the default of an option, or a constant."""
     if where.startswith("--"):
         name = where.removeprefix("--").replace("-", "_")
-        return DEFAULT_LIMITS[name] if name in DEFAULT_LIMITS else Settings.model_fields[name].default
+        return DEFAULT_LIMITS[name] if name in DEFAULT_LIMITS else setting_fields()[name].default
     module, _, name = where.rpartition(".")
     parent, _, owner = module.rpartition(".")
     holder = importlib.import_module(f"dragoman.{parent if owner[0].isupper() else module}")
@@ -70,8 +70,8 @@ def is_numeric(annotation: Any) -> bool:
 
 
 def test_every_numeric_setting_is_on_the_page() -> None:
-    kept = {name for name in Settings.model_fields if name.startswith("retain_")}  # operations.md has those
-    named = {name for name, field in Settings.model_fields.items() if is_numeric(field.annotation)} - kept
+    kept = {name for name in setting_fields() if name.startswith("retain_")}  # operations.md has those
+    named = {name for name, field in setting_fields().items() if is_numeric(field.annotation)} - kept
     assert {row.where.removeprefix("--").replace("-", "_") for row in TABLE if row.where.startswith("--")} == named
     assert set(DEFAULT_LIMITS) <= named
 
@@ -80,7 +80,7 @@ def test_every_limit_of_requests_is_on_the_page() -> None:
     values = {name for name, value in vars(message_limits).items() if name.isupper() and isinstance(value, int)}
     listed = {row.where.rpartition(".")[2] for row in TABLE if row.where.startswith("core.limits.message_limits.")}
     assert values == listed | {"MAX_MESSAGE_BYTES"}  # which is the default of a setting
-    assert Settings.model_fields["message_bytes"].default == message_limits.MAX_MESSAGE_BYTES
+    assert setting_fields()["message_bytes"].default == message_limits.MAX_MESSAGE_BYTES
 
 
 def test_limits_of_single_agents_are_on_the_page() -> None:

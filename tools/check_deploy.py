@@ -20,7 +20,7 @@ from typing import Any, Final
 import jsonschema
 import yaml
 
-from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.settings.settings import SettingsError, load_settings, setting_fields
 from tools.environments import ROOT, Environment, NotCreated
 
 DEPLOY: Final = ROOT / "deploy"
@@ -159,7 +159,7 @@ def objects(rendered: str) -> list[Json]:
 
 def check_references(found: Sequence[Json], values: Json) -> None:
     """Checks references between objects, settings and security, which no schema covers. Raises CheckFailed."""
-    settings = {f"DRAGOMAN_{name.upper()}" for name in Settings.model_fields}
+    settings = {f"DRAGOMAN_{name.upper()}" for name in setting_fields()}
     by_kind = {(one["kind"], one["metadata"]["name"]): one for one in found}
     if len(by_kind) < len(found):
         raise CheckFailed("two objects have the same name")

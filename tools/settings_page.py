@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dragoman.cli.serve.options import SERVE_OPTIONS, ServeOption
+from dragoman.cli.serve.options import ServeOption, serve_options
 from dragoman.settings.sources import ENV_PREFIX
 from tools.pages import ROOT
 
@@ -44,7 +44,7 @@ Default: the playground.
 """
 
 
-def rows(options: tuple[ServeOption, ...]) -> Iterator[str]:
+def rows(options: Sequence[ServeOption]) -> Iterator[str]:
     yield "| option | description | default |"
     yield "|---|---|---|"
     for option in options:
@@ -66,7 +66,7 @@ def _code(text: str) -> str:
 def page() -> str:
     """The page as it should be."""
     texts = [HEAD]
-    for heading, options in SERVE_OPTIONS.items():
+    for heading, options in serve_options().items():
         texts += [f"\n## {heading or 'Addresses, store and agents'}\n\n", "\n".join(rows(options)), "\n"]
     return "".join(texts)
 

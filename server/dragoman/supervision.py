@@ -46,9 +46,8 @@ LOW_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 class Background(Enum):
     """All background work. The value is its name in logs and metrics."""
 
-    SQLITE_WRITER = "sqlite writer"
+    STORE_WRITER = "store writer"
     SQLITE_CHECKPOINT = "sqlite checkpoint"
-    POSTGRES_WRITER = "postgres writer"
     SESSION = "session"
     LEASE = "lease"
     STORE_PROBE = "store probe"
@@ -70,8 +69,8 @@ class Background(Enum):
     BUS_HEARTBEAT = "bus heartbeat"
     WORKER_REGISTRY = "worker registry"
     UPSTREAMS = "upstreams"
-    UPSTREAM_REFRESH = "upstream refresh"
-    MCP_REFRESH = "mcp refresh"
+    AGENT_REFRESH = "agent refresh"
+    """Reads what a server says about the agents or tools behind it."""
     EXECUTOR = "executor"
     SIGNING_KEYS = "signing keys"
     CERTIFICATES = "certificates"
@@ -83,7 +82,7 @@ class Background(Enum):
     MEMORY = "memory"
 
 
-ESSENTIAL: Final = frozenset({Background.SQLITE_WRITER, Background.POSTGRES_WRITER, Background.SESSION})
+ESSENTIAL: Final = frozenset({Background.STORE_WRITER, Background.SESSION})
 """Every call, or every claim of this process, waits for these."""
 
 

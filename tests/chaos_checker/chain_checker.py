@@ -28,18 +28,24 @@ EXPECTED: Final[Mapping[str, str]] = {
     "tool-canceled-after-restart": "the first kind, with the task of an MCP server",
     "tool-canceled-out-of-reach": "the second kind, with the task of an MCP server",
     "tool-cancel-lost": "the third kind, with the task of an MCP server",
+    "tool-canceled-in-flight": "a call is canceled before its answer names the task of the MCP server, which goes on",
+    "tool-renamed": "a restarted server calls the tool of an A2A agent by another name before it has read its card",
 }
-"""The kinds of violations that remain until cancels of work at other servers are stored and repeated."""
+"""The known kinds of violations. Most remain until cancels of work at other servers are stored and repeated."""
 
 TOLERANCE: Final = 0.05
 """Seconds by which an action may follow a response."""
 STOPPING: Final = 1.0
 """Seconds in which a tool without tasks stops after a cancel; those of a freeze do not count."""
+IN_FLIGHT: Final = 1.0
+"""Seconds from the creation of a task at an MCP server until its caller knows it."""
 RECOVERY: Final = 6.0
 """Seconds after a fault in which a server may still take another one for away."""
 LATE: Final = 20.0
 """Seconds after a fault in which the tasks that it hit end."""
 
+RENAMED: Final = "MCP_INVALID_CALL"
+"""The reason for which a call of an unknown tool fails."""
 BY_FAULT: Final = frozenset({"INTERRUPTED", "UPSTREAM_UNKNOWN", "MCP_UNKNOWN"})
 """Reasons for which a task may fail when a fault hits its route."""
 
@@ -95,8 +101,8 @@ def judge_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Act
 def _of_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Iterator[Violation]:
     faults = [entry for entry in history if isinstance(entry, Fault)]
     for chain in collect(history, levels, actions).values():
-        texts = (*_delivered_once(chain), *_results(chain), *_failures(chain, faults))
-        for one in (*map(Violation, texts), *_cancels(chain, faults), *_ends(chain, faults)):
+        known = (*_failures(chain, faults), *_cancels(chain, faults), *_ends(chain, faults))
+        for one in (*map(Violation, (*_delivered_once(chain), *_results(chain))), *known):
             yield replace(one, text=f'"{chain.command.text}": {one.text}')
 
 
@@ -173,22 +179,22 @@ def _results(chain: Chain) -> Iterator[str]:
         below = task
 
 
-def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[str]:
+def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     """Checks that a fault on the route explains each failure."""
     for level in chain.route.levels:
         task = chain.task(level)
         if task is None or task.state != states.FAILED:
             continue
         created, ended = task.times
-        if not BY_FAULT & set(re.findall(r"\w+", f"{task.reason} {task.result_text}")):
-            yield f"failed at {level}: {task.reason} {task.result_text[:200]}"
-        elif not any(
-            fault.part in chain.route.parts
-            and fault.at <= ended + TOLERANCE
-            and created <= fault.at + fault.seconds + LATE
-            for fault in faults
-        ):
-            yield f"failed at {level}, and no fault hit its route: {task.result_text[:200]}"
+        reasons = set(re.findall(r"\w+", f"{task.reason} {task.result_text}"))
+        text = f"failed at {level}: {task.reason} {task.result_text[:200]}"
+        earlier = [fault for fault in faults if fault.part in chain.route.parts and fault.at <= ended + TOLERANCE]
+        if RENAMED in reasons and any(fault.part == MIDDLE and fault.how == "kill" for fault in earlier):
+            yield Violation(text, "tool-renamed" if chain.command.route == "deep-job" else "")
+        elif not BY_FAULT & reasons:
+            yield Violation(text)
+        elif not any(created <= fault.at + fault.seconds + LATE for fault in earlier):
+            yield Violation(f"{text}, and no fault hit its route")
 
 
 # Cancels ------------------------------------------------------------------------------------------------------------
@@ -202,8 +208,8 @@ def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     if chain.cancel_at is None:
         yield Violation("is CANCELED, and nobody has canceled it")
         return
-    told = chain.canceled_at if chain.canceled_at is not None else front.times[1]
-    late = [action for action in chain.actions if action.at > told + TOLERANCE]
+    canceled_at = chain.canceled_at if chain.canceled_at is not None else front.times[1]
+    late = [action for action in chain.actions if action.at > canceled_at + TOLERANCE]
     upper = front
     for hop in chain.route.hops:
         lower = chain.task(hop.callee)
@@ -213,30 +219,33 @@ def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     else:
         hop = chain.route.hops[-1]
     if hop.protocol is Protocol.MCP_CALL:
-        late = [action for action in late if not _stops(action, told, faults)]
+        late = [action for action in late if not _stops(action, canceled_at, faults)]
     stopped = lower is None or lower.state in (states.CANCELED, states.FAILED)
     if stopped and not late:
         return
     what = f"is {states.name(lower.state)}" if lower is not None else "works"
-    text = f"CANCELED at {told:.3f} s, {hop.callee} {what}, {len(late)} later actions"
+    text = f"CANCELED at {canceled_at:.3f} s, {hop.callee} {what}, {len(late)} later actions"
     if late:
-        text += f" until {late[-1].at - told:.3f} s later"
-    yield Violation(text, _kind_of_early(hop, faults, chain.cancel_at, max(told, upper.times[1])))
+        text += f" until {late[-1].at - canceled_at:.3f} s later"
+    kind = _kind_of_early(hop, faults, chain.cancel_at, max(canceled_at, upper.times[1]))
+    if not kind and lower is not None and lower.times[0] + IN_FLIGHT >= chain.cancel_at:
+        kind = _kind(hop, "canceled-in-flight")
+    yield Violation(text, kind)
 
 
-def _stops(action: Action, told: float, faults: Sequence[Fault]) -> bool:
+def _stops(action: Action, canceled_at: float, faults: Sequence[Fault]) -> bool:
     """Whether a tool does something while it stops: MCP has no confirmation of a cancel for a call without a task."""
     thaws = [
         fault.at + fault.seconds
         for fault in faults
-        if fault.part == TOOLS and fault.how == "pause" and fault.at <= told + STOPPING
+        if fault.part == TOOLS and fault.how == "pause" and fault.at <= canceled_at + STOPPING
     ]
-    return any(since <= action.at <= since + STOPPING for since in (told, *thaws))
+    return any(since <= action.at <= since + STOPPING for since in (canceled_at, *thaws))
 
 
-def _kind_of_early(hop: Hop, faults: Sequence[Fault], cancel_at: float, told: float) -> str:
+def _kind_of_early(hop: Hop, faults: Sequence[Fault], cancel_at: float, canceled_at: float) -> str:
     """The expected kind of a CANCELED that was not confirmed; empty if no fault explains it."""
-    near = [fault for fault in faults if fault.at <= told and cancel_at <= fault.at + fault.seconds + RECOVERY]
+    near = [fault for fault in faults if fault.at <= canceled_at and cancel_at <= fault.at + fault.seconds + RECOVERY]
     if any(fault.part == hop.caller and fault.how == "kill" for fault in near):
         return _kind(hop, "canceled-after-restart")
     if any(fault.part in (hop.link, hop.callee) for fault in near):
@@ -273,11 +282,11 @@ def _kind_of_lost(chain: Chain, faults: Sequence[Fault]) -> str:
         lower = chain.task(hop.callee)
         if upper is None or lower is None or lower.state in states.TERMINAL:
             return ""  # the work has stopped, and the task above should have noticed
-        asked, answered = chain.cancel_at or 0.0, max(answer.at for answer in chain.answers)
+        canceled, answered = chain.cancel_at or 0.0, max(answer.at for answer in chain.answers)
         if any(
             fault.part in (hop.caller, hop.link, hop.callee)
             and fault.at <= answered + RECOVERY
-            and asked <= fault.at + fault.seconds + RECOVERY
+            and canceled <= fault.at + fault.seconds + RECOVERY
             for fault in faults
         ):
             return _kind(hop, "cancel-lost")
@@ -287,9 +296,5 @@ def _kind_of_lost(chain: Chain, faults: Sequence[Fault]) -> str:
 
 def _kind(hop: Hop, name: str) -> str:
     """The kind with this name for the protocol of a hop; empty if there is none."""
-    match hop.protocol:
-        case Protocol.A2A:
-            return name
-        case Protocol.MCP_TASK:
-            return f"tool-{name}"
-    return ""
+    kind = {Protocol.A2A: name, Protocol.MCP_TASK: f"tool-{name}"}.get(hop.protocol, "")
+    return kind if kind in EXPECTED else ""

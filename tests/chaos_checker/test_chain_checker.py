@@ -172,6 +172,20 @@ def test_a_failure_that_no_fault_may_cause_is_reported() -> None:
     assert len(judge(failed("UPSTREAM_LOST: the agent no longer knows its task"), [HIT], [BEGAN])) == 3
 
 
+def test_only_a_restart_of_the_server_with_the_tool_makes_its_other_name_expected() -> None:
+    def violation(fault: Fault, route: str) -> Violation:
+        command = replace(DEEP, route=route)
+        kept = levels(stored(FRONT, states.FAILED, command, reason='MCP_INVALID_CALL: "far_far" is not a tool'))
+        (found,) = judge(kept, [fault], command=command)
+        return found
+
+    restart = replace(HIT, part=MIDDLE)
+    assert violation(restart, "deep-job").kind == "tool-renamed"
+    assert not violation(restart, "job").kind
+    assert not violation(replace(restart, how="pause"), "deep-job").kind
+    assert not violation(replace(restart, at=3.0), "deep-job").kind
+
+
 @pytest.mark.parametrize("entry", [Rejected(op=1, reason="INTERNAL"), Canceled(task="front-7", reason="INTERNAL")])
 def test_a_rejection_is_reported(entry: Entry) -> None:
     assert "rejected: INTERNAL" in text_of(judge(COMPLETED, [entry], WORKED))
@@ -223,6 +237,17 @@ def test_a_known_fault_makes_it_expected(fault: Fault, command: Command, kind: s
 )
 def test_another_fault_does_not_make_it_expected(fault: Fault) -> None:
     assert "CANCELED" in text_of(judge(early(states.WORKING), [fault, *CANCEL], GOES_ON, ENDLESS))
+
+
+@pytest.mark.parametrize(
+    ("command", "created", "kind"),
+    [(JOB, 1.9, "tool-canceled-in-flight"), (JOB, 0.9, ""), (replace(ENDLESS, route="near"), 1.9, "")],
+)
+def test_a_cancel_while_a_call_is_in_flight_is_expected_of_tools(command: Command, created: float, kind: str) -> None:
+    front = stored(FRONT, states.CANCELED, command)
+    middle = replace(stored(MIDDLE, states.WORKING, command), times=(created, 2.1))
+    (violation,) = judge(levels(front, middle), CANCEL, GOES_ON, command)
+    assert violation.kind == kind
 
 
 def test_the_hop_that_was_not_confirmed_is_found() -> None:

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.settings.settings import Settings
+from dragoman.settings.settings import setting_fields
 from tools.check_deploy import CheckFailed, check_references, check_settings, values_with
 
 ROOT: Final = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ DOCKERFILE: Final = (DEPLOY / "Dockerfile").read_text("utf-8")
 COMPOSE: Final = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
-SETTINGS: Final = {f"DRAGOMAN_{name.upper()}" for name in Settings.model_fields}
+SETTINGS: Final = {f"DRAGOMAN_{name.upper()}" for name in setting_fields()}
 SERVERS: Final = [one for name, one in COMPOSE["services"].items() if name.startswith("server")]
 WORKER: Final = COMPOSE["services"]["worker"]
 

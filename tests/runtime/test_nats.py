@@ -22,8 +22,9 @@ from tests.runtime.harness import Harness, collect, kinds, open_harness, state, 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.core.task.log import Event, TaskRef
-from dragoman.extensions.nats import NatsAddress, NatsBus, open_nats_bus
-from dragoman.extensions.postgres import open_store
+from dragoman.extensions.nats.address import NatsAddress
+from dragoman.extensions.nats.bus import NatsBus, open_nats_bus
+from dragoman.extensions.postgres.store import open_store
 from dragoman.ports import Job
 from dragoman.runtime.queues import Backlog
 from dragoman.testing.fixtures import new_ref

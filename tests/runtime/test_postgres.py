@@ -15,7 +15,7 @@ from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of
 
 from dragoman import Turn, retry
 from dragoman.core.task import states
-from dragoman.extensions.postgres import PostgresStore, open_store
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman.testing.fixtures import Clock, created, new_ref
 

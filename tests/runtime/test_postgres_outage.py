@@ -17,7 +17,8 @@ from tests.runtime.harness import Harness, open_harness, state, status_text, tex
 from dragoman import Turn
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
-from dragoman.extensions.postgres import database, errors, open_store
+from dragoman.extensions.postgres import database, errors
+from dragoman.extensions.postgres.store import open_store
 from dragoman.runtime import sessions
 from dragoman.testing.fixtures import Clock
 

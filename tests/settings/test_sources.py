@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dragoman.cli import COMMANDS, load_command
-from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.settings.extensions import installed_extensions, options_of
+from dragoman.settings.settings import Settings, SettingsError, load_settings, setting_fields
 from dragoman.settings.sources import COMMAND_LINE_ONLY, DEFAULT_CONFIG_FILE, read_config_file, read_environment
 
 
@@ -29,7 +30,16 @@ def test_the_config_file_is_set_by_argument_or_variable(monkeypatch: pytest.Monk
     assert load_settings({}).config == Path("a.toml")
 
 
-@pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - {"config"}))
+def value_of(settings: Settings, name: str) -> Any:
+    """The value of an option, which may be one of an extension."""
+    for extension in installed_extensions():
+        for field, (option, _) in options_of(extension).items():
+            if option.name == name:
+                return getattr(settings.extensions[extension.name], field)
+    return getattr(settings, name)
+
+
+@pytest.mark.parametrize("name", sorted(set(setting_fields()) - {"config"}))
 def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
@@ -68,18 +78,18 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         monkeypatch.setenv("DRAGOMAN_PUBLIC_URL", "https://a.example")
     if name in ("public_agents", "private_pages"):
         monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
-    value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4095")
+    value = values.get(name, "true" if setting_fields()[name].annotation is bool else "4095")
     monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
-    response_value = getattr(load_settings({}), name)
-    assert response_value != Settings.model_fields[name].default
+    response_value = value_of(load_settings({}), name)
+    assert response_value != setting_fields()[name].default
     monkeypatch.delenv(f"DRAGOMAN_{name.upper()}")
     Path("dragoman.toml").write_text(f"{name} = '{value}'")
-    assert getattr(load_settings({}), name) == response_value
+    assert value_of(load_settings({}), name) == response_value
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_SLOTS", "")
-    assert load_settings({}).slots == Settings.model_fields["slots"].default
+    assert load_settings({}).slots == setting_fields()["slots"].default
 
 
 @pytest.mark.parametrize(
@@ -115,7 +125,7 @@ def test_variables_of_every_command_are_known(monkeypatch: pytest.MonkeyPatch) -
     assert {"DRAGOMAN_SERVER", "DRAGOMAN_KEY", "DRAGOMAN_CA"} <= names
     for name in names:
         monkeypatch.setenv(name, "")
-    for name in names - {f"DRAGOMAN_{field.upper()}" for field in Settings.model_fields}:
+    for name in names - {f"DRAGOMAN_{field.upper()}" for field in setting_fields()}:
         monkeypatch.setenv(name, "x")
     load_settings({})
 
@@ -142,7 +152,7 @@ def test_an_unknown_name_in_the_file_is_rejected_with_the_nearest_name() -> None
 
 
 def test_an_option_of_the_command_line_only_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {one.name for one in load_command("serve").params if one.name not in Settings.model_fields}
+    options = {one.name for one in load_command("serve").params if one.name not in setting_fields()}
     assert {*COMMAND_LINE_ONLY} == options - {"supervised", "reloading", "help"}
     Path("dragoman.toml").write_text("reload = true\n")
     with pytest.raises(SettingsError, match=r"^reload \(dragoman\.toml\): exists on the command line only: --reload$"):

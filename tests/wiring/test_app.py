@@ -16,10 +16,11 @@ from dragoman import Turn, agent
 from dragoman.client import Client, ClientError, message
 from dragoman.core.task import states
 from dragoman.ports import OutboundForbidden
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError
 from dragoman.wiring.app import App, open_app
-from dragoman.wiring.infra import StartError, open_outbound
+from dragoman.wiring.infra import open_outbound
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 

@@ -9,9 +9,9 @@ import pytest
 
 from dragoman import Turn, agent
 from dragoman.bindings.options import BoundAddress
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import open_app
-from dragoman.wiring.infra import StartError
 from dragoman.wiring.listeners import ServerUrl, reachable_url
 from dragoman.wiring.store_lock import hold_store
 

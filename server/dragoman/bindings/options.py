@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from dragoman.bindings.request_log import RejectionLog, RequestMetrics
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
@@ -13,6 +13,7 @@ from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
+from dragoman.ports.extension import HttpPaths
 from dragoman.ports.security import ServerCertificates, SignIn
 from dragoman.wire.errors import ErrorTable
 
@@ -171,6 +172,8 @@ class HttpOptions(ServerOptions):
     """Serve agents as tools at `/mcp`."""
     mcp_wait: float = 50.0
     """Seconds for which a call of a tool waits for its task, unless its client takes task handles."""
+    extension_paths: Sequence[tuple[HttpPaths, Any]] = ()
+    """The paths of extensions, with the settings of each."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
     bus_problem: Callable[[], str] = _no_problem

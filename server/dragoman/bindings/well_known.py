@@ -24,6 +24,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.extensions.mcp.wire.envelope import SUPPORTED_VERSIONS
+from dragoman.ports.extension import HttpPaths
 from dragoman.wire.cards import agent_card
 
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
@@ -58,7 +59,11 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
     if options.private_pages and not specs and not identity.is_authenticated:
         raise Unauthenticated(authentication.CREDENTIALS_REQUIRED)
     catalog = catalog_of(
-        specs, agent_cards, cards.caller_origin(request, agent_cards), SUPPORTED_VERSIONS if options.mcp else ()
+        specs,
+        agent_cards,
+        cards.caller_origin(request, agent_cards),
+        SUPPORTED_VERSIONS if options.mcp else (),
+        [paths for paths, _ in options.extension_paths],
     )
     body = orjson.dumps(catalog)
     return bodies.card_response(
@@ -71,7 +76,11 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
 
 
 def catalog_of(
-    specs: Iterable[AgentSpec], agent_cards: Cards, origin: Origin | None, mcp_versions: Sequence[str]
+    specs: Iterable[AgentSpec],
+    agent_cards: Cards,
+    origin: Origin | None,
+    mcp_versions: Sequence[str],
+    paths: Sequence[HttpPaths] = (),
 ) -> dict[str, Any]:
     """The AI catalog of these agents: of each its A2A card and, with any version of MCP, its MCP server card."""
     base = agent_cards.base_url(origin)
@@ -99,6 +108,11 @@ def catalog_of(
                     "data": mcp_server_card(spec, url, domain, mcp_versions),
                 }
             )
+        for path in paths:
+            if path.catalog is not None:
+                url = f"{base}/{spec.id}/{path.name}"
+                identifier = _identifier(domain, path.name, spec.id, url)
+                entries.append({"identifier": identifier, "displayName": spec.name, **path.catalog(spec, url, domain)})
     return {"specVersion": CATALOG_VERSION, "host": {"displayName": host}, "entries": entries}
 
 

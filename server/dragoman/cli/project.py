@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import orjson
 import typer
 from pydantic import SecretStr
+from pydantic.fields import FieldInfo
 
 from dragoman import __version__
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.serve.options import SERVE_OPTIONS, ServeOption
-from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.cli.serve.options import ServeOption, serve_options
+from dragoman.settings.extensions import flatten_tables, secret_options
+from dragoman.settings.settings import Settings, SettingsError, load_settings, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 
 _config = typer.Typer(
@@ -198,27 +200,35 @@ def show(
 def sample_config() -> str:
     """The text of a settings file in which every setting is commented out."""
     lines = ["# Settings of `dragoman serve`. Uncomment what differs; `dragoman config show` prints what is in effect."]
-    for heading, options in SERVE_OPTIONS.items():
+    fields = setting_fields()
+    for heading, options in serve_options().items():
         lines += ["", f"# ---- {heading or 'Addresses, store and agents'}"]
         for option in options:
-            if option.name in Settings.model_fields:
-                lines += ["", f"# {option.help}", f"#{option.name.replace('_', '-')} = {_toml(_sample_value(option))}"]
+            if option.name in fields:
+                lines += [
+                    "",
+                    f"# {option.help}",
+                    f"#{option.name.replace('_', '-')} = {_toml(_sample_value(option, fields))}",
+                ]
     return "\n".join(lines) + "\n"
 
 
-def _sample_value(option: ServeOption) -> Any:
+def _sample_value(option: ServeOption, fields: Mapping[str, FieldInfo]) -> Any:
     """The default if TOML can express it, else what to put there, as the help spells it."""
-    default = _plain(Settings.model_fields[option.name].default)
+    default = _plain(fields[option.name].default)
     return option.value if default in (None, "") else default
 
 
 def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dict[str, Any]]:
     """Name, value and source of each setting. Values of the file and the environment are as written there."""
-    names = [name for name in Settings.model_fields if name != "config"]
-    file, in_file = read_config_file(config or read_environment(["config"]).get("config"))
+    fields = setting_fields()
+    names = [name for name in fields if name != "config"]
+    file, values = read_config_file(config or read_environment(["config"]).get("config"))
+    in_file = flatten_tables(values)
     in_environment = read_environment(names)
+    may_hold_secrets = _MAY_HOLD_SECRETS | secret_options()
     for name in names:
-        default = Settings.model_fields[name].default
+        default = fields[name].default
         if name in in_environment:
             value, source = in_environment[name], f"{ENV_PREFIX}{name.upper()}"
         elif name in in_file:
@@ -229,7 +239,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
             value = value if source == "default" else settings.store_name
         elif isinstance(default, SecretStr):
             value = "(hidden)" if value else ""
-        elif name in _MAY_HOLD_SECRETS and source != "default":
+        elif name in may_hold_secrets and source != "default":
             value = "(hidden)"
         yield {"name": name.replace("_", "-"), "value": value, "source": source}
 

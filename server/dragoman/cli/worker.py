@@ -25,12 +25,12 @@ from dragoman.cli.process_setup import (
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
 from dragoman.core import agent_sources
+from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.types import check_collector_url, parse_headers
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
 from dragoman.wiring.agents import run_startup_hooks
-from dragoman.wiring.infra import StartError
 from dragoman.wiring.loop_guard import guarded_loop
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing

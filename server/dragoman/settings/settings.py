@@ -6,12 +6,24 @@ working directory, if present), default. Nothing else reads the environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from dragoman.bindings.options import DEFAULT_CONNECTION_CALLS, DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
@@ -31,6 +43,15 @@ from dragoman.settings.authentication import (
     is_behind_proxy,
     needs_authentication,
     requires_auth,
+)
+from dragoman.settings.extensions import (
+    InvalidGroups,
+    extension_fields,
+    flatten_tables,
+    installed_extensions,
+    read_groups,
+    take_groups,
+    used_sources,
 )
 from dragoman.settings.sources import (
     SettingsError,
@@ -65,7 +86,6 @@ from dragoman.settings.types import (
     Ports,
     Retention,
     Seconds,
-    StoreKind,
     StoreUrl,
     Target,
     TraceUrl,
@@ -173,20 +193,8 @@ class Settings(BaseModel):
     """A URL, `memory:` for a store that is deleted at the end, or MODULE:FUNCTION for a store of your own."""
     sqlite_synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits on power loss, but not when the process dies."""
-    postgres_connections: int = Field(default=10, ge=1)
-    """PostgreSQL connections, in addition to four for appends, maintenance, the session and links."""
-    postgres_pooler: bool = False
-    """PostgreSQL is behind a pooler that may use another connection for each transaction."""
-    postgres_statement_timeout: Seconds = 5.0
-    """Seconds for a statement, for a connection attempt, and until a connection is free; then calls fail."""
     bus: SecretStr = SecretStr("")
-    """NATS URLs of the bus between servers of one store: `nats://` or `tls://`, comma-separated; empty: no bus."""
-    bus_prefix: str = Field(default="dragoman", max_length=100, pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")
-    """Prefix of the bus's subjects; use a different one for each store."""
-    bus_credentials: Path | None = None
-    """NATS credentials file: a user's JWT and seed, as created by `nsc`."""
-    bus_ca: Path | None = None
-    """CA certificates (PEM) trusted for the bus, in addition to the system's."""
+    """URLs of the bus between servers of one store, comma-separated; empty: no bus."""
     compact_after_rows: int = Field(default=256, ge=0)
     """New artifact rows of a task after which the store compacts them; 0: never. Responses stay the same."""
     truncate_log_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
@@ -290,10 +298,15 @@ class Settings(BaseModel):
     lossy_numbers: bool = False
     """Accept JSON integers beyond 2^53, which then lose digits."""
 
+    extensions: Annotated[Mapping[str, Any], BeforeValidator(read_groups)] = {}
+    """The settings of each installed extension, by its name. Its options have names as if they were fields here."""
+
     def __init__(self, **given: Any) -> None:
-        values = {**read_environment(type(self).model_fields), **given}
-        file, defaults = read_config_file(values.get("config"))
-        super().__init__(**{**defaults, **({"config": file} if file else {}), **values})
+        values = {**read_environment(setting_fields()), **given}
+        file, in_file = read_config_file(values.get("config"))
+        values = {**flatten_tables(in_file), **({"config": file} if file else {}), **values}
+        values.setdefault("extensions", take_groups(values))
+        super().__init__(**values)
 
     @field_validator("http", "grpc")
     @classmethod
@@ -348,8 +361,13 @@ class Settings(BaseModel):
     @property
     def own_app(self) -> str:
         """APP; empty with `workers_only`, with agents of other kinds unless APP was given, and if it is an object."""
-        has_other_agents = self.upstream or self.mcp or self.executors
-        if self.workers_only or is_object_name(self.app) or (has_other_agents and "app" not in self.model_fields_set):
+        if is_object_name(self.app) or any(
+            extension.agents is not None and extension.agents.recognizes(self.app)
+            for extension in installed_extensions()
+        ):
+            return ""
+        has_other_agents = self.upstream or self.mcp or self.executors or used_sources(self.extensions, self.app)
+        if self.workers_only or (has_other_agents and "app" not in self.model_fields_set):
             return ""
         return self.app
 
@@ -364,8 +382,8 @@ class Settings(BaseModel):
         return requires_auth(dict(self))
 
     @property
-    def store_kind(self) -> StoreKind:
-        """Which store `store` names."""
+    def store_kind(self) -> str:
+        """Which store `store` names: `sqlite`, `memory`, `own`, or the scheme of an extension."""
         return store_kind(self.store)
 
     @property
@@ -376,7 +394,7 @@ class Settings(BaseModel):
     @property
     def is_shared(self) -> bool:
         """Whether several servers can use the store at the same time; of a store of your own that is assumed."""
-        return self.store_kind in ("postgresql", "own")
+        return self.store_kind not in ("sqlite", "memory")
 
     @property
     def store_name(self) -> str:
@@ -384,12 +402,12 @@ class Settings(BaseModel):
         match self.store_kind:
             case "sqlite":
                 return str(self.store_path)
-            case "postgresql":
-                return without_password(self.store).partition("?")[0]
             case "memory":
                 return "memory: (deleted at the end)"
             case "own":
                 return self.store
+            case _:
+                return without_password(self.store).partition("?")[0]
 
     @property
     def is_loopback(self) -> bool:
@@ -434,17 +452,29 @@ class Settings(BaseModel):
         return Quotas(limits, self.agent_limits, not self.is_loopback or self.behind_proxy)
 
 
+def setting_fields() -> dict[str, FieldInfo]:
+    """All settings by name, with those of the extensions. Raises InvalidExtension."""
+    own = {name: field for name, field in Settings.model_fields.items() if name != "extensions"}
+    return own | extension_fields()
+
+
 def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Settings:
     """Settings from command line arguments (None: not given) and the other sources.
 
     in_code: the arguments are those of a function, and errors spell them so. Raises SettingsError.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
-    fields = Settings.model_fields
+    fields = setting_fields()
     reject_unknown_variables(fields)
     try:
         return Settings(**given)
     except ValidationError as error:
         file, _ = read_config_file({**read_environment(fields), **given}.get("config"))
-        lines = [explain_setting_error(fields, item, given, file, in_code=in_code) for item in error.errors()]
+        lines = [explain_setting_error(fields, item, given, file, in_code=in_code) for item in _details(error)]
         raise SettingsError("\n".join(lines)) from error
+
+
+def _details(error: ValidationError) -> Iterator[ErrorDetails]:
+    for item in error.errors():
+        cause = item.get("ctx", {}).get("error")
+        yield from cause.errors if isinstance(cause, InvalidGroups) else [item]

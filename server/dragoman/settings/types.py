@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
@@ -26,41 +26,41 @@ from dragoman.core.net.addresses import AllowEntry, is_loopback_host, parse_allo
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 from dragoman.runtime.access import BLOCKING_DEFAULTS, BlockingDefault
+from dragoman.settings.extensions import store_schemes
 
 T = TypeVar("T")
-
-STORE_URL_FORMAT: Final = (
-    "sqlite:///PATH (from here), sqlite:////PATH (from the root), postgresql://USER@HOST/DATABASE, memory: (keeps "
-    "nothing) or MODULE:FUNCTION (a store of your own)"
-)
-
-POSTGRES_URL_PREFIX: Final = "postgresql://"
-"""Prefix of the URL of a store that several servers can share."""
-
 
 MEMORY_STORE: Final = "memory:"
 """The store that is deleted when its server stops."""
 
-StoreKind = Literal["sqlite", "postgresql", "memory", "own"]
 
-_NOT_MODULES: Final = frozenset({"sqlite", "postgresql", "postgres", "memory"})
-"""Schemes of URLs: `sqlite:tasks` is a mistyped URL, not the function `tasks` of a module."""
+def store_kind(url: str) -> str:
+    """The kind of store that a URL names: `sqlite`, `memory`, `own`, or the scheme of an extension.
 
-
-def store_kind(url: str) -> StoreKind:
-    """The kind of store that a URL names. Raises ValueError with the formats."""
-    name, colon, function = url.rpartition(":")
-    if url.startswith(POSTGRES_URL_PREFIX) and re.fullmatch(
-        r"[^/?#]+/[^/?#]+([?][^#]*)?", url.removeprefix(POSTGRES_URL_PREFIX)
-    ):
-        return "postgresql"
-    if url.startswith("sqlite:///") and url.removeprefix("sqlite:///") not in ("", ":memory:"):
+    Raises ValueError with the formats.
+    """
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in (stores := store_schemes()) and stores[scheme][1].is_valid(url):
+        return scheme
+    if url.startswith("sqlite:///") and rest not in ("/", "/:memory:"):
         return "sqlite"
     if url == MEMORY_STORE:
         return "memory"
-    if colon and name and name not in _NOT_MODULES and all(part.isidentifier() for part in function.split(".")):
+    name, colon, function = url.rpartition(":")
+    is_function = colon and name and all(part.isidentifier() for part in function.split("."))
+    if is_function and name not in ("sqlite", "memory", *store_schemes()):  # `sqlite:tasks` is a mistyped URL
         return "own"
-    raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {STORE_URL_FORMAT}')
+    raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {store_url_formats()}')
+
+
+def store_url_formats() -> str:
+    """The formats of URLs of stores, for people."""
+    shared = [
+        f"{store.url_format}{f' (needs {extension.requirement})' if extension.requirement else ''}"
+        for extension, store in store_schemes().values()
+    ]
+    own = ("sqlite:///PATH (from here), sqlite:////PATH (from the root)", *shared, "memory: (keeps nothing)")
+    return f"{', '.join(own)} or MODULE:FUNCTION (a store of your own)"
 
 
 def without_password(url: str) -> str:

@@ -26,8 +26,10 @@ from dragoman.core.exceptions import describe, is_a, stack_of
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.extensions.frameworks import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.ports import Agent
+from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.store import now_ms
+from dragoman.wiring.extensions import import_libraries
 
 DECLARE_HINT: Final = """\
     from dragoman import agent, Turn
@@ -70,6 +72,7 @@ def load_own_app(settings: Settings) -> LoadedApp:
 
     The folder of APP is searched first from then on, and may have an `mcp.py`: the library is imported before.
     """
+    import_libraries(used_sources(settings.extensions, settings.app))
     if settings.mcp:
         with suppress(ImportError):  # _open_mcp_servers says which package is missing
             import dragoman.extensions.mcp.servers.registry  # noqa: F401 - for later

@@ -21,14 +21,17 @@ from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
 from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStatus
+from dragoman.ports.extension import AgentHost, StartError
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
+from dragoman.security.outbound import OutboundClient
 from dragoman.security.tls.certificate_files import FileStamps
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
-from dragoman.wiring.infra import Infra, StartError, open_outbound
+from dragoman.wiring.extensions import OpenedSources, open_sources
+from dragoman.wiring.infra import Infra, open_outbound
 
 if TYPE_CHECKING:
     from dragoman.agents.upstream.transport import TransportFactory
@@ -37,10 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteServers:
-    """Implements `dragoman.ports.UpstreamRegistry`: also lists the MCP servers, which only settings add and remove."""
+    """Implements `dragoman.ports.UpstreamRegistry`: also lists servers of extensions, which only settings change."""
 
     upstreams: LocalUpstreamRegistry
-    mcp_servers: McpRegistry
+    sources: OpenedSources
+    mcp_servers: McpRegistry | None
 
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
         return await self.upstreams.add(upstream)
@@ -49,7 +53,8 @@ class RemoteServers:
         return await self.upstreams.remove(agent)
 
     def status(self) -> Sequence[UpstreamStatus]:
-        return sorted([*self.upstreams.status(), *self.mcp_servers.status()], key=lambda status: status.agent)
+        mcp = self.mcp_servers.status() if self.mcp_servers is not None else ()
+        return sorted([*self.upstreams.status(), *self.sources.status(), *mcp], key=lambda status: status.agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +71,18 @@ class ServerAgents:
     mcp_servers: McpRegistry | None
     """None without MCP servers."""
 
+    sources: OpenedSources
+    """The agents of extensions."""
+
     @property
     def remote_servers(self) -> UpstreamRegistry:
-        """Operator status of upstream agents and MCP servers."""
-        return self.upstreams if self.mcp_servers is None else RemoteServers(self.upstreams, self.mcp_servers)
+        """Operator status of the servers behind agents."""
+        return RemoteServers(self.upstreams, self.sources, self.mcp_servers)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
         """Follows upstreams, MCP servers, and what other processes on the store change, until the stack closes."""
         self.upstreams.start_refresh()
+        self.sources.start()
         if self.mcp_servers is not None:
             self.mcp_servers.start_refresh()
         if infra.exclusive:
@@ -126,9 +135,10 @@ async def open_agents(
     )
     if len({agent.spec.id for agent in (*agents, *executors)}) < len(agents) + len(executors):
         raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
-    registry.reserve_ids(agent.spec.id for agent in executors)
-    mcp_servers = await _open_mcp_servers(stack, settings, registry, [*agents, *executors])
-    served = [*agents, *executors, *(mcp_servers.agents if mcp_servers is not None else ())]
+    sources = await _open_sources(stack, settings, registry, [*agents, *executors])
+    registry.reserve_ids(agent.spec.id for agent in (*executors, *sources.agents))
+    mcp_servers = await _open_mcp_servers(stack, settings, registry, [*agents, *executors, *sources.agents])
+    served = [*agents, *executors, *sources.agents, *(mcp_servers.agents if mcp_servers is not None else ())]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
@@ -138,7 +148,30 @@ async def open_agents(
         registry.add(agent)
     root = settings.root or (hub.oldest_agent if is_empty else "")
     _check_names(settings, registry)
-    return ServerAgents(registry, root, is_empty, hub, upstreams, mcp_servers)
+    return ServerAgents(registry, root, is_empty, hub, upstreams, mcp_servers, sources)
+
+
+async def _open_sources(
+    stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
+) -> OpenedSources:
+    """Opens the agents of extensions. agents: the others so far. Raises SettingsError, StartError."""
+
+    def open_client() -> OutboundClient:
+        outbound = open_outbound(settings, per_host=0)
+        stack.push_async_callback(outbound.close)
+        return outbound
+
+    host = AgentHost(
+        app="",
+        turns=0 if settings.role == "server" else None,
+        registry=registry,
+        reserved_ids=[agent.spec.id for agent in agents],
+        message_bytes=settings.message_bytes,
+        response_bytes=settings.upstream_bytes,
+        open_outbound=open_client,
+        clock=now_ms,
+    )
+    return await open_sources(stack, settings.extensions, settings.app, host)
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:

@@ -26,9 +26,10 @@ from dragoman.core.task import states
 from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError, load_own_app
-from dragoman.wiring.infra import StartError, open_bus, open_store
+from dragoman.wiring.infra import open_bus, open_store
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, hold_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -10,10 +10,10 @@ from typing import Any, Final, cast
 from dragoman.agents.functions.startup import StartupHook
 from dragoman.bindings.options import BoundAddress
 from dragoman.ports import Agent
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring import app as wiring
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, app_of, load_app, load_own_app
-from dragoman.wiring.infra import StartError
 
 _NOT_OPTIONS: Final[Mapping[str, str]] = {
     "app": "pass APP as a positional argument",

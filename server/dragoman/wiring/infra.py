@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import inspect
 import logging
-import re
 import socket
 import sqlite3
 import tempfile
@@ -14,24 +12,26 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urlsplit
 
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.caller_credentials import CertificatePrincipals
-from dragoman.core.durations import Backoff
 from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy
+from dragoman.core.task.maintenance import StorageOptions
 from dragoman.ports import Bus, OutboundHttp, Store
+from dragoman.ports.extension import BusRequest, ServerExtension, StartError, StoreRequest
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
+from dragoman.settings.extensions import bus_schemes, store_schemes
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores import sqlite
-from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
+from dragoman.stores.sqlite import SchemaTooNew
 from dragoman.stores.sqlite.errors import explain
 from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadError, load_module
+from dragoman.wiring.extensions import extension_errors
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, StoreLock, hold_store
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("dragoman.store")
-
-
-class StartError(Exception):
-    """The server cannot start: the store is in use or unreadable, or an address is in use."""
 
 
 STORE_ERRORS: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
@@ -121,8 +117,6 @@ async def open_store(
     `create`: create it if missing. `wait`: retry for as long as its database is unreachable. Raises StartError.
     """
     match settings.store_kind:
-        case "postgresql":
-            return None, await _open_postgres(settings, create, wait)
         case "own":
             return None, await _open_own(settings.store)
         case "memory":
@@ -130,6 +124,21 @@ async def open_store(
             return _open_sqlite(stack, settings, Path(stack.enter_context(_temporary_folder()), "tasks.db"))
         case "sqlite":
             return _open_sqlite(stack, settings, settings.store_path)
+        case scheme:
+            extension, store = store_schemes()[scheme]
+            request = StoreRequest(
+                url=settings.store,
+                name=settings.store_name,
+                create=create,
+                wait=wait,
+                storage=_storage_options(settings),
+            )
+            with extension_errors(extension, "--store"):
+                return None, await store.open(settings.extensions[extension.name], request)
+
+
+def _storage_options(settings: Settings) -> StorageOptions:
+    return StorageOptions(settings.compact_after_rows, settings.truncate_log_after, settings.inline_bytes)
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -140,11 +149,10 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
     """Raises StartError."""
     try:
         lock = stack.enter_context(hold_store(path))
-        sizes = StorageOptions(settings.compact_after_rows, settings.truncate_log_after, settings.inline_bytes)
         if lock.was_lost:
             log.warning("the store %s was served before, but its file is missing: a new, empty store is created", path)
         synchronous = "normal" if settings.store_kind == "memory" else settings.sqlite_synchronous
-        return lock, sqlite.open_store(path, synchronous=synchronous, sizes=sizes)
+        return lock, sqlite.open_store(path, synchronous=synchronous, sizes=_storage_options(settings))
     except FileNotFoundError as error:
         raise StartError(f"--store: folder {path.parent} does not exist; create it, or choose another") from error
     except StoreInUseError as error:
@@ -153,52 +161,6 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
         raise StartError(str(error)) from error
     except STORE_ERRORS as error:
         raise store_start_error(settings.store_name, error) from error
-
-
-START_BACKOFF: Final = Backoff(0.1, 1.0)
-"""Between attempts to open the database while it is unreachable."""
-
-START_LOG_INTERVAL: Final = 10.0
-"""Seconds between log lines while a start waits for the database."""
-
-
-async def _open_postgres(settings: Settings, create: bool, wait: bool) -> Store:
-    """Raises StartError."""
-    try:
-        from dragoman.extensions import postgres
-    except ImportError as error:
-        raise StartError("--store: PostgreSQL needs one more package: pip install 'dragoman[postgres]'") from error
-    clock = asyncio.get_running_loop().time
-    attempts, log_at = 0, clock()
-    while True:
-        attempts += 1
-        try:
-            store = await postgres.open_store(
-                settings.store,
-                make=create,
-                sizes=StorageOptions(settings.compact_after_rows, settings.truncate_log_after, settings.inline_bytes),
-                connections=settings.postgres_connections,
-                pooled=settings.postgres_pooler,
-                statement_timeout=settings.postgres_statement_timeout,
-            )
-        except postgres.InvalidDatabase as error:
-            if not (wait and isinstance(error, postgres.DatabaseUnreachable)):
-                raise store_start_error(settings.store_name, error) from None  # the cause may contain a password
-            if clock() >= log_at:
-                log.warning("the start waits for PostgreSQL at %s: %s", _postgres_address(settings), error)
-                log_at = clock() + START_LOG_INTERVAL
-        else:
-            if attempts > 1:
-                log.info("PostgreSQL at %s responds; the start continues", _postgres_address(settings))
-            return store
-        await asyncio.sleep(START_BACKOFF.delay(attempts))
-
-
-def _postgres_address(settings: Settings) -> str:
-    """Hosts and ports of the database, without user and password."""
-    hosts = urlsplit(settings.store_name).netloc.rpartition("@")[2].split(",")
-    known = [host if re.search(r":\d+$", host) else f"{host}:5432" for host in hosts if host]
-    return ", ".join(known) or settings.store_name  # a socket: its folder is an option
 
 
 async def _open_own(target: str) -> Store:
@@ -250,15 +212,19 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
         return local
     if not settings.is_shared:
         raise SettingsError("--bus: an SQLite store has one server, so there is no other to notify; see --store")
-    try:
-        from dragoman.extensions import nats
-    except ImportError as error:
-        raise StartError("--bus: NATS needs one more package: pip install 'dragoman[nats]'") from error
-    try:
-        address = nats.NatsAddress.parse(url, settings.bus_credentials, settings.bus_ca)
-    except nats.InvalidNatsAddress as error:
-        raise SettingsError(f"--bus: {error}") from None
-    return await stack.enter_async_context(nats.open_nats_bus(local, address, prefix=settings.bus_prefix, epoch=epoch))
+    scheme = url.partition("://")[0]
+    if scheme not in (buses := bus_schemes()):
+        known = ", ".join(f"{name}:// ({_requirement(one)})" for name, (one, _) in buses.items()) or "none"
+        raise SettingsError(f"--bus: no extension has buses with such an address; known schemes: {known}")
+    extension, open_extension = buses[scheme]
+    with extension_errors(extension, "--bus"):
+        opening = open_extension(settings.extensions[extension.name], BusRequest(url=url, local=local, epoch=epoch))
+        return await stack.enter_async_context(opening)
+
+
+def _requirement(extension: ServerExtension) -> str:
+    """The needs of an extension, for people."""
+    return f"{extension.title}, needs {extension.requirement}" if extension.requirement else extension.title
 
 
 def open_tls(

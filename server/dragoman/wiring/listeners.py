@@ -20,6 +20,7 @@ from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
+from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
@@ -96,6 +97,11 @@ async def serve_api(
         console_sign_in=_open_sign_in(settings, infra.outbound),
         mcp=settings.mcp_endpoint,
         mcp_wait=settings.mcp_wait,
+        extension_paths=[
+            (one.http, group)
+            for one in installed_extensions()
+            if one.http is not None and one.http.is_on(group := settings.extensions[one.name])
+        ],
         metrics=api.metrics,
     )
     actions = OperatorActions(runtime.auditor)

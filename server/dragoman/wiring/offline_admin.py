@@ -15,6 +15,7 @@ from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
 from dragoman.ports import BackupProgress, Store
+from dragoman.ports.extension import StartError
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
@@ -22,7 +23,7 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.maintenance.backup import RestoreResult, backup, restore
 from dragoman.stores.sqlite.store import now_ms
-from dragoman.wiring.infra import STORE_ERRORS, StartError, open_store, store_start_error
+from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 

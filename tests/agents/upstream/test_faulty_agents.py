@@ -15,9 +15,9 @@ from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.durations import Backoff
 from dragoman.core.task import states
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import SettingsError
 from dragoman.wiring.app import App
-from dragoman.wiring.infra import StartError
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

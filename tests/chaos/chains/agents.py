@@ -1,4 +1,4 @@
-"""Agents of a chain run: they work tick by tick, and note each tick independently of Dragoman."""
+"""Agents of the middle server of a chain: they work tick by tick, and note each tick independently of Dragoman."""
 
 from __future__ import annotations
 

@@ -20,8 +20,9 @@ BETWEEN: Final = (0.2, 2.5)
 KILL: Final = (0.0, 5.0)
 """Seconds until a killed process is started again."""
 FREEZE: Final = (0.1, 6.0)
-CUT: Final = (0.2, 8.0)
-"""Seconds of a freeze and of a cut. After three seconds without an answer a server counts as unavailable."""
+"""Seconds of a freeze."""
+CUTS_OFF: Final = ((0.2, 2.5), (2.5, 8.0))
+"""Seconds of a cut: after three seconds without an answer a server counts as unavailable."""
 LONG: Final = 12.0
 """Seconds of some freezes in a long run, longer than the lease of a session."""
 ENOUGH_FOR_LONG: Final = 40.0
@@ -54,7 +55,12 @@ async def _strike_processes(target: ChainTarget, stage: Stage, until: float, rng
 async def _cut_links(target: ChainTarget, stage: Stage, until: float, rng: random.Random) -> None:
     while time.monotonic() < until:
         await asyncio.sleep(rng.uniform(*BETWEEN))
-        name, how, seconds, seed = rng.choice(LINKS), rng.choice(CUTS), rng.uniform(*CUT), rng.getrandbits(32)
+        name, how, seconds, seed = (
+            rng.choice(LINKS),
+            rng.choice(CUTS),
+            rng.uniform(*rng.choice(CUTS_OFF)),
+            rng.getrandbits(32),
+        )
         left = until - time.monotonic()
         if left <= 0 or name in target.troubled:
             continue

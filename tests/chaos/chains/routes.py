@@ -85,14 +85,14 @@ ROUTES: Final[Mapping[str, Route]] = {
     "deep-again": Route(agent="deep-again", hops=(_NEAR, _FAR), repeats=True),
     "job": Route(agent="jobs", hops=(_JOB,), message='once {{"message": "{}"}}'),
     "job-again": Route(agent="jobs", hops=(_JOB,), message='again {{"message": "{}"}}', repeats=True),
-    "deep-job": Route(agent="jobs", hops=(_JOB, _FAR), message='last_once {{"message": "{}"}}'),
+    "deep-job": Route(agent="jobs", hops=(_JOB, _FAR), message='far_far {{"message": "{}"}}'),
     "tool": Route(agent="tools", hops=(_TOOL,), message='work {{"command": "{}"}}'),
     "tool-again": Route(agent="tools", hops=(_TOOL,), message='work_again {{"command": "{}"}}', repeats=True),
 }
 
 FRONT_AGENTS: Final = tuple(dict.fromkeys(route.agent for route in ROUTES.values()))
-LAST_AGENTS: Final = ("once", "again")
-MIDDLE_AGENTS: Final = (*LAST_AGENTS, "last", "last-again")
+LAST_AGENTS: Final = ("far", "far-again")
+MIDDLE_AGENTS: Final = ("once", "again", *LAST_AGENTS)
 AGENTS: Final[Mapping[str, Sequence[str]]] = {FRONT: FRONT_AGENTS, MIDDLE: MIDDLE_AGENTS, LAST: LAST_AGENTS}
 """The agents of each process with a store."""
 

@@ -32,7 +32,7 @@ from tests.chaos_checker.cancel_checker import reported_canceled
 from tests.chaos_checker.chain_checker import EXPECTED, Violation, judge_chains
 from tests.chaos_checker.checker import GRACE, StoredTask
 
-CLIENTS: Final = 10
+CLIENTS: Final = 14
 TAIL: Final = 14.0
 """Seconds of a run that are reserved for its start and its end."""
 SHORTEST: Final = 8.0

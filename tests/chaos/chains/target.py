@@ -53,13 +53,18 @@ class ChainTarget:
         """The processes and links with a fault in progress."""
         self._built: list[Transports] = []
         agents, tools = str(HERE / "agents.py"), ToolPart(folder)
-        last = ServerPart(LAST, (agents, "--store", self._store(LAST)), folder)
+        last = ServerPart(LAST, (str(HERE / "last_agents.py"), "--store", self._store(LAST)), folder)
         far = self._link(LINKS[1], last)
-        middle_words = (agents, "--store", self._store(MIDDLE), *_upstreams(far, {"last": "", "last-again": "/again"}))
+        middle_words = (
+            agents,
+            "--store",
+            self._store(MIDDLE),
+            *_upstreams(far, {"far": "", "far-again": "/far-again"}),
+        )
         middle = ServerPart(MIDDLE, middle_words, folder)
         near = self._link(LINKS[0], middle)
         tool_link = Link(LINKS[2], f"127.0.0.1:{tools.port}")
-        called = {"near": "", "near-again": "/again", "deep": "/last", "deep-again": "/last-again"}
+        called = {"near": "", "near-again": "/again", "deep": "/far", "deep-again": "/far-again"}
         front_words = (
             "--store", self._store(FRONT), *_upstreams(near, called),
             "--mcp", f"jobs=http://{near.addresses[0]}/mcp", "--mcp", f"tools=http://{tool_link.addresses[0]}/mcp",

@@ -14,7 +14,7 @@ from tests.chaos_checker.checker import GRACE, StoredTask
 
 from dragoman.core.names import task_id_of
 from dragoman.core.task import states
-from dragoman.extensions.postgres import open_store
+from dragoman.extensions.postgres.store import open_store
 from dragoman.runtime.sessions import LEASE_SECONDS
 
 NEAR: Final = ("once", "again")

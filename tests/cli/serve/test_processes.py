@@ -18,8 +18,8 @@ from dragoman.cli import cli
 from dragoman.cli.serve import processes
 from dragoman.cli.serve.processes import ProcessSupervisor, reserved_address
 from dragoman.core.durations import Backoff
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Address
-from dragoman.wiring.infra import StartError
 
 CHILD = """
 import signal, socket, sys, os

@@ -12,7 +12,8 @@ from tests.nats import PREFIX
 
 from dragoman.bus.local import LocalBus
 from dragoman.core.task.log import Event, TaskRef
-from dragoman.extensions.nats import NatsAddress, NatsBus, open_nats_bus
+from dragoman.extensions.nats.address import NatsAddress
+from dragoman.extensions.nats.bus import NatsBus, open_nats_bus
 from dragoman.ports import Job, TaskSignal
 from dragoman.testing.fixtures import AGENT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.extensions.nats import InvalidNatsAddress, NatsAddress
+from dragoman.extensions.nats.address import InvalidNatsAddress, NatsAddress
 
 
 def test_valid_addresses_are_parsed() -> None:

@@ -13,8 +13,8 @@ from tests.extensions.nats.nats_harness import EPOCHS, ReceivedEvents, open_bus
 from tests.nats import PASSWORD, WHO, NatsServer
 
 from dragoman.core.task.log import Event, TaskRef
-from dragoman.extensions.nats import NatsBus
 from dragoman.extensions.nats import bus as nats_bus
+from dragoman.extensions.nats.bus import NatsBus
 from dragoman.ports import Job, RegistryChange, TaskSignal, Unsubscribe
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.contracts.bus import BusContract, event

@@ -16,7 +16,9 @@ from tests.nats import PREFIX, WHO, NatsServer, granted, grants
 
 from dragoman.bus.local import LocalBus
 from dragoman.core.task.log import Event
-from dragoman.extensions.nats import NatsAddress, connection, open_nats_bus
+from dragoman.extensions.nats import connection
+from dragoman.extensions.nats.address import NatsAddress
+from dragoman.extensions.nats.bus import open_nats_bus
 from dragoman.ports import Job, TaskSignal
 from dragoman.testing.contracts.bus import event
 from dragoman.testing.fixtures import AGENT, new_ref

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.extensions.postgres.two_stores import Stores
 
-from dragoman.extensions.postgres import PostgresStore, open_store
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.testing.fixtures import Clock
 
 

@@ -8,7 +8,8 @@ import pytest
 from tests.postgres import execute
 
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman.extensions.postgres import PostgresStore, blobs
+from dragoman.extensions.postgres import blobs
+from dragoman.extensions.postgres.store import PostgresStore
 from dragoman.testing.fixtures import (
     Clock,
     by_runner,

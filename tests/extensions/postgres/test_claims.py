@@ -19,7 +19,8 @@ from dragoman.core.task.log import (
     Append,
     AppendRejected,
 )
-from dragoman.extensions.postgres import PostgresStore, claims, open_store
+from dragoman.extensions.postgres import claims
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.testing.fixtures import (
     Clock,
     artifact,
@@ -137,7 +138,7 @@ async def test_appends_of_an_expired_session_are_rejected(stores: Stores, clock:
 
 RUNS = """
 import asyncio, os, sys
-from dragoman.extensions.postgres import open_store
+from dragoman.extensions.postgres.store import open_store
 from dragoman.testing.fixtures import created, new_ref
 
 async def main():

@@ -16,7 +16,7 @@ from dragoman.core.daily_usage import (
     hour_of,
 )
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman.extensions.postgres import PostgresStore
+from dragoman.extensions.postgres.store import PostgresStore
 from dragoman.testing.fixtures import AGENT, Clock, created, new_ref
 
 HOUR: Final = 3600

@@ -18,9 +18,10 @@ from tests.postgres import Server, execute
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, Exists, TaskRef
-from dragoman.extensions.postgres import PostgresStore, database, open_store
+from dragoman.extensions.postgres import database
 from dragoman.extensions.postgres import errors as trouble
 from dragoman.extensions.postgres.database import PostgresRetries
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.testing.fixtures import (
     by_runner,
     chunk,

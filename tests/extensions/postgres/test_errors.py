@@ -13,12 +13,19 @@ import pytest
 from tests.postgres import Server, execute, free_port
 
 from dragoman.core.errors import OutOfMemory, Unavailable
-from dragoman.extensions.postgres import InvalidDatabase, open_store
-from dragoman.extensions.postgres.errors import ERROR_TABLE, CommitOutcomeUnknown, explain, failure_of, verdict_of
+from dragoman.extensions.postgres.errors import (
+    ERROR_TABLE,
+    CommitOutcomeUnknown,
+    InvalidDatabase,
+    explain,
+    failure_of,
+    verdict_of,
+)
+from dragoman.extensions.postgres.store import open_store
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings
 from dragoman.stores.shared.errors import StoreFault, Verdict
 from dragoman.wiring.app import open_app
-from dragoman.wiring.infra import StartError
 
 
 async def refused(url: str, **options: Any) -> str:

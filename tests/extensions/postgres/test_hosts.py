@@ -12,8 +12,9 @@ import pytest
 from tests.postgres import Server, free_port
 from tests.postgres_pair import postgres_pair
 
-from dragoman.extensions.postgres import DatabaseUnreachable, InvalidDatabase, open_store
+from dragoman.extensions.postgres.errors import DatabaseUnreachable, InvalidDatabase
 from dragoman.extensions.postgres.hosts import DatabaseHost, HostConnector, hosts_of
+from dragoman.extensions.postgres.store import open_store
 from dragoman.testing.fixtures import by_runner, chunk, running
 
 SHORT_TIMEOUT = 2.0

@@ -11,7 +11,9 @@ from tests.postgres import execute
 from tests.stores import next_schema
 from tests.stores.store_suite import *  # noqa: F403
 
-from dragoman.extensions.postgres import InvalidDatabase, PostgresSchemaTooNew, PostgresStore, open_store, schema
+from dragoman.extensions.postgres import schema
+from dragoman.extensions.postgres.errors import InvalidDatabase, PostgresSchemaTooNew
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.testing.fixtures import Clock, created, new_ref
 
 _TABLES = """

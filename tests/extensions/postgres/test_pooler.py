@@ -10,7 +10,7 @@ import pytest
 from tests.pooler import Pooler, pooler
 from tests.postgres import Server
 
-from dragoman.extensions.postgres import PostgresStore, open_store
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.testing.contracts.store_pushes import StorePushes
 from dragoman.testing.contracts.store_reads import StoreReads
 from dragoman.testing.contracts.store_sessions import StoreSessions

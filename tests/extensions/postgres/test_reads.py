@@ -17,7 +17,7 @@ from dragoman.core.task.log import (
     IdempotencyKey,
     IncomingMessage,
 )
-from dragoman.extensions.postgres import PostgresStore
+from dragoman.extensions.postgres.store import PostgresStore
 from dragoman.testing.fixtures import (
     AGENT,
     OWNER,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import IdempotencyKey, NewTask
-from dragoman.extensions.postgres import PostgresStore
+from dragoman.extensions.postgres.store import PostgresStore
 from dragoman.testing.fixtures import (
     AGENT,
     artifact,

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from tests.postgres import execute
 
-from dragoman.extensions.postgres import InvalidDatabase, PostgresSchemaTooNew, open_store, schema
+from dragoman.extensions.postgres import schema
+from dragoman.extensions.postgres.errors import InvalidDatabase, PostgresSchemaTooNew
+from dragoman.extensions.postgres.store import open_store
 from dragoman.testing.fixtures import created, finished, new_ref
 
 

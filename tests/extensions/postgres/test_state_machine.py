@@ -16,7 +16,8 @@ from tests.postgres import Server, execute
 
 from dragoman.core.limits.quotas import Quota
 from dragoman.core.task.log import Append
-from dragoman.extensions.postgres import InvalidDatabase, open_store
+from dragoman.extensions.postgres.errors import InvalidDatabase
+from dragoman.extensions.postgres.store import open_store
 from dragoman.ports import Store
 from dragoman.testing.contracts.store_machine import StoreMachine
 from dragoman.testing.fixtures import Clock

@@ -17,8 +17,9 @@ from tests.postgres import Server, execute, needed
 from tests.stores.store_suite import *  # noqa: F403
 
 from dragoman.core.names import make_task_key
-from dragoman.extensions.postgres import InvalidDatabase, PostgresStore, open_store
 from dragoman.extensions.postgres import store as opening
+from dragoman.extensions.postgres.errors import InvalidDatabase
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.testing.fixtures import (
     by_runner,
     chunk,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dragoman.core.task.log import Append, Appended, AppendRejected
-from dragoman.extensions.postgres import PostgresStore
+from dragoman.extensions.postgres.store import PostgresStore
 
 Stores = tuple[PostgresStore, PostgresStore]
 

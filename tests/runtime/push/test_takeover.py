@@ -24,7 +24,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import DeliveryReport, PushRecord
 from dragoman.core.task.log import TaskRef
-from dragoman.extensions import postgres
+from dragoman.extensions.postgres import store as postgres
 from dragoman.ports import OutboundResponse, Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease

@@ -24,13 +24,13 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner, task_id_of
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import Appended
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings
 from dragoman.stores.shared.errors import StoreFault, Verdict
 from dragoman.stores.sqlite import SqliteStore, open_store, schema
 from dragoman.stores.sqlite.errors import ERROR_TABLE, explain, failure_of, row_of
 from dragoman.testing.fixtures import artifact, created, finished, new_ref
 from dragoman.wiring.app import open_app
-from dragoman.wiring.infra import StartError
 
 
 @agent

@@ -272,7 +272,7 @@ class LocalUpstreamRegistry:
 
     def _start_refresh(self, entry: UpstreamEntry) -> None:
         entry.refresh_task = start_task(
-            Background.UPSTREAM_REFRESH, partial(self._run_refresh, entry), str(entry.upstream.location)
+            Background.AGENT_REFRESH, partial(self._run_refresh, entry), str(entry.upstream.location)
         )
 
     async def _run_refresh(self, entry: UpstreamEntry) -> None:

@@ -8,7 +8,7 @@ CrossOriginPolicy. Clients that are not browsers send neither of the first two, 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from dragoman.bindings.options import HttpOptions
 from dragoman.core.errors import OriginNotAllowed
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.net.targets import names_this_machine, parse_host_port
+from dragoman.ports.extension import HttpPaths
 
 _FETCH_SITE_HEADER: Final = "Sec-Fetch-Site"
 _OWN_SITES: Final = ("same-origin", "none")
@@ -147,7 +148,15 @@ _RESPONSE_HEADERS: Final = web.RequestKey("_RESPONSE_HEADERS", dict[str, str])
 class CorsHeaders:
     """Adds CORS headers for the allowed origins; `*` allows all."""
 
-    def __init__(self, origins: Collection[str]) -> None:
+    def __init__(self, origins: Collection[str], paths: Iterable[HttpPaths] = ()) -> None:
+        """paths: of extensions, which may have headers of their own."""
+        paths = tuple(paths)
+        self._allowed_headers = ", ".join(
+            (_ALLOWED_HEADERS, *(name for path in paths for name in path.request_headers))
+        )
+        self._exposed_headers = ", ".join(
+            (_EXPOSED_HEADERS, *(name for path in paths for name in path.response_headers))
+        )
         self._allows_all = "*" in origins
         self._origins = frozenset(origins)
 
@@ -165,7 +174,7 @@ class CorsHeaders:
         origin = "*" if self._allows_all else request.headers.get("Origin", "")
         if origin in self._origins:
             headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = _EXPOSED_HEADERS
+            headers["Access-Control-Expose-Headers"] = self._exposed_headers
         if self._origins and not self._allows_all:
             headers["Vary"] = "Origin"  # in every response: caches are shared between origins
         if headers:
@@ -181,7 +190,7 @@ class CorsHeaders:
             return web.Response(status=403, text="this origin may not call; --cors names the allowed origins\n")
         allowed = {
             "Access-Control-Allow-Methods": _ALLOWED_METHODS,
-            "Access-Control-Allow-Headers": _ALLOWED_HEADERS,
+            "Access-Control-Allow-Headers": self._allowed_headers,
             "Access-Control-Max-Age": "600",
         }
         return web.Response(status=204, headers=allowed)

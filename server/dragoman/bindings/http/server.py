@@ -6,10 +6,10 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from aiohttp import web
 
@@ -104,6 +104,12 @@ def _jsonrpc_tenant(path: str) -> str | None:
     return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
 
 
+class ExtensionEndpoint(NamedTuple):
+    """Serves the requests to the path of an extension: (request, path, tenant)."""
+
+    serve: Callable[[web.BaseRequest, str, str], Awaitable[Response | web.StreamResponse]]
+
+
 class _HttpServer:
     """Routes and serves every HTTP path of one server."""
 
@@ -117,11 +123,11 @@ class _HttpServer:
     ) -> None:
         self._cards = agent_cards
         self._options = options
-        self._cors = CorsHeaders(options.cors)
+        self._cors = CorsHeaders(options.cors, (paths for paths, _ in options.extension_paths))
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
         self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
-        self._routes: Routes[RestRoute | McpEndpoint | HttpEndpoint] = Routes()
+        self._routes: Routes[RestRoute | McpEndpoint | ExtensionEndpoint | HttpEndpoint] = Routes()
         for rule, route in rest.rest_routes(self._pipeline):
             # No HEAD for streams: the headers of a stream are known only when it starts.
             for method in (
@@ -138,11 +144,19 @@ class _HttpServer:
             for base in ("", "/{tenant}", *RESOURCE_BASES):
                 for method in McpEndpoint.METHODS:
                     self._routes.add(method, httprule.parse(f"{base}/mcp"), mcp)
+        names = ["mcp"] if options.mcp else []
+        for paths, settings in options.extension_paths:
+            endpoint_of_paths = ExtensionEndpoint(paths.open(settings, self._pipeline, agent_cards))
+            names.append(paths.name)
+            for base in ("", "/{tenant}", *RESOURCE_BASES):
+                for method in paths.methods:
+                    self._routes.add(method, httprule.parse(f"{base}/{paths.name}"), endpoint_of_paths)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
             self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
-        for endpoint_path in ("", *(f"{base}/mcp" for base in ("", "/{tenant}", *RESOURCE_BASES))):
+        bases = ("", "/{tenant}", *RESOURCE_BASES)
+        for endpoint_path in ("", *(f"{base}/{name}" for name in names for base in bases)):
             self._add_page(f"{well_known.PROTECTED_RESOURCE_PATH}{endpoint_path}", self._protected_resource)
         for path, endpoint in (
             ("/.well-known/jwks.json", self._jwks),
@@ -200,6 +214,8 @@ class _HttpServer:
                     raise MethodNotAllowed(method, match.allow)
                 raise MethodNotFound(f"nothing is served at {path[:200]}")
             first = match.candidates[0]
+            if isinstance(first.target, ExtensionEndpoint):
+                return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
             if isinstance(first.target, McpEndpoint):
                 return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
             if not isinstance(first.target, RestRoute):
@@ -250,7 +266,9 @@ class _HttpServer:
         assert isinstance(response, Response)
         return response
 
-    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | McpEndpoint | HttpEndpoint] | NoMatch, bool]:
+    def _match(
+        self, method: str, path: str
+    ) -> tuple[Match[RestRoute | McpEndpoint | ExtensionEndpoint | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust

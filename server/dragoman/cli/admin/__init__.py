@@ -45,8 +45,8 @@ async def _exit_code_of(command: Coroutine[Any, Any, ExitCode]) -> ExitCode:
         raise
     except Exception as error:
         # Only commands on a store raise these, and others need not import them: that takes longer than their call.
+        from dragoman.ports.extension import StartError
         from dragoman.settings.settings import SettingsError
-        from dragoman.wiring.infra import StartError
 
         if isinstance(error, SettingsError):
             return print_error(error, ExitCode.USAGE)

@@ -36,11 +36,12 @@ from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.ports.extension import StartError
+from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
 from dragoman.wiring.app import App, open_app
-from dragoman.wiring.infra import StartError
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 
@@ -322,6 +323,9 @@ Dragoman {__version__}, worker on a shared store{suffix}
     example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
     role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
     mcp = f"\n  MCP      {app.public_url}/mcp" if settings.mcp_endpoint else ""
+    for extension in installed_extensions():
+        lines = extension.banner(settings.extensions[extension.name], app.public_url) if extension.banner else {}
+        mcp += "".join(f"\n  {label:<8} {text}" for label, text in lines.items())
     return f"""\
 Dragoman {__version__}{suffix}
 

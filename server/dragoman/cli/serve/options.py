@@ -6,11 +6,14 @@ Rules and defaults of the settings are in `dragoman.settings.settings`, which re
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+
+from dragoman.settings.extensions import bus_schemes, installed_extensions, options_of, store_schemes
 
 
 class ServeOption(NamedTuple):
@@ -25,7 +28,7 @@ class ServeOption(NamedTuple):
     kind: Any = str
 
 
-SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
+_OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "": (
         ServeOption("http", "HOST:PORT", "Address of REST, JSON-RPC and the card. [127.0.0.1:8080; port 0: any]"),
         ServeOption("grpc", "HOST:PORT", "Address of gRPC. [127.0.0.1:50051]"),
@@ -34,8 +37,8 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption(
             "store",
             "URL",
-            "Where to store tasks: sqlite:///PATH, postgresql://USER@HOST/DB, memory: (keeps nothing), or "
-            "MODULE:FUNCTION (your own). [sqlite:///dragoman.db]",
+            "Where to store tasks: sqlite:///PATH, {stores}, memory: (keeps nothing), or MODULE:FUNCTION (your own). "
+            "[sqlite:///dragoman.db]",
         ),
         ServeOption("root", "ID", "Agent of requests that name none. [the app's choice]"),
         ServeOption(
@@ -73,10 +76,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "Several servers on one store": (
         ServeOption("role", "all|server|worker", "server: runs no turns of APP; worker: runs only turns. [all]"),
         ServeOption("processes", "N", "Number of processes on the same ports. [1]"),
-        ServeOption("bus", "URL", "Message bus between the servers: nats://HOST:4222. [none]"),
-        ServeOption("bus_prefix", "NAME", "Prefix of NATS subjects; a different one for each store. [dragoman]"),
-        ServeOption("bus_credentials", "PATH", "NATS .creds file. [none]", Path),
-        ServeOption("bus_ca", "PATH", "CA certificates for the bus besides the system's, in PEM.", Path),
+        ServeOption("bus", "URL", "Message bus between the servers: {buses}. [none]"),
     ),
     "Authentication and quotas": (
         ServeOption("api_keys", "", "Accept API keys; see `dragoman keys`.", bool),
@@ -161,11 +161,6 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "full|normal",
             "normal: faster; a power failure (not a crash) can lose the last commits. [full]",
         ),
-        ServeOption("postgres_connections", "N", "PostgreSQL connections in the pool; four more are used. [10]"),
-        ServeOption("postgres_pooler", "", "PostgreSQL is behind a pooler in transaction mode.", bool),
-        ServeOption(
-            "postgres_statement_timeout", "S", "Seconds within which PostgreSQL must respond to a statement. [5]"
-        ),
         ServeOption("compact_after_rows", "N", "Chunks of a task after which the store compacts them; 0: never. [256]"),
         ServeOption(
             "truncate_log_after", "S", "Seconds after its end when a task's log is cut to 64 events; 0: never. [86400]"
@@ -215,9 +210,30 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
 """By heading in the help; the options under "" come first, without a heading."""
 
 
+@cache
+def serve_options() -> Mapping[str, Sequence[ServeOption]]:
+    """All options by heading, with those of extensions. Raises InvalidExtension."""
+    stores = ", ".join(store.url_format for _, store in store_schemes().values())
+    buses = ", ".join(f"{scheme}://HOST:PORT" for scheme in bus_schemes())
+    schemes = {"{stores}, ": f"{stores}, " if stores else "", "{buses}": buses or "URL"}
+    options: dict[str, Sequence[ServeOption]] = {}
+    for heading, rows in _OWN_OPTIONS.items():
+        options[heading] = [row._replace(help=_replaced(row.help, schemes)) for row in rows]
+    for extension in installed_extensions():
+        if settings := options_of(extension).values():
+            options[extension.title] = [ServeOption(one.name, one.value, one.help, one.kind) for one, _ in settings]
+    return options
+
+
+def _replaced(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
 def parameters() -> Iterator[inspect.Parameter]:
     """The options as parameters of a command function. The default is None: not given."""
-    for heading, options in SERVE_OPTIONS.items():
+    for heading, options in serve_options().items():
         for option in options:
             flag = option.kind is bool
             declaration = typer.Option(

@@ -29,9 +29,9 @@ from tests.postgres import free_port
 from dragoman.client import Client, ClientError, NotSupported, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
+from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.app import open_app
-from dragoman.wiring.infra import StartError
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -11,7 +11,7 @@ from tests.stores.store_suite import StoreBatches
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import IdempotencyKey
-from dragoman.extensions.postgres import PostgresStore
+from dragoman.extensions.postgres.store import PostgresStore
 from dragoman.stores.shared.errors import StoreFault
 from dragoman.testing.fixtures import (
     AGENT,

@@ -137,7 +137,7 @@ class McpRegistry:
         """Starts to follow the tools of all servers."""
         for entry in self.entries:
             location = entry.agent.server.location
-            entry.refresh_task = start_task(Background.MCP_REFRESH, partial(self.run_refresh, entry), location)
+            entry.refresh_task = start_task(Background.AGENT_REFRESH, partial(self.run_refresh, entry), location)
 
     async def close(self) -> None:
         """Stops the refresh tasks, and closes all connections."""

@@ -82,7 +82,7 @@ class PostgresWriter:
         self._failures = RepeatedFailures(log)
         self._taken: list[PostgresQueuedWrite] = []
         """Writes whose callers have no result yet."""
-        self._task = start_task(Background.POSTGRES_WRITER, self._run)
+        self._task = start_task(Background.STORE_WRITER, self._run)
 
     def submit(self, change: Append) -> asyncio.Future[Appended]:
         """Queues a change for the next commit."""

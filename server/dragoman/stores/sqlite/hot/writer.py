@@ -141,7 +141,7 @@ class SqliteWriter:
         """Writes that the thread took and that have no result yet."""
         self._arriving: list[SqliteQueuedWrite] = []
         """The part of them that was taken from the queue last."""
-        self._thread = start_thread(Background.SQLITE_WRITER, self._run)
+        self._thread = start_thread(Background.STORE_WRITER, self._run)
 
     def submit(self, job: WriteJob, *, low_priority: bool = False) -> asyncio.Future[Any]:
         """Queues a write for the next commit, or for a commit of its own when nothing else waits (`low_priority`).

@@ -1,0 +1,189 @@
+"""Finds the installed extensions, and reads their groups of settings.
+
+Commands that serve, run a worker, open a store or read settings call this, and so do `--help` and unknown commands:
+listing entry points takes 10 ms, and importing extensions more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from dragoman.ports.extension import EXTENSION_GROUP, OpenBus, Option, ServerExtension, StoreScheme
+from dragoman.settings.sources import SettingsError
+
+
+class InvalidExtension(SettingsError):
+    """An installed extension cannot be used. The text names it and its distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundExtension:
+    """An entry point: the extension, or why it cannot be used."""
+
+    name: str
+    distribution: str
+    """Name and version of the distribution that brings it."""
+    extension: ServerExtension | None
+    problem: str = ""
+
+
+@cache
+def found_extensions() -> Sequence[FoundExtension]:
+    """All entry points of extensions, by name."""
+    return sorted(map(_load, metadata.entry_points(group=EXTENSION_GROUP)), key=lambda found: found.name)
+
+
+def _load(entry_point: metadata.EntryPoint) -> FoundExtension:
+    distribution = f"{entry_point.dist.name} {entry_point.dist.version}" if entry_point.dist else "?"
+    try:
+        extension = entry_point.load()
+    except Exception as error:  # of another author's code
+        return FoundExtension(entry_point.name, distribution, None, f"{type(error).__name__}: {error}")
+    if not isinstance(extension, ServerExtension):
+        problem = f"{entry_point.value} is not a dragoman.ports.extension.ServerExtension"
+        return FoundExtension(entry_point.name, distribution, None, problem)
+    return FoundExtension(extension.name, distribution, extension)
+
+
+@cache
+def installed_extensions() -> Sequence[ServerExtension]:
+    """The extensions, by name. Raises InvalidExtension."""
+    extensions: list[ServerExtension] = []
+    taken: dict[str, str] = {}
+    for found in found_extensions():
+        if found.extension is None:
+            raise InvalidExtension(
+                f"the extension {found.name} of {found.distribution} cannot be loaded: {found.problem}; repair or "
+                "uninstall that distribution"
+            )
+        for claim in _claims(found.extension):
+            if (other := taken.setdefault(claim, found.name)) != found.name:
+                raise InvalidExtension(
+                    f"the extensions {other} and {found.name} both have the {claim}; uninstall one of them"
+                )
+        extensions.append(found.extension)
+    return extensions
+
+
+def _claims(extension: ServerExtension) -> Iterator[str]:
+    """Names that one extension can have, each with its kind."""
+    yield f"name {extension.name}"
+    yield from (f"scheme {scheme}://" for scheme in extension.stores)
+    yield from (f"scheme {scheme}://" for scheme in extension.buses)
+    yield from (f"option --{option.name}" for option, _ in options_of(extension).values())
+    yield from (f"command {name}" for name in extension.commands)
+    if extension.http is not None:
+        yield f"path /{extension.http.name}"
+
+
+@cache
+def options_of(extension: ServerExtension) -> Mapping[str, tuple[Option, FieldInfo]]:
+    """The option and the field of each setting, by the field's name. Raises InvalidExtension."""
+    options = {}
+    for name, field in extension.settings.model_fields.items() if extension.settings else ():
+        option = next((item for item in field.metadata if isinstance(item, Option)), None)
+        if option is None:
+            raise InvalidExtension(f"the setting {name} of the extension {extension.name} has no Option")
+        options[name] = option, field
+    return options
+
+
+def extension_fields() -> dict[str, FieldInfo]:
+    """The field of each setting of an extension, by the name of its option. Raises InvalidExtension."""
+    return {option.name: field for one in installed_extensions() for option, field in options_of(one).values()}
+
+
+def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
+    """The extensions that bring agents, by their settings or because they recognize APP. groups: by extension."""
+    return [
+        extension
+        for extension in installed_extensions()
+        if (sources := extension.agents) is not None
+        and (sources.is_used(groups[extension.name]) or sources.recognizes(app))
+    ]
+
+
+def secret_options() -> frozenset[str]:
+    """The names of options whose values may hold secrets. Raises InvalidExtension."""
+    options = (option for one in installed_extensions() for option, _ in options_of(one).values())
+    return frozenset(option.name for option in options if option.may_hold_secrets)
+
+
+def store_schemes() -> dict[str, tuple[ServerExtension, StoreScheme]]:
+    """The stores of extensions by the scheme of their URLs. Raises InvalidExtension."""
+    return {scheme: (one, store) for one in installed_extensions() for scheme, store in one.stores.items()}
+
+
+def bus_schemes() -> dict[str, tuple[ServerExtension, OpenBus]]:
+    """How extensions open buses, by the scheme of their URLs. Raises InvalidExtension."""
+    return {scheme: (one, bus) for one in installed_extensions() for scheme, bus in one.buses.items()}
+
+
+def flatten_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a settings file, those in `[extensions.NAME]` by the names of their options.
+
+    What is no setting of an extension becomes `extensions.NAME` or `extensions.NAME.KEY`.
+    """
+    flat = dict(values)
+    tables = flat.pop("extensions", {})
+    if not isinstance(tables, Mapping):
+        return {**flat, "extensions.": tables}
+    installed = {extension.name: extension for extension in installed_extensions()}
+    for name, table in tables.items():
+        if name not in installed or not isinstance(table, Mapping):
+            flat[f"extensions.{name}"] = table
+            continue
+        options = options_of(installed[name])
+        for key, value in table.items():
+            field = key.replace("-", "_")
+            flat[options[field][0].name if field in options else f"extensions.{name}.{key}"] = value
+    return flat
+
+
+def take_groups(values: dict[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Moves the values of extensions, by the names of their options, out of `values` into a group for each."""
+    return {
+        extension.name: {
+            name: values.pop(option.name)
+            for name, (option, _) in options_of(extension).items()
+            if option.name in values
+        }
+        for extension in installed_extensions()
+    }
+
+
+class InvalidGroups(ValueError):
+    """Settings of extensions are invalid. `errors` has their details, located by the names of the options."""
+
+    def __init__(self, errors: Sequence[ErrorDetails]) -> None:
+        super().__init__("; ".join(f"{error['loc'][0]}: {error['msg']}" for error in errors))
+        self.errors = errors
+
+
+def read_groups(groups: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of each extension, by its name. Raises InvalidGroups."""
+    found: dict[str, Any] = {}
+    errors: list[ErrorDetails] = []
+    for extension in installed_extensions():
+        given, model = groups.get(extension.name, {}), extension.settings
+        if model is None or isinstance(given, model):
+            found[extension.name] = given if model else None
+            continue
+        try:
+            found[extension.name] = model.model_validate(given)
+        except ValidationError as error:
+            options = options_of(extension)
+            for item in error.errors():
+                field, *rest = item["loc"]
+                errors.append({**item, "loc": (options[str(field)][0].name, *rest)})
+    if errors:
+        raise InvalidGroups(errors)
+    return found
