@@ -75,7 +75,7 @@ class StoreScheme:
     """Whether a URL with the scheme has that form."""
     open: Callable[[Any, StoreRequest], Awaitable[Store]]
     backup: str = "the tools of its database"
-    """The command that backs it up."""
+    """The tools that back it up, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
