@@ -268,7 +268,7 @@ format-check: $(ENV) ## check the format of Python sources
 
 lint: $(ENV) ## run ruff, and reject retired words in names (tools/retired_words.toml)
 	@ruff check .
-	@python tools/retired_words.py
+	@python -m tools.retired_words
 
 types: $(ENV) ## run mypy in strict mode
 	@mypy
