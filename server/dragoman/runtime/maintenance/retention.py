@@ -272,9 +272,6 @@ class Retention:
             )
 
 
-compaction_log = logging.getLogger("dragoman.runtime")
-
-
 async def compact_forever(
     store: Store, interval: float, trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted
 ) -> None:
