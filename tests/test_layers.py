@@ -71,10 +71,7 @@ CHILD: Final = "extensions/frameworks/child/"
 """The folder that runs in environments without the rest of the package."""
 
 NAMES_EXTENSIONS: Final = {
-    "wiring/agents.py",
     "wiring/agent_loader.py",
-    "bindings/well_known.py",
-    "bindings/http/server.py",
 }
 """Files outside of `extensions/` that still import one. Remove a row with each that goes; add none."""
 

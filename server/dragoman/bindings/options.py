@@ -166,10 +166,6 @@ class HttpOptions(ServerOptions):
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
     console_sign_in: SignIn | None = None
     """Sign-in of people at the console; None: with API keys and tokens only."""
-    mcp: bool = True
-    """Serve agents as tools at `/mcp`."""
-    mcp_wait: float = 50.0
-    """Seconds for which a call of a tool waits for its task, unless its client takes task handles."""
     extension_paths: Sequence[tuple[HttpPaths, Any]] = ()
     """The paths of extensions, with the settings of each."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None

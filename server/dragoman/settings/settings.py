@@ -76,7 +76,6 @@ from dragoman.settings.types import (
     Headers,
     Issuers,
     Limit,
-    McpServers,
     Names,
     Networks,
     OptionalAgentId,
@@ -97,6 +96,9 @@ __all__ = ["Address", "Settings", "SettingsError", "load_settings"]
 
 DEFAULT_APP: Final = "dragoman.playground"
 
+DEFAULT_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""Default of the maximum size of a response of another server."""
+
 
 class Settings(BaseModel):
     """All settings: those given, else of the environment, else of the TOML file, else the default.
@@ -114,12 +116,10 @@ class Settings(BaseModel):
     """Serve only the agents of workers."""
     upstream: Upstreams = ()
     """Upstream agents: A2A servers that this server is a gateway for."""
-    upstream_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024), ge=1024)
+    upstream_bytes: ByteSize = Field(default=ByteSize(DEFAULT_RESPONSE_BYTES), ge=1024)
     """Maximum bytes of one response or event of an upstream agent."""
     upstream_silence: Seconds = 120.0
     """Seconds without a byte after which a call to an upstream agent counts as broken."""
-    mcp: McpServers = ()
-    """MCP servers that are served as agents, by URL or by command."""
     role: Literal["all", "server", "worker"] = "all"
     """`server`: accept requests, but do not run APP's agents; `worker`: run APP's agents, but accept no requests."""
     processes: int = Field(default=1, ge=1, le=256)
@@ -190,9 +190,9 @@ class Settings(BaseModel):
     """`normal` may lose the last commits on power loss, but not when the process dies."""
     bus: SecretStr = SecretStr("")
     """URLs of the bus between servers of one store, comma-separated; empty: no bus."""
-    fold_rows: int = Field(default=256, ge=0)
+    compact_after_rows: int = Field(default=256, ge=0)
     """New artifact rows of a task after which the store compacts them; 0: never. Responses stay the same."""
-    cut_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
+    truncate_log_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
     """Seconds after the end of a task until all but its last 64 events are dropped; 0: never."""
     inline_bytes: ByteSize = Field(default=ByteSize(16 * 1024 * 1024), ge=0)
     """Bytes of large contents (over 256 KiB: parts, and text joined from chunks) inlined in one response; further ones
@@ -225,10 +225,6 @@ class Settings(BaseModel):
     """Seconds after which a blocking send returns the unfinished task."""
     blocking_default: BlockingDefaults = ByAgent("wait")
     """Whether sends before 1.0 that leave it open `wait` or `return` at once; per agent as `wait,desk=return`."""
-    mcp_endpoint: bool = True
-    """Serve agents as MCP tools at `/mcp`."""
-    mcp_wait: Seconds = 50.0
-    """Seconds after which an MCP call returns its unfinished task; most clients give up after 60."""
     drain: float = Field(default=300.0, ge=0, allow_inf_nan=False)
     """Seconds that running turns have to finish when the server stops."""
     keepalive: Seconds = 15.0
@@ -354,7 +350,7 @@ class Settings(BaseModel):
             for extension in installed_extensions()
         ):
             return ""
-        has_other_agents = self.upstream or self.mcp or self.executors or used_sources(self.extensions, self.app)
+        has_other_agents = self.upstream or self.executors or used_sources(self.extensions, self.app)
         if self.workers_only or (has_other_agents and "app" not in self.model_fields_set):
             return ""
         return self.app

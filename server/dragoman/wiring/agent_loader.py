@@ -13,7 +13,7 @@ import math
 import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -45,7 +45,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedApp:
-    """What an APP declares, in source order."""
+    """Declarations of an APP, in source order."""
 
     agents: Sequence[Agent] = ()
     startup_hooks: Sequence[StartupHook[..., Any]] = ()
@@ -58,7 +58,7 @@ def load_app(app: str) -> LoadedApp:
 
 
 def app_of(module: ModuleType, app: str) -> LoadedApp:
-    """What a module declares. `app`: its name in errors. Raises LoadError."""
+    """The declarations of a module. `app`: its name in errors. Raises LoadError."""
     if not any(isinstance(value, DeclaredAgent) for value in vars(module).values()):
         raise LoadError(f"{app}: declares no agent. An agent is a function with @agent:\n\n{DECLARE_HINT}")
     try:
@@ -70,12 +70,9 @@ def app_of(module: ModuleType, app: str) -> LoadedApp:
 def load_own_app(settings: Settings) -> LoadedApp:
     """The agents of a server's own APP. Raises LoadError.
 
-    The folder of APP is searched first from then on, and may have an `mcp.py`: the library is imported before.
+    The folder of APP is searched first from then on: see `import_libraries`.
     """
     import_libraries(used_sources(settings.extensions, settings.app))
-    if settings.mcp:
-        with suppress(ImportError):  # _open_mcp_servers says which package is missing
-            import dragoman.extensions.mcp.servers.registry  # noqa: F401 - for later
     return load_app(settings.own_app)
 
 

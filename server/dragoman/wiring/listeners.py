@@ -41,7 +41,7 @@ class ServerUrl:
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
-    """What the listeners of the API need."""
+    """Dependencies of the API's listeners."""
 
     infra: Infra
     agents: ServerAgents
@@ -95,8 +95,6 @@ async def serve_api(
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
         console_sign_in=_open_sign_in(settings, infra.outbound),
-        mcp=settings.mcp_endpoint,
-        mcp_wait=settings.mcp_wait,
         extension_paths=[
             (one.http, group)
             for one in installed_extensions()

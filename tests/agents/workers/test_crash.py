@@ -20,7 +20,8 @@ from tests.cli.server import Server, serving
 
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.agents.workers.hub import LocalWorkerHub
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
@@ -194,7 +195,7 @@ async def test_a_canceled_turn_ends_as_canceled_when_the_lease_of_its_lost_worke
         Client(str(app.grpc), agent="desk") as client,
         connected_worker(str(app.grpc)) as fake_worker,
     ):
-        await fake_worker.register(registration(retries=3))
+        await fake_worker.register(registration(crash_retries=3))
         task = (await client.send(message("x"), configuration=NOW)).task.id
         await fake_worker.receive("turn_start")
         canceling = asyncio.create_task(client.cancel(task))

@@ -25,8 +25,7 @@ from dragoman.bindings.http.exchange import (
     retry_after_header,
 )
 from dragoman.bindings.http.plain import Response
-from dragoman.bindings.method_table import McpRow
-from dragoman.bindings.request_log import MCP_LABEL
+from dragoman.bindings.method_table import ExtensionRow
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
 from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
@@ -68,14 +67,17 @@ _RESULT_ERRORS: Final = (
 )
 """Errors of a call that are the result of its tool, for the model to read (server/tools, "Error Handling")."""
 
+MCP_LABEL: Final = "mcp"
+"""The value of the label `binding` in metrics."""
+
 _RESPONSE: Final = "response"
-"""What logs have as the method of a message that answers a request of the server."""
+"""Method, in logs, of a message that answers a request of the server."""
 
 
 class McpExchange(HttpExchange):
     """One POST to the endpoint: a request, a notification, or a response to a question."""
 
-    row: McpRow
+    row: ExtensionRow
 
     def __init__(self, services: McpServices, request: AnyRequest, path: str, address: str) -> None:
         """`address`: the tenant of the one agent that the path names; empty for all agents."""
@@ -215,7 +217,7 @@ class McpExchange(HttpExchange):
             return await self._send_call(tool_call, events)
 
     async def _find_task(self) -> pb.SendMessageResponse:
-        """What the first call with this one's key began."""
+        """The task of the earlier call with the same idempotency key."""
         assert self.decoded is not None
         assert isinstance(self.decoded.request, pb.SendMessageRequest)
         request = pb.SendMessageRequest()

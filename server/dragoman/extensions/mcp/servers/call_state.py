@@ -1,4 +1,4 @@
-"""What is stored with a task about its call of a tool."""
+"""State of a tool's call, stored with the task."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import orjson
+
+from dragoman.agents.called.turn import stored_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class CallState:
     handle: str = ""
     """The server's task for this call (SEP-2663); empty without one."""
     request_state: str | None = None
-    """What the server wants back with the answers (2026-07-28)."""
+    """The request state that the server wants back with the answers (2026-07-28)."""
     requests: Mapping[str, Any] = field(default_factory=dict)
     """The server's requests for input, by key, in their JSON form: the question that the task waits with is the first
     of those without a response."""
@@ -50,13 +52,7 @@ _FIELDS_BY_TYPE: Final = (
 
 def read_call_state(data: bytes) -> CallState:
     """Parses a stored state. Returns an empty one for no data and for data in another form."""
-    try:
-        document: Any = orjson.loads(data) if data else {}
-    except orjson.JSONDecodeError:
-        return CallState()
-    fields = document.get("mcp") if isinstance(document, dict) else None
-    if not isinstance(fields, dict):
-        return CallState()
+    fields = stored_fields(data, "mcp")
     known: dict[str, Any] = {
         name: value for names, kind in _FIELDS_BY_TYPE for name in names if isinstance(value := fields.get(name), kind)
     }
