@@ -185,7 +185,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the reaper repeats every turn", "G3", "runtime.sessions",
-        "elif spec is not None and record.attempt <= spec.retries:", "elif spec is not None:",
+        "elif spec is not None and record.attempt <= spec.crash_retries:", "elif spec is not None:",
     ),
     Mutation(
         "the reaper reaps its own turns", "G3", "runtime.sessions",

@@ -271,7 +271,7 @@ def stats(database: MemoryDatabase) -> StoreStats:
 def compact(database: MemoryDatabase) -> tuple[int, int]:
     """Truncates old logs and deletes old usage. Returns the dropped events, and the rows of usage."""
     dropped = 0
-    before = database.clock() - round(StorageOptions().cut_after * 1000)
+    before = database.clock() - round(StorageOptions().truncate_log_after * 1000)
     for rows in database.tasks.values():
         record = rows.record
         if (

@@ -45,7 +45,7 @@ class UpstreamConnection(CalledServer, Protocol):
     required_extensions: str
     """URIs that each call has to activate, separated by commas."""
     linked_contents: LinkedContents | None
-    """What its links to large contents lead to; None before its card was read."""
+    """Reads the large contents that its links name; None before its card was read."""
 
     @property
     def transport(self) -> UpstreamTransport: ...
@@ -99,7 +99,7 @@ class UpstreamCalls:
 
 
 async def find_task(calls: UpstreamCalls, message: pb.Message) -> pb.Task | None:
-    """The upstream task that has a message; None if the message was not delivered or may be sent a second time.
+    """The upstream task that has a message. None: the message is safe to send (again).
 
     Raises OutcomeUnknown when that cannot be known, WorkerLost when the agent is unavailable.
     """

@@ -39,7 +39,7 @@ log = logging.getLogger("dragoman.mcp")
 T = TypeVar("T")
 
 STATE_BACKOFF: Final = Backoff(0.05, 1.0)
-"""Between two calls of a tool that asks for nothing but to be called again."""
+"""Delay before repeating a call that returned only a request state."""
 
 
 class ToolServer(CalledServer, Protocol):
@@ -78,7 +78,7 @@ class ToolServer(CalledServer, Protocol):
 
 
 class McpTurn(CalledTurn):
-    """One turn."""
+    """Calls a tool in one turn, and follows its task to the end."""
 
     reason_prefix = "MCP"
 
