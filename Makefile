@@ -171,7 +171,7 @@ chaos: $(ENV) ## kill and freeze a server under load, and check what every clien
 	@SOAK_SECONDS=$${SOAK_SECONDS:-30} python -m tests.chaos.soak
 
 simulate: $(ENV) ## play histories of the real runtime on simulated time, and check each (SEED=... HISTORIES=1000)
-	@python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(HISTORIES),--histories $(HISTORIES))
+	@python -m tests.simulation.run $(if $(SEED),--seed "$(SEED)") $(if $(HISTORIES),--histories $(HISTORIES))
 
 mutations: $(ENV) ## plant faults into the runtime, and check that the simulation finds each
 	@python -m tests.simulation.mutations

@@ -73,7 +73,7 @@ class Chain:
     answers: list[Canceled] = field(default_factory=list)
     """The responses to its cancels."""
     canceled_at: float | None = None
-    """When a client was first told CANCELED."""
+    """When a client first got CANCELED."""
 
     @property
     def route(self) -> Route:
@@ -208,8 +208,8 @@ def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     if chain.cancel_at is None:
         yield Violation("is CANCELED, and nobody has canceled it")
         return
-    canceled_at = chain.canceled_at if chain.canceled_at is not None else front.times[1]
-    late = [action for action in chain.actions if action.at > canceled_at + TOLERANCE]
+    canceled_since = chain.canceled_at if chain.canceled_at is not None else front.times[1]
+    late = [action for action in chain.actions if action.at > canceled_since + TOLERANCE]
     upper = front
     for hop in chain.route.hops:
         lower = chain.task(hop.callee)
@@ -219,33 +219,35 @@ def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     else:
         hop = chain.route.hops[-1]
     if hop.protocol is Protocol.MCP_CALL:
-        late = [action for action in late if not _stops(action, canceled_at, faults)]
+        late = [action for action in late if not _stops(action, canceled_since, faults)]
     stopped = lower is None or lower.state in (states.CANCELED, states.FAILED)
     if stopped and not late:
         return
     what = f"is {states.name(lower.state)}" if lower is not None else "works"
-    text = f"CANCELED at {canceled_at:.3f} s, {hop.callee} {what}, {len(late)} later actions"
+    text = f"CANCELED at {canceled_since:.3f} s, {hop.callee} {what}, {len(late)} later actions"
     if late:
-        text += f" until {late[-1].at - canceled_at:.3f} s later"
-    kind = _kind_of_early(hop, faults, chain.cancel_at, max(canceled_at, upper.times[1]))
+        text += f" until {late[-1].at - canceled_since:.3f} s later"
+    kind = _kind_of_early(hop, faults, chain.cancel_at, max(canceled_since, upper.times[1]))
     if not kind and lower is not None and lower.times[0] + IN_FLIGHT >= chain.cancel_at:
         kind = _kind(hop, "canceled-in-flight")
     yield Violation(text, kind)
 
 
-def _stops(action: Action, canceled_at: float, faults: Sequence[Fault]) -> bool:
+def _stops(action: Action, canceled_since: float, faults: Sequence[Fault]) -> bool:
     """Whether a tool does something while it stops: MCP has no confirmation of a cancel for a call without a task."""
     thaws = [
         fault.at + fault.seconds
         for fault in faults
-        if fault.part == TOOLS and fault.how == "pause" and fault.at <= canceled_at + STOPPING
+        if fault.part == TOOLS and fault.how == "pause" and fault.at <= canceled_since + STOPPING
     ]
-    return any(since <= action.at <= since + STOPPING for since in (canceled_at, *thaws))
+    return any(since <= action.at <= since + STOPPING for since in (canceled_since, *thaws))
 
 
-def _kind_of_early(hop: Hop, faults: Sequence[Fault], cancel_at: float, canceled_at: float) -> str:
+def _kind_of_early(hop: Hop, faults: Sequence[Fault], cancel_at: float, canceled_since: float) -> str:
     """The expected kind of a CANCELED that was not confirmed; empty if no fault explains it."""
-    near = [fault for fault in faults if fault.at <= canceled_at and cancel_at <= fault.at + fault.seconds + RECOVERY]
+    near = [
+        fault for fault in faults if fault.at <= canceled_since and cancel_at <= fault.at + fault.seconds + RECOVERY
+    ]
     if any(fault.part == hop.caller and fault.how == "kill" for fault in near):
         return _kind(hop, "canceled-after-restart")
     if any(fault.part in (hop.link, hop.callee) for fault in near):
@@ -282,11 +284,11 @@ def _kind_of_lost(chain: Chain, faults: Sequence[Fault]) -> str:
         lower = chain.task(hop.callee)
         if upper is None or lower is None or lower.state in states.TERMINAL:
             return ""  # the work has stopped, and the task above should have noticed
-        canceled, answered = chain.cancel_at or 0.0, max(answer.at for answer in chain.answers)
+        requested, answered = chain.cancel_at or 0.0, max(answer.at for answer in chain.answers)
         if any(
             fault.part in (hop.caller, hop.link, hop.callee)
             and fault.at <= answered + RECOVERY
-            and canceled <= fault.at + fault.seconds + RECOVERY
+            and requested <= fault.at + fault.seconds + RECOVERY
             for fault in faults
         ):
             return _kind(hop, "cancel-lost")

@@ -64,9 +64,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 _LIBRARIES: Final = ("aiohttp", "asyncio", "grpc", "nats")
 """Loggers of what we use. Their DEBUG lines are about their insides; `debug` is for ours and for those of agents."""
 
-_TALKATIVE_LIBRARIES: Final = ("client", "httpx2", "mcp")
-"""Loggers of the SDK for MCP, which has a line at INFO for each request, and one with the id of a session."""
-
 
 def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, development: bool | None = None) -> None:
     """Logs to stderr in this format, from this level up, replacing any earlier configuration.
@@ -83,8 +80,6 @@ def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, develo
     root.setLevel(lowest)
     for name in _LIBRARIES:
         logging.getLogger(name).setLevel(max(lowest, logging.INFO))
-    for name in _TALKATIVE_LIBRARIES:
-        logging.getLogger(name).setLevel(max(lowest, logging.WARNING))
     shows_turns = log_format == "text" and sys.stderr.isatty() if development is None else development
     for name, shown in (("dragoman.access", log_format == "json"), ("dragoman.turns", shows_turns)):
         logging.getLogger(name).setLevel(lowest if shown or level == "debug" else max(lowest, logging.WARNING))

@@ -140,6 +140,8 @@ def _recognizes_nothing(_: str) -> bool:
 class AgentSources:
     """Agents that come from settings, on servers and workers alike."""
 
+    option: str
+    """The option that names agents, for errors: `--executor`."""
     is_used: Callable[[Any], bool]
     """Whether the settings name an agent. Then no playground is served."""
     open: Callable[[Any, AgentHost], AbstractAsyncContextManager[AgentSource]]

@@ -85,7 +85,7 @@ async def serve_api(
         private_pages=settings.private_pages,
         rejections=RejectionLog(audit=runtime.auditor),
     )
-    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
+    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port)
     http_options = replace(
         health_options(options, settings, infra),
         cors=settings.cors,
@@ -95,8 +95,6 @@ async def serve_api(
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
         console_sign_in=_open_sign_in(settings, infra.outbound),
-        mcp=settings.mcp_endpoint,
-        mcp_wait=settings.mcp_wait,
         extension_paths=[
             (one.http, group)
             for one in installed_extensions()

@@ -24,7 +24,7 @@ LONGEST: Final = 40
 """Ticks of other work, at most."""
 AIM: Final = 3.0
 """Seconds for which a client waits for a fault on its route before it cancels."""
-CANCELED_WITHIN: Final = 6.0
+TASK_TIMEOUT: Final = 6.0
 """Seconds for which a client reads a task after its cancel was acknowledged."""
 
 
@@ -55,7 +55,7 @@ class ChainClient:
             return
         await self._aim(route)
         if await self._cancel(task, route):
-            await self._until_end(task, route, CANCELED_WITHIN)
+            await self._until_end(task, route, TASK_TIMEOUT)
 
     async def _aim(self, route: Route) -> None:
         """Waits for the moment of a cancel: a random one, or soon after a fault on the route has begun."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any, Never, Protocol
 
@@ -40,10 +40,6 @@ class ReadMessage(Protocol):
     async def read(self, context: GrpcContext, principal: str) -> bytes:
         """Returns the message of a call. Raises A2AError."""
         ...
-
-
-AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
-"""Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
 
 
 async def authorize_grpc(

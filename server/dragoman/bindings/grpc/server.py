@@ -71,7 +71,6 @@ async def serve_grpc(
             ("grpc.keepalive_timeout_ms", 20_000),
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.enable_channelz", int(options.channelz)),
             *listener.limit_options(options),
         )
     )
@@ -94,10 +93,6 @@ async def serve_grpc(
             )
         )
         names.append(worker_service.WORKER_SERVICE.full_name)
-    if options.channelz:
-        authorize = partial(admin_handlers.authorize_grpc, options=options)
-        server.add_generic_rpc_handlers((listener.channelz_handler(authorize, abort, reader),))
-        names.append(listener.CHANNELZ_SERVICE_NAME)
     health_servicer = await _add_health(server, names, options)
     address = str(BoundAddress(options.host, options.port))
     try:

@@ -32,8 +32,6 @@ from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
-from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
-from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed
@@ -127,7 +125,7 @@ class _HttpServer:
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
         self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
-        self._routes: Routes[RestRoute | McpEndpoint | ExtensionEndpoint | HttpEndpoint] = Routes()
+        self._routes: Routes[RestRoute | ExtensionEndpoint | HttpEndpoint] = Routes()
         for rule, route in rest.rest_routes(self._pipeline):
             # No HEAD for streams: the headers of a stream are known only when it starts.
             for method in (
@@ -139,12 +137,7 @@ class _HttpServer:
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):
             self._routes.add(method, httprule.parse(path), endpoint)
-        if options.mcp:
-            mcp = McpEndpoint(McpServices(self._pipeline, agent_cards, options.mcp_wait))
-            for base in ("", "/{tenant}", *RESOURCE_BASES):
-                for method in McpEndpoint.METHODS:
-                    self._routes.add(method, httprule.parse(f"{base}/mcp"), mcp)
-        names = ["mcp"] if options.mcp else []
+        names = []
         for paths, settings in options.extension_paths:
             endpoint_of_paths = ExtensionEndpoint(paths.open(settings, self._pipeline, agent_cards))
             names.append(paths.name)
@@ -216,8 +209,6 @@ class _HttpServer:
             first = match.candidates[0]
             if isinstance(first.target, ExtensionEndpoint):
                 return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
-            if isinstance(first.target, McpEndpoint):
-                return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
             if not isinstance(first.target, RestRoute):
                 return await self._call_endpoint(request, first.target, first.variables)
             chosen = cast("Candidate[RestRoute]", first)
@@ -268,7 +259,7 @@ class _HttpServer:
 
     def _match(
         self, method: str, path: str
-    ) -> tuple[Match[RestRoute | McpEndpoint | ExtensionEndpoint | HttpEndpoint] | NoMatch, bool]:
+    ) -> tuple[Match[RestRoute | ExtensionEndpoint | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust

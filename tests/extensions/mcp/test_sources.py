@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from dragoman.core.mcp_sources import (
+from dragoman.extensions.mcp.sources import (
     McpSpec,
     mcp_agent_id,
     mcp_server_from_table,
     parse_mcp_server,
     parse_mcp_servers,
+    with_token,
 )
 
 
@@ -106,3 +109,16 @@ def test_an_own_id_is_used_and_a_number_gives_none() -> None:
     assert mcp_agent_id(McpSpec(url="http://x", id="own"), "Name") == "own"
     with pytest.raises(ValueError, match="gives no valid agent id"):
         mcp_agent_id(McpSpec(url="http://x"), "1")
+
+
+def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(" secret\n")
+    server = McpSpec(url="http://x", token_file=str(file), headers={"X-Key": "k"})
+    assert dict(with_token(server).headers) == {"X-Key": "k", "Authorization": "Bearer secret"}
+    assert with_token(McpSpec(url="http://x")) == McpSpec(url="http://x")
+    file.write_text("a\nb")
+    with pytest.raises(ValueError, match="must be printable ASCII"):
+        with_token(server)
+    with pytest.raises(FileNotFoundError):
+        with_token(McpSpec(url="http://x", token_file=str(tmp_path / "none")))

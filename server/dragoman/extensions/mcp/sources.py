@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -174,3 +175,11 @@ def _check_seconds(settings: Mapping[str, Any], key: str, default: float) -> flo
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         raise ValueError(f"{key}: must be a number of seconds")
     return float(value)
+
+
+def with_token(server: McpSpec) -> McpSpec:
+    """The server with the token from its file. Raises OSError, ValueError."""
+    if not server.token_file:
+        return server
+    token = Path(server.token_file).read_text("utf-8").strip()
+    return replace(server, headers={**server.headers, **check_headers({"Authorization": f"Bearer {token}"})})
