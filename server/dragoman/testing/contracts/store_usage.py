@@ -293,7 +293,7 @@ class StoreUsage:
                     [report_of(again, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500))]
                 )
                 assert final is not None
-                assert final.state is PushState.DEAD
+                assert final.state is PushState.GIVEN_UP
         stats = await store.stats()
         assert (stats.pending_pushes, stats.dead_pushes, stats.failing_since) == (1, 1, 0)
 
