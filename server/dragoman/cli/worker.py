@@ -27,6 +27,7 @@ from dragoman.client.transport import CallOptions
 from dragoman.core import agent_sources
 from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
+from dragoman.settings.extensions import quiet_loggers
 from dragoman.settings.types import check_collector_url, parse_headers
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
@@ -263,7 +264,8 @@ class InvalidKeyFile(Exception):
 
 def run_worker(options: WorkerOptions) -> ExitCode:
     """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
-    logs.configure_logging(cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level))
+    log_format, log_level = cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level)
+    logs.configure_logging(log_format, log_level, quiet_loggers=quiet_loggers())
     try:
         app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
         run_until_complete(_serve_until_stopped(options, app))

@@ -10,7 +10,6 @@ from typing import Any
 
 from dragoman.ports import Agent, UpstreamStatus
 from dragoman.ports.extension import AgentHost, AgentSource, ServerExtension, StartError
-from dragoman.settings.extensions import used_sources
 from dragoman.settings.sources import SettingsError
 
 
@@ -65,13 +64,15 @@ class OpenedSources:
         return [status for source in self.sources for status in source.status()]
 
 
-async def open_sources(stack: AsyncExitStack, groups: Mapping[str, Any], app: str, host: AgentHost) -> OpenedSources:
-    """Opens the agents of all extensions until the stack closes. host: its `app` is empty.
+async def open_sources(
+    stack: AsyncExitStack, extensions: Sequence[ServerExtension], groups: Mapping[str, Any], app: str, host: AgentHost
+) -> OpenedSources:
+    """Opens the agents of these extensions until the stack closes. groups: the settings by extension.
 
-    Raises StartError, SettingsError.
+    host: its `app` is empty. Raises StartError, SettingsError.
     """
     opened = OpenedSources()
-    for extension in used_sources(groups, app):
+    for extension in extensions:
         assert extension.agents is not None
         own = replace(
             host,

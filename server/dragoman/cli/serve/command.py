@@ -37,7 +37,7 @@ from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports.extension import StartError
-from dragoman.settings.extensions import installed_extensions
+from dragoman.settings.extensions import installed_extensions, quiet_loggers
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
@@ -137,7 +137,10 @@ def run_server(
             if standby is not None:
                 raise SettingsError(f"--processes {settings.processes}: --reload runs one process; pass --processes 1")
             return run_processes(command_line, settings)
-        logs.configure_logging(settings.log_format, settings.log_level, development=standby is not None or None)
+        development = standby is not None or None
+        logs.configure_logging(
+            settings.log_format, settings.log_level, development=development, quiet_loggers=quiet_loggers()
+        )
         settings = settings.model_copy(update={"connections": raise_open_file_limit(settings.connections)})
         own = load_own_app(settings)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None

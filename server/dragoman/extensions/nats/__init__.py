@@ -47,6 +47,7 @@ EXTENSION: Final = ServerExtension(
     title="NATS",
     requirement="dragoman[nats]",
     libraries=("nats",),
+    quiet_loggers=("nats",),
     settings=NatsSettings,
     buses={"nats": open_from_settings, "tls": open_from_settings},
 )
