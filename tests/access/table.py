@@ -13,10 +13,9 @@ from typing import Final
 from tests.access.endpoints import Endpoint
 
 from dragoman.bindings import a2a_operations
-from dragoman.bindings.admin.handlers import OPS_SERVICE as OPS
+from dragoman.bindings.admin.table import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 from dragoman.bindings.http.server import RESOURCE_BASES
-from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 
@@ -127,7 +126,7 @@ _LINES: Final[dict[str, Results]] = {
     "GET /tenants/{tenant}/ws": OWN,
     **{
         f"{method} {base}/mcp": OWN if method == "POST" else OPEN
-        for method in McpEndpoint.METHODS
+        for method in ("POST", "GET", "DELETE")
         for base in ("", "/{tenant}", *RESOURCE_BASES)
     },
     "GET /blobs/{name}": SIGNED,

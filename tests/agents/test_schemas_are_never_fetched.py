@@ -20,8 +20,8 @@ from dragoman import Extension, Turn, agent
 from dragoman.agents.values import data_part
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.skill_schemas import SCHEMAS_URI
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers.questions import read_answer
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.wiring.app import App
 from dragoman.worker.frames import encode_registration
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

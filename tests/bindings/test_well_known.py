@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,19 +11,32 @@ from tests.bindings.fake_service import AGENTS, RESOURCE, FakeService, make_card
 from tests.callers import ByHeader, named
 
 from dragoman.bindings import well_known
-from dragoman.bindings.cards import Cards, Origin
+from dragoman.bindings.cards import Origin
 from dragoman.bindings.options import HttpOptions
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.access.jwt_claims import Issuer
-from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.ports.extension import HttpPaths
 
-VERSIONS = ("2026-07-28", "2025-11-25")
+A2A_CARD = "application/a2a-agent-card+json"
 CATALOG = "/.well-known/ai-catalog.json"
 PRIVATE: Any = {
     "authenticator": ByHeader(),
     "private_pages": True,
     "access_policy": AccessPolicy(credentials_required=True, hides_agents=True),
 }
+
+
+def no_endpoint(*_: object) -> Any:
+    """Serves nothing."""
+
+
+OTHER = HttpPaths(
+    name="other",
+    methods=("POST",),
+    is_on=lambda _: True,
+    open=no_endpoint,
+    catalog=lambda spec, url, domain: {"type": "application/other", "data": [spec.id, url, domain]},
+)
 
 
 def check_catalog(catalog: Any) -> None:
@@ -41,37 +53,12 @@ def check_catalog(catalog: Any) -> None:
         assert ("url" in entry) != ("data" in entry)
         if entry["identifier"].startswith("urn:"):
             assert re.fullmatch(r"urn:air:[a-zA-Z0-9.-]+(:[a-zA-Z0-9._-]+)+", entry["identifier"])
-        if entry["type"] == "application/mcp-server-card+json":
-            check_server_card(entry["data"])
-        else:
-            assert entry["type"] == "application/a2a-agent-card+json"
+        if entry["type"] == A2A_CARD:
             assert urlsplit(entry["url"]).scheme in ("http", "https")
 
 
-def check_server_card(card: Any) -> None:
-    """Checks the rules of the schema of MCP server cards, version 1."""
-    assert card["$schema"] == "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
-    assert {"$schema", "name", "version", "description"} <= card.keys()
-    assert card.keys() <= {"$schema", "name", "version", "description", "title", "websiteUrl", "remotes"}
-    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", card["name"])
-    assert 3 <= len(card["name"]) <= 200
-    assert 1 <= len(card["description"]) <= 100
-    assert 1 <= len(card["title"]) <= 100
-    assert len(card["version"]) <= 255
-    for remote in card["remotes"]:
-        assert remote.keys() == {"type", "url", "supportedProtocolVersions"}
-        assert remote["type"] in ("streamable-http", "sse")
-        assert re.fullmatch(r"https?://[^\s]+", remote["url"])
-        assert all(isinstance(version, str) for version in remote["supportedProtocolVersions"])
-
-
-def a2a_only(service: FakeService, cards: Cards | None = None, **options: Any) -> AbstractAsyncContextManager[Any]:
-    """A server without an MCP endpoint."""
-    return over_http(service, cards, mcp=False, **options)
-
-
 async def read(headers: dict[str, str] | None = None, **options: Any) -> Any:
-    async with a2a_only(FakeService(), **options) as client, client.get(CATALOG, headers=headers) as response:
+    async with over_http(FakeService(), **options) as client, client.get(CATALOG, headers=headers) as response:
         assert response.status == 200
         catalog = await response.json(content_type="application/ai-catalog+json")
         check_catalog(catalog)
@@ -87,48 +74,43 @@ async def test_each_agent_is_listed_with_its_a2a_card() -> None:
             {
                 "identifier": "urn:air:agents.localhost:a2a:echo",
                 "displayName": "Echo",
-                "type": "application/a2a-agent-card+json",
+                "type": A2A_CARD,
                 "url": "http://agents.localhost:8080/.well-known/agent-card.json",
             },
             {
                 "identifier": "urn:air:agents.localhost:a2a:other",
                 "displayName": "Other",
-                "type": "application/a2a-agent-card+json",
+                "type": A2A_CARD,
                 "url": "http://agents.localhost:8080/other/.well-known/agent-card.json",
             },
         ],
     }
 
 
-async def test_each_agent_is_listed_with_its_mcp_endpoint_if_there_is_one() -> None:
+async def test_each_agent_is_listed_with_the_paths_of_extensions() -> None:
     cards = make_cards(public_url="https://agents.example.com/a2a")
-    async with over_http(FakeService(), cards, mcp=True) as client, client.get(CATALOG) as response:
+    async with (
+        over_http(FakeService(), cards, extension_paths=[(OTHER, None)]) as client,
+        client.get(CATALOG) as response,
+    ):
         catalog = await response.json(content_type=None)
     check_catalog(catalog)
     assert [entry["identifier"] for entry in catalog["entries"]] == [
         "urn:air:agents.example.com:a2a:echo",
-        "urn:air:agents.example.com:mcp:echo",
+        "urn:air:agents.example.com:other:echo",
         "urn:air:agents.example.com:a2a:other",
-        "urn:air:agents.example.com:mcp:other",
+        "urn:air:agents.example.com:other:other",
     ]
-    assert catalog["entries"][1]["data"] == {
-        "$schema": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json",
-        "name": "com.example.agents/echo",
-        "title": "Echo",
-        "description": "Returns the text",
-        "version": "1.0.0",
-        "remotes": [
-            {
-                "type": "streamable-http",
-                "url": "https://agents.example.com/a2a/echo/mcp",
-                "supportedProtocolVersions": ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"],
-            }
-        ],
+    assert catalog["entries"][1] == {
+        "identifier": "urn:air:agents.example.com:other:echo",
+        "displayName": "Echo",
+        "type": "application/other",
+        "data": ["echo", "https://agents.example.com/a2a/echo/other", "agents.example.com"],
     }
 
 
 async def test_the_card_that_an_entry_names_is_served() -> None:
-    async with a2a_only(FakeService()) as client:
+    async with over_http(FakeService()) as client:
         async with client.get(CATALOG) as response:
             entries = (await response.json(content_type=None))["entries"]
         for entry, name in zip(entries, ("Echo", "Other"), strict=True):
@@ -139,24 +121,14 @@ async def test_the_card_that_an_entry_names_is_served() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080"])
 def test_without_a_domain_the_address_is_the_identifier(host: str) -> None:
     catalog = well_known.catalog_of(
-        AGENTS.values(), make_cards(), Origin(f"http://{host}", host.rpartition(":")[0]), VERSIONS
+        AGENTS.values(), make_cards(), Origin(f"http://{host}", host.rpartition(":")[0]), [OTHER]
     )
     check_catalog(catalog)
     assert [entry["identifier"] for entry in catalog["entries"][:2]] == [
         f"http://{host}/.well-known/agent-card.json",
-        f"http://{host}/echo/mcp",
+        f"http://{host}/echo/other",
     ]
-    assert catalog["entries"][1]["data"]["name"] == "dragoman/echo"
-
-
-def test_long_texts_of_a_server_card_are_truncated() -> None:
-    spec = AgentSpec(
-        id="a", name="n" * 101, description="d" * 4000, version="v" * 300, documentation_url="https://x.example/docs"
-    )
-    card = well_known.mcp_server_card(spec, "https://x.example/a/mcp", "x.example", VERSIONS)
-    check_server_card(card)
-    assert card["title"] == "n" * 99 + "…"
-    assert card["websiteUrl"] == "https://x.example/docs"
+    assert catalog["entries"][1]["data"] == ["echo", f"http://{host}/echo/other", ""]
 
 
 # Readers -----------------------------------------------------------------------------------------------------------
@@ -167,7 +139,7 @@ def listed(catalog: Any) -> list[str]:
 
 
 async def test_with_private_pages_a_caller_needs_credentials() -> None:
-    async with a2a_only(FakeService(), **PRIVATE) as client:
+    async with over_http(FakeService(), **PRIVATE) as client:
         async with client.get(CATALOG) as response:
             assert (response.status, response.headers["WWW-Authenticate"]) == (401, 'Bearer realm="dragoman"')
         async with client.get(CATALOG, headers=named("alice")) as response:
@@ -195,7 +167,7 @@ async def test_without_private_pages_agents_are_listed_although_calls_need_crede
 
 
 async def test_the_catalog_may_be_cached_and_revalidated() -> None:
-    async with a2a_only(FakeService()) as client:
+    async with over_http(FakeService()) as client:
         async with client.get(CATALOG) as response:
             etag = response.headers["ETag"]
             assert response.headers["Cache-Control"] == "public, max-age=300"
@@ -214,15 +186,16 @@ SHOP = Issuer(url="https://login.shop.example", audience=("dragoman",), alias="s
 
 async def read_metadata(path: str, headers: dict[str, str] | None = None, public_url: str = "", **options: Any) -> Any:
     cards = make_cards(public_url=public_url)
-    async with a2a_only(FakeService(), cards, **options) as client, client.get(path, headers=headers) as response:
+    async with over_http(FakeService(), cards, extension_paths=[(OTHER, None)], **options) as client:
+        response = await client.get(path, headers=headers)
         assert (response.status, response.content_type) == (200, "application/json")
         return await response.json()
 
 
 async def test_metadata_names_the_issuers_of_tokens() -> None:
-    metadata = await read_metadata(f"{METADATA}/mcp", public_url="https://agents.example.com", issuers=(CORP,))
+    metadata = await read_metadata(f"{METADATA}/other", public_url="https://agents.example.com", issuers=(CORP,))
     assert metadata == {
-        "resource": "https://agents.example.com/mcp",
+        "resource": "https://agents.example.com/other",
         "authorization_servers": ["https://login.corp.example/realms/a2a"],
         "bearer_methods_supported": ["header"],
         "scopes_supported": ["a2a", "corp"],
@@ -230,7 +203,7 @@ async def test_metadata_names_the_issuers_of_tokens() -> None:
     }
 
 
-@pytest.mark.parametrize("endpoint", ["", "/mcp", "/echo/mcp", f"/{RESOURCE}/mcp", f"/v1/{RESOURCE}/mcp"])
+@pytest.mark.parametrize("endpoint", ["", "/other", "/echo/other", f"/{RESOURCE}/other", f"/v1/{RESOURCE}/other"])
 async def test_the_resource_is_the_endpoint_as_its_caller_names_it(endpoint: str) -> None:
     metadata = await read_metadata(METADATA + endpoint, {"Host": "agents.localhost:8080"}, issuers=(SHOP,))
     assert metadata["resource"] == f"http://agents.localhost:8080{endpoint}"
@@ -245,7 +218,7 @@ def test_scopes_of_several_issuers_are_those_that_all_require() -> None:
 
 
 async def test_metadata_needs_no_credentials_and_may_be_cached() -> None:
-    async with a2a_only(FakeService(), issuers=(CORP,), **PRIVATE) as client:
+    async with over_http(FakeService(), issuers=(CORP,), **PRIVATE) as client:
         async with client.get(METADATA) as response:
             assert (response.status, response.headers["Cache-Control"]) == (200, "public, max-age=300")
             etag = response.headers["ETag"]
@@ -253,19 +226,19 @@ async def test_metadata_needs_no_credentials_and_may_be_cached() -> None:
             assert response.status == 304
 
 
-@pytest.mark.parametrize("path", ["", "/mcp", "/echo/mcp"])
+@pytest.mark.parametrize("path", ["", "/other", "/echo/other"])
 async def test_a_server_without_token_issuers_has_no_metadata(path: str) -> None:
-    async with a2a_only(FakeService()) as client, client.get(METADATA + path) as response:
+    async with over_http(FakeService()) as client, client.get(METADATA + path) as response:
         assert response.status == 404
 
 
 async def test_other_paths_have_no_metadata() -> None:
-    async with a2a_only(FakeService(), issuers=(CORP,)) as client, client.get(f"{METADATA}/tasks") as response:
+    async with over_http(FakeService(), issuers=(CORP,)) as client, client.get(f"{METADATA}/tasks") as response:
         assert response.status == 404
 
 
 def test_the_url_of_metadata_is_that_under_which_it_is_served() -> None:
     origin = Origin("https://pub.example/prefix", "pub.example")
-    url = well_known.resource_metadata_url("/echo/mcp", origin, make_cards(), HttpOptions(issuers=(CORP,)))
-    assert url == f"https://pub.example/prefix{METADATA}/echo/mcp"
-    assert well_known.resource_metadata_url("/mcp", origin, make_cards(), HttpOptions()) == ""
+    url = well_known.resource_metadata_url("/echo/other", origin, make_cards(), HttpOptions(issuers=(CORP,)))
+    assert url == f"https://pub.example/prefix{METADATA}/echo/other"
+    assert well_known.resource_metadata_url("/other", origin, make_cards(), HttpOptions()) == ""

@@ -28,7 +28,7 @@ class DemoSettings(BaseModel):
     key: Annotated[SecretStr, Option("demo_key", "KEY", "Key. [none]")] = SecretStr("")
     url: Annotated[str, Option("demo_url", "URL", "URL. [none]", may_hold_secrets=True)] = ""
 
-EXTENSION = ServerExtension(name="demo", title="Demo", settings=DemoSettings, quiet_loggers=["demo_library"])
+EXTENSION = ServerExtension(name="demo", title="Demo", settings=DemoSettings)
 OTHER = ServerExtension(name="other", title="Other", settings=DemoSettings)
 TEXT = "no extension"
 """
@@ -120,7 +120,7 @@ def test_invalid_settings_of_the_core_and_of_an_extension_are_reported_together(
         ),
     ],
 )
-def test_an_unusable_extension_stops_the_start(site: Path, entry_points: dict[str, str], error: str) -> None:
+def test_an_invalid_extension_stops_the_start(site: Path, entry_points: dict[str, str], error: str) -> None:
     install(site, **entry_points)
     with pytest.raises(InvalidExtension, match=error):
         load_settings({})
@@ -144,10 +144,9 @@ def test_an_option_is_found_beside_other_annotations() -> None:
     assert found[0] is option
 
 
-def test_extensions_tell_their_secrets_and_their_loggers(site: Path) -> None:
+def test_extensions_tell_their_secrets(site: Path) -> None:
     install(site, demo="demo_module:EXTENSION")
     assert "demo_url" in extensions.secret_options()
-    assert "demo_library" in extensions.quiet_loggers()
 
 
 @pytest.mark.parametrize(

@@ -21,24 +21,6 @@ def test_the_defaults_serve_the_playground_on_loopback() -> None:
     assert settings.message_bytes == 16 * 1024 * 1024
 
 
-def test_mcp_servers_come_from_options_variables_and_tables_and_replace_the_playground(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = load_settings({"mcp": ["http://a/mcp", "b=npx -y c,d"]})
-    assert [(server.url, server.command, server.id) for server in settings.mcp] == [
-        ("http://a/mcp", (), ""),
-        ("", ("npx", "-y", "c,d"), "b"),
-    ]
-    assert settings.own_app == ""
-    assert load_settings({"mcp": ["http://a/mcp"], "app": "a.py"}).own_app == "a.py"
-    monkeypatch.setenv("DRAGOMAN_MCP", "http://a/mcp\nb=npx -y c,d")
-    assert load_settings({}).mcp == settings.mcp
-    monkeypatch.delenv("DRAGOMAN_MCP")
-    file = tmp_path / "dragoman.toml"
-    file.write_text('mcp = ["http://a/mcp", { command = ["npx", "-y", "c,d"], id = "b" }]')
-    assert load_settings({"config": file}).mcp == settings.mcp
-
-
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         load_settings({}).slots = 4

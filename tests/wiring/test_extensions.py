@@ -42,7 +42,9 @@ Open = Callable[[Any, AgentHost], AbstractAsyncContextManager[AgentSource]]
 
 
 def extension(name: str, open: Open, **fields: Any) -> ServerExtension:
-    sources = AgentSources(is_used=bool, open=open, recognizes=lambda app: app == f"{name}.py:thing")
+    sources = AgentSources(
+        option=f"--{name}", is_used=bool, open=open, recognizes=lambda app: app == f"{name}.py:thing"
+    )
     return ServerExtension(name=name, title=name.title(), agents=sources, **fields)
 
 

@@ -221,8 +221,8 @@ class JsonRpcRow:
 
 
 @dataclass(frozen=True, slots=True)
-class McpRow:
-    """One kind of MCP request: which operation of A2A it becomes, with 1.0 as its dialect."""
+class ExtensionRow:
+    """One kind of request of another protocol: which operation of A2A it becomes, with 1.0 as its dialect."""
 
     op: a2a.A2AOperation
     dialect: Dialect = Dialect.V1

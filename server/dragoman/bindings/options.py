@@ -135,8 +135,6 @@ class ServerOptions:
     """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
     rejections: RejectionLog = field(default_factory=RejectionLog)
     """Logs rejected requests."""
-    channelz: bool = False
-    """Serve grpc.channelz.v1 to operators."""
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
     """Counts requests."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
@@ -168,10 +166,6 @@ class HttpOptions(ServerOptions):
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
     console_sign_in: SignIn | None = None
     """Sign-in of people at the console; None: with API keys and tokens only."""
-    mcp: bool = True
-    """Serve agents as tools at `/mcp`."""
-    mcp_wait: float = 50.0
-    """Seconds for which a call of a tool waits for its task, unless its client takes task handles."""
     extension_paths: Sequence[tuple[HttpPaths, Any]] = ()
     """The paths of extensions, with the settings of each."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None

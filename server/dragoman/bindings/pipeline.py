@@ -28,7 +28,7 @@ from multidict import MultiMapping
 from dragoman.bindings import a2a_headers, authentication
 from dragoman.bindings.authentication import CallerConnection
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.method_table import JsonRpcRow, McpRow, RpcRow
+from dragoman.bindings.method_table import ExtensionRow, JsonRpcRow, RpcRow
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
@@ -58,7 +58,7 @@ class RequestExchange(ABC, Generic[Answer]):
 
     is_public = False
     """Whether the request needs no credentials: it reads a public card."""
-    row: RpcRow | JsonRpcRow | McpRow
+    row: RpcRow | JsonRpcRow | ExtensionRow
     """The row of the method table; known after `decode`."""
     caller: Caller
     """Known after authorization."""

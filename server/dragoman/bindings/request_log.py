@@ -152,7 +152,6 @@ GRPC_LABEL: Final = "grpc"
 REST_LABEL: Final = "rest"
 JSONRPC_LABEL: Final = "jsonrpc"
 WEBSOCKET_LABEL: Final = "websocket"
-MCP_LABEL: Final = "mcp"
 PAGE_LABEL: Final = "page"
 """Values of the label `binding`. `page`: cards, health, OpenAPI, not an operation."""
 

@@ -1,7 +1,7 @@
 """Documents at well-known paths: the AI catalog, and the metadata of a protected resource (RFC 9728).
 
-The AI catalog is a draft (Agent-Card/ai-catalog, October 2026, specVersion 1.0), and so are MCP server cards (SEP-2127,
-July 2026), which it contains. docs/reference/ai-catalog.md says what of them is served.
+The AI catalog is a draft (Agent-Card/ai-catalog, October 2026, specVersion 1.0). docs/reference/ai-catalog.md says what
+of it is served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE
-from dragoman.extensions.mcp.wire.envelope import SUPPORTED_VERSIONS
 from dragoman.ports.extension import HttpPaths
 from dragoman.wire.cards import agent_card
 
@@ -31,15 +30,9 @@ CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
 CATALOG_VERSION: Final = "1.0"
 AGENT_CARD_TYPE: Final = "application/a2a-agent-card+json"
-SERVER_CARD_TYPE: Final = "application/mcp-server-card+json"
-SERVER_CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
 
 PROTECTED_RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
 """The path of the server's metadata; the path of an endpoint may follow."""
-
-MAX_SERVER_CARD_TEXT: Final = 100
-"""Characters of the title and the description of an MCP server card."""
-MAX_SERVER_CARD_VERSION: Final = 255
 
 _DOMAIN: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 """A domain name in lower case; not an IP address."""
@@ -62,7 +55,6 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
         specs,
         agent_cards,
         cards.caller_origin(request, agent_cards),
-        SUPPORTED_VERSIONS if options.mcp else (),
         [paths for paths, _ in options.extension_paths],
     )
     body = orjson.dumps(catalog)
@@ -79,10 +71,9 @@ def catalog_of(
     specs: Iterable[AgentSpec],
     agent_cards: Cards,
     origin: Origin | None,
-    mcp_versions: Sequence[str],
     paths: Sequence[HttpPaths] = (),
 ) -> dict[str, Any]:
-    """The AI catalog of these agents: of each its A2A card and, with any version of MCP, its MCP server card."""
+    """The AI catalog of these agents: of each its A2A card, and its entries for the paths of extensions."""
     base = agent_cards.base_url(origin)
     host = (urlsplit(base).hostname or "").lower()
     domain = host if _DOMAIN.fullmatch(host) else ""
@@ -98,16 +89,6 @@ def catalog_of(
                 "url": card_url,
             }
         )
-        if mcp_versions:
-            url = f"{base}/{spec.id}/mcp"
-            entries.append(
-                {
-                    "identifier": _identifier(domain, "mcp", spec.id, url),
-                    "displayName": spec.name,
-                    "type": SERVER_CARD_TYPE,
-                    "data": mcp_server_card(spec, url, domain, mcp_versions),
-                }
-            )
         for path in paths:
             if path.catalog is not None:
                 url = f"{base}/{spec.id}/{path.name}"
@@ -116,27 +97,9 @@ def catalog_of(
     return {"specVersion": CATALOG_VERSION, "host": {"displayName": host}, "entries": entries}
 
 
-def mcp_server_card(spec: AgentSpec, url: str, domain: str, versions: Sequence[str]) -> dict[str, Any]:
-    """The card of an agent's MCP endpoint (SEP-2127). `domain`: of the server; empty if it has none."""
-    namespace = ".".join(reversed(domain.split("."))) or "dragoman"
-    return {
-        "$schema": SERVER_CARD_SCHEMA,
-        "name": f"{namespace}/{spec.id}",
-        "title": _truncated(spec.name),
-        "description": _truncated(spec.description or spec.name),
-        "version": spec.version[:MAX_SERVER_CARD_VERSION],
-        **({"websiteUrl": spec.documentation_url} if spec.documentation_url else {}),
-        "remotes": [{"type": "streamable-http", "url": url, "supportedProtocolVersions": list(versions)}],
-    }
-
-
 def _identifier(domain: str, namespace: str, agent: str, url: str) -> str:
     """A URN below the server's domain, which keeps it while addresses change; without a domain the URL."""
     return f"urn:air:{domain}:{namespace}:{agent}" if domain else url
-
-
-def _truncated(text: str) -> str:
-    return text if len(text) <= MAX_SERVER_CARD_TEXT else f"{text[: MAX_SERVER_CARD_TEXT - 1]}…"
 
 
 # ---- Protected resource metadata
@@ -171,6 +134,6 @@ def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any
 def resource_metadata_url(path: str, origin: Origin | None, agent_cards: Cards, options: HttpOptions) -> str:
     """The URL of an endpoint's metadata, for `authentication.challenge_headers`; empty without token issuers.
 
-    `path`: of the endpoint as in the request, such as `/mcp`.
+    `path`: of the endpoint as in the request, such as `/agent-1`.
     """
     return f"{agent_cards.base_url(origin)}{PROTECTED_RESOURCE_PATH}{path}" if options.issuers else ""

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -65,22 +64,12 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 _LIBRARIES: Final = ("aiohttp", "asyncio", "grpc")
 """Loggers of what we use. Their DEBUG lines are about their insides; `debug` is for ours and for those of agents."""
 
-_TALKATIVE_LIBRARIES: Final = ("client", "httpx2", "mcp")
-"""Loggers of the SDK for MCP, which has a line at INFO for each request, and one with the id of a session."""
 
-
-def configure_logging(
-    log_format: LogFormat,
-    level: LogLevel = "info",
-    *,
-    development: bool | None = None,
-    quiet_loggers: Sequence[str] = (),
-) -> None:
+def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, development: bool | None = None) -> None:
     """Logs to stderr in this format, from this level up, replacing any earlier configuration.
 
     development: whether each turn is a line; None: if people read the text on a terminal. In production turns are
     lines at the level `debug` only: one for each would flood the log. Requests are lines in JSON, for log collectors.
-    quiet_loggers: those that log warnings only.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMATTERS[log_format]())
@@ -91,8 +80,6 @@ def configure_logging(
     root.setLevel(lowest)
     for name in _LIBRARIES:
         logging.getLogger(name).setLevel(max(lowest, logging.INFO))
-    for name in (*_TALKATIVE_LIBRARIES, *quiet_loggers):
-        logging.getLogger(name).setLevel(max(lowest, logging.WARNING))
     shows_turns = log_format == "text" and sys.stderr.isatty() if development is None else development
     for name, shown in (("dragoman.access", log_format == "json"), ("dragoman.turns", shows_turns)):
         logging.getLogger(name).setLevel(lowest if shown or level == "debug" else max(lowest, logging.WARNING))

@@ -244,7 +244,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
         yield {"name": name.replace("_", "-"), "value": value, "source": source}
 
 
-_MAY_HOLD_SECRETS: Final = frozenset({"upstream", "mcp", "issuers"})
+_MAY_HOLD_SECRETS: Final = frozenset({"upstream", "issuers"})
 """Settings whose tables or URLs may contain credentials."""
 
 

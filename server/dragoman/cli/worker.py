@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
@@ -22,16 +23,20 @@ from dragoman.cli.process_setup import (
     enter_until_signal,
     run_until_complete,
 )
+from dragoman.cli.serve.options import with_options, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
 from dragoman.core import agent_sources
+from dragoman.core.net.addresses import AllowEntry
 from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
-from dragoman.settings.extensions import quiet_loggers
-from dragoman.settings.types import check_collector_url, parse_headers
+from dragoman.settings.extensions import InvalidGroups, installed_extensions, read_worker_groups, used_sources
+from dragoman.settings.settings import SettingsError
+from dragoman.settings.types import check_collector_url, parse_allow_list, parse_headers
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
 from dragoman.wiring.agents import run_startup_hooks
+from dragoman.wiring.extensions import import_libraries, open_worker_sources
 from dragoman.wiring.loop_guard import guarded_loop
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
@@ -40,7 +45,7 @@ from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
 
 def register(cli: typer.Typer) -> None:
     """Adds the command."""
-    cli.command("worker")(worker)
+    cli.command("worker")(with_options(worker, worker_options()))
 
 
 def worker(
@@ -180,6 +185,17 @@ def worker(
             show_default=False,
         ),
     ] = "",
+    outbound_allow: Annotated[
+        str,
+        typer.Option(
+            "--outbound-allow",
+            envvar="DRAGOMAN_OUTBOUND_ALLOW",
+            metavar="NETWORK,...",
+            help="Private networks and hosts that agents at other servers may be called at. [none]",
+            show_default=False,
+        ),
+    ] = "",
+    **extension_options: Any,
 ) -> None:
     """Run the agents of APP in this process for a server elsewhere.
 
@@ -219,8 +235,16 @@ def worker(
         executor_options = ExecutorOptions(executors, executor_python, turns, executor_retries)
     except ValueError as error:
         raise typer.BadParameter(f"--executor: {error}") from error
-    if not app and not executor_options.executors:
-        raise typer.BadParameter("no agents; pass APP or --executor")
+    try:
+        groups = read_worker_groups(extension_options)
+        allowed = parse_allow_list(outbound_allow)
+    except InvalidGroups as error:
+        raise typer.BadParameter("; ".join(f"--{one['loc'][0]}: {one['msg']}" for one in error.errors)) from error
+    except ValueError as error:
+        raise typer.BadParameter(f"--outbound-allow: {error}") from error
+    if not app and not executor_options.executors and not used_sources(groups, app):
+        names = ["--executor", *(source.option for one in installed_extensions() if (source := one.agents))]
+        raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
     try:
         check_collector_url(otlp)
         parse_headers(otlp_headers)
@@ -229,7 +253,7 @@ def worker(
     options = WorkerOptions(
         app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, loop_timeout, loop_exit, name,
         log_format, log_level,
-        otlp, otlp_headers,
+        otlp, otlp_headers, groups, allowed,
     )  # fmt: skip
     raise typer.Exit(run_worker(options))
 
@@ -256,6 +280,9 @@ class WorkerOptions:
     log_level: str
     otlp: str
     otlp_headers: str
+    groups: Mapping[str, Any]
+    """The settings of extensions."""
+    outbound_allow: Sequence[AllowEntry]
 
 
 class InvalidKeyFile(Exception):
@@ -264,12 +291,12 @@ class InvalidKeyFile(Exception):
 
 def run_worker(options: WorkerOptions) -> ExitCode:
     """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
-    log_format, log_level = cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level)
-    logs.configure_logging(log_format, log_level, quiet_loggers=quiet_loggers())
+    logs.configure_logging(cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level))
     try:
+        import_libraries(used_sources(options.groups, options.app))
         app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
         run_until_complete(_serve_until_stopped(options, app))
-    except (LoadError, InvalidKeyFile) as error:
+    except (LoadError, InvalidKeyFile, SettingsError) as error:
         return print_error(error, ExitCode.USAGE)
     except StartError as error:
         return print_error(error, ExitCode.FAILED)
@@ -290,7 +317,7 @@ async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
         stack.enter_context(guarded_loop(options.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        await _serve(options, app, signals, notifier, await _open_tracer(stack, options))
+        await _serve(options, app, signals, notifier, await _open_tracer(stack, options), stack)
     log.info("stopped")
 
 
@@ -302,7 +329,12 @@ async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer 
 
 
 async def _serve(
-    options: WorkerOptions, app: LoadedApp, signals: Signals, notifier: ServiceNotifier, tracer: Tracer | None
+    options: WorkerOptions,
+    app: LoadedApp,
+    signals: Signals,
+    notifier: ServiceNotifier,
+    tracer: Tracer | None,
+    stack: AsyncExitStack,
 ) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
@@ -311,6 +343,10 @@ async def _serve(
             all_agents = [*app.agents, *executor_agents]
             if len({agent.spec.id for agent in all_agents}) < len(all_agents):
                 raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
+            sources = open_worker_sources(
+                stack, options.groups, options.app, all_agents, options.turns, options.outbound_allow
+            )
+            all_agents += (await sources).agents
             worker = Worker(
                 all_agents, await _grpc_address(options), key=lambda: _read_key(options.key_file), ca=options.tls_ca,
                 cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,

@@ -136,6 +136,8 @@ class AgentSource(Protocol):
 class AgentSources:
     """Agents that come from settings, on servers and workers alike."""
 
+    option: str
+    """The option that names agents, for errors: `--executor`."""
     is_used: Callable[[Any], bool]
     """Whether the settings name an agent. Then no playground is served."""
     open: Callable[[Any, AgentHost], AbstractAsyncContextManager[AgentSource]]
@@ -172,8 +174,6 @@ class ServerExtension:
     """What pip installs its libraries with: `dragoman[postgres]`; empty if it needs none."""
     libraries: Sequence[str] = ()
     """The modules of those libraries. They are imported before APP, whose folder may have files of these names."""
-    quiet_loggers: Sequence[str] = ()
-    """Loggers of those libraries that log warnings only."""
     settings: type[BaseModel] | None = None
     """Its settings: a frozen model whose fields have defaults and an `Option`."""
     stores: Mapping[str, StoreScheme] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dragoman.ports.extension import EXTENSION_GROUP, OpenBus, Option, ServerExtension, StoreScheme
-from dragoman.settings.sources import SettingsError
+from dragoman.settings.sources import SettingsError, read_environment
 
 
 class InvalidExtension(SettingsError):
@@ -110,11 +110,6 @@ def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
     ]
 
 
-def quiet_loggers() -> list[str]:
-    """The loggers of libraries that log warnings only."""
-    return [name for found in found_extensions() if found.extension for name in found.extension.quiet_loggers]
-
-
 def secret_options() -> frozenset[str]:
     """The names of options whose values may hold secrets. Raises InvalidExtension."""
     options = (option for one in installed_extensions() for option, _ in options_of(one).values())
@@ -174,6 +169,15 @@ def take_groups(values: dict[str, Any]) -> dict[str, Mapping[str, Any]]:
         }
         for extension in installed_extensions()
     }
+
+
+def read_worker_groups(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of each extension for a worker, from its options (None: not given) and the environment.
+
+    Raises InvalidGroups.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, [])}
+    return read_groups(take_groups({**read_environment(options), **given}))
 
 
 class InvalidGroups(ValueError):

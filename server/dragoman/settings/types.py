@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
 from dragoman.bindings.cards import CardVersions
-from dragoman.core import agent_sources, mcp_sources
+from dragoman.core import agent_sources
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import Isolation
 from dragoman.core.access.jwt_claims import Issuer
@@ -20,7 +20,6 @@ from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
 from dragoman.core.durations import parse_age
 from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.names import AGENT_ID, ByAgent, parse_by_agent
 from dragoman.core.net.addresses import AllowEntry, is_loopback_host, parse_allow_entry
 from dragoman.core.net.targets import parse_port
@@ -114,7 +113,8 @@ def _list_items(value: object) -> object:
     return value
 
 
-def _parse_allow_list(value: object) -> object:
+def parse_allow_list(value: object) -> Any:
+    """Parses private networks and hosts that may be called, separated by commas. Raises ValueError."""
     value = _list_items(value)
     if not isinstance(value, Sequence):
         return value
@@ -269,13 +269,12 @@ CardVersionsSetting = Annotated[CardVersions, BeforeValidator(_parse_card_versio
 BlockingDefaults = Annotated[ByAgent[BlockingDefault], BeforeValidator(_parse_blocking_default)]
 Policies = Annotated[Isolation, BeforeValidator(_parse_isolation)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], BeforeValidator(agent_sources.parse_upstreams)]
-McpServers = Annotated[tuple[McpSpec, ...], BeforeValidator(mcp_sources.parse_mcp_servers)]
 Issuers = Annotated[tuple[Issuer, ...], BeforeValidator(jwt_claims.parse_issuers)]
 Executors = Annotated[tuple[ExecutorSpec, ...], BeforeValidator(agent_sources.parse_executors)]
 Age = Annotated[int | None, BeforeValidator(_parse_age)]
 Retention = Annotated[RetentionPolicy, BeforeValidator(_parse_retention)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_parse_names)]
-AllowList = Annotated[tuple[AllowEntry, ...], BeforeValidator(_parse_allow_list)]
+AllowList = Annotated[tuple[AllowEntry, ...], BeforeValidator(parse_allow_list)]
 Ports = Annotated[frozenset[int], BeforeValidator(_parse_ports)]
 Bind = Annotated[Address, BeforeValidator(_parse_address), PlainSerializer(str)]
 OptionalBind = Annotated[Address | None, BeforeValidator(_parse_address), PlainSerializer(str)]

@@ -13,7 +13,7 @@ import math
 import sys
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -70,12 +70,9 @@ def app_of(module: ModuleType, app: str) -> LoadedApp:
 def load_own_app(settings: Settings) -> LoadedApp:
     """The agents of a server's own APP. Raises LoadError.
 
-    The folder of APP is searched first from then on, and may have an `mcp.py`: the library is imported before.
+    The folder of APP is searched first from then on: see `import_libraries`.
     """
     import_libraries(used_sources(settings.extensions, settings.app))
-    if settings.mcp:
-        with suppress(ImportError):  # _open_mcp_servers says which package is missing
-            import dragoman.extensions.mcp.servers.registry  # noqa: F401 - for later
     return load_app(settings.own_app)
 
 

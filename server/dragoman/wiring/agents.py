@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,6 @@ from dragoman.wiring.infra import Infra, open_outbound
 
 if TYPE_CHECKING:
     from dragoman.agents.upstream.transport import TransportFactory
-    from dragoman.extensions.mcp.servers.registry import McpRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,6 @@ class RemoteServers:
 
     upstreams: LocalUpstreamRegistry
     sources: OpenedSources
-    mcp_servers: McpRegistry | None
 
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
         return await self.upstreams.add(upstream)
@@ -54,8 +52,7 @@ class RemoteServers:
         return await self.upstreams.remove(agent)
 
     def status(self) -> Sequence[UpstreamStatus]:
-        mcp = self.mcp_servers.status() if self.mcp_servers is not None else ()
-        return sorted([*self.upstreams.status(), *self.sources.status(), *mcp], key=lambda status: status.agent)
+        return sorted([*self.upstreams.status(), *self.sources.status()], key=lambda status: status.agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +66,18 @@ class ServerAgents:
     """Whether only workers can bring agents."""
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
-    mcp_servers: McpRegistry | None
-    """None without MCP servers."""
-
     sources: OpenedSources
     """The agents of extensions."""
 
     @property
     def remote_servers(self) -> UpstreamRegistry:
         """What operators see of the servers behind agents."""
-        return RemoteServers(self.upstreams, self.sources, self.mcp_servers)
+        return RemoteServers(self.upstreams, self.sources)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
-        """Follows upstreams, MCP servers, and what other processes on the store change, until the stack closes."""
+        """Follows other servers, and what other processes on the store change, until the stack closes."""
         self.upstreams.start_refresh()
         self.sources.start()
-        if self.mcp_servers is not None:
-            self.mcp_servers.start_refresh()
         if infra.exclusive:
             return
         stack.callback(start_task(Background.WORKER_REGISTRY, self.worker_hub.run_sync).cancel)
@@ -138,8 +130,7 @@ async def open_agents(
         raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
     sources = await _open_sources(stack, settings, registry, [*agents, *executors])
     registry.reserve_ids(agent.spec.id for agent in (*executors, *sources.agents))
-    mcp_servers = await _open_mcp_servers(stack, settings, registry, [*agents, *executors, *sources.agents])
-    served = [*agents, *executors, *sources.agents, *(mcp_servers.agents if mcp_servers is not None else ())]
+    served = [*agents, *executors, *sources.agents]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
@@ -149,7 +140,7 @@ async def open_agents(
         registry.add(agent)
     root = settings.root or (hub.oldest_agent if is_empty else "")
     _check_names(settings, registry)
-    return ServerAgents(registry, root, is_empty, hub, upstreams, mcp_servers, sources)
+    return ServerAgents(registry, root, is_empty, hub, upstreams, sources)
 
 
 async def _open_sources(
@@ -225,47 +216,17 @@ async def _open_upstreams(
         on_change=partial(infra.bus.publish_change, RegistryChange.UPSTREAMS),
     )
     stack.push_async_callback(upstreams.close)
-    with _token_file_errors("--upstream"):
+    try:
         specs = [with_token(spec) for spec in settings.upstream]
+    except OSError as error:
+        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"--upstream: token_file: {error}") from error
     try:
         await upstreams.start(specs, [agent.spec.id for agent in agents])
     except InvalidUpstream as error:
         raise StartError(f"--upstream: {error}") from error
     return upstreams
-
-
-async def _open_mcp_servers(
-    stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
-) -> McpRegistry | None:
-    """Connects to the MCP servers; None without any. agents: the others. Raises SettingsError, StartError."""
-    if not settings.mcp:
-        return None
-    try:  # the SDK takes a second to import, and is not a dependency of every server
-        from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegistry, with_mcp_token
-    except ImportError as error:
-        raise StartError("--mcp: MCP servers need one more package: pip install 'dragoman[mcp]'") from error
-    outbound = open_outbound(settings, per_host=0)
-    stack.push_async_callback(outbound.close)
-    servers = McpRegistry(outbound, registry, max_response_bytes=settings.upstream_bytes)
-    stack.push_async_callback(servers.close)
-    with _token_file_errors("--mcp"):
-        specs = [with_mcp_token(server) for server in settings.mcp]
-    try:
-        await servers.start(specs, [agent.spec.id for agent in agents])
-    except InvalidMcpServer as error:
-        raise StartError(f"--mcp: {error}") from error
-    return servers
-
-
-@contextmanager
-def _token_file_errors(option: str) -> Iterator[None]:
-    """Raises SettingsError for a token file that cannot be read, or has no token."""
-    try:
-        yield
-    except OSError as error:
-        raise SettingsError(f"{option}: token_file: {error.filename} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise SettingsError(f"{option}: token_file: {error}") from error
 
 
 def _check_names(settings: Settings, registry: AgentRegistry) -> None:

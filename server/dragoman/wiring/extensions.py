@@ -8,9 +8,16 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
+from dragoman.core.net import targets
+from dragoman.core.net.addresses import AddressPolicy, AllowEntry
 from dragoman.ports import Agent, UpstreamStatus
 from dragoman.ports.extension import AgentHost, AgentSource, ServerExtension, StartError
+from dragoman.security.outbound import OutboundClient
+from dragoman.settings.extensions import used_sources
+from dragoman.settings.settings import DEFAULT_RESPONSE_BYTES
 from dragoman.settings.sources import SettingsError
+from dragoman.stores.sqlite.store import now_ms
 
 
 @contextmanager
@@ -64,6 +71,40 @@ class OpenedSources:
         return [status for source in self.sources for status in source.status()]
 
 
+async def open_worker_sources(
+    stack: AsyncExitStack,
+    groups: Mapping[str, Any],
+    app: str,
+    agents: Sequence[Agent],
+    turns: int,
+    outbound_allow: Sequence[AllowEntry],
+) -> OpenedSources:
+    """Opens the agents of extensions for a worker. agents: the others. Raises StartError, SettingsError.
+
+    outbound_allow: private networks that it may call. Only this machine's users start a worker, so it calls loopback.
+    """
+
+    def open_client() -> OutboundClient:
+        policy = targets.OutboundPolicy(AddressPolicy(tuple(outbound_allow), loopback=True))
+        outbound = OutboundClient(policy, per_host=0)
+        stack.push_async_callback(outbound.close)
+        return outbound
+
+    host = AgentHost(
+        app="",
+        turns=turns,
+        registry=None,
+        reserved_ids=[agent.spec.id for agent in agents],
+        message_bytes=MAX_MESSAGE_BYTES,
+        response_bytes=DEFAULT_RESPONSE_BYTES,
+        open_outbound=open_client,
+        clock=now_ms,
+    )
+    sources = await open_sources(stack, used_sources(groups, app), groups, app, host)
+    sources.start()
+    return sources
+
+
 async def open_sources(
     stack: AsyncExitStack, extensions: Sequence[ServerExtension], groups: Mapping[str, Any], app: str, host: AgentHost
 ) -> OpenedSources:
@@ -79,7 +120,7 @@ async def open_sources(
             app=app if extension.agents.recognizes(app) else "",
             reserved_ids=[*host.reserved_ids, *(agent.spec.id for agent in opened.agents)],
         )
-        with extension_errors(extension):
+        with extension_errors(extension, extension.agents.option):
             source = await stack.enter_async_context(extension.agents.open(groups[extension.name], own))
         opened.sources.append(source)
     return opened

@@ -41,10 +41,11 @@ class WorkerProcess:
 
 @contextmanager
 def worker_process(
-    *arguments: str, server: str, cwd: Path, app: Path = AGENTS, ready: bool = True
+    *arguments: str, server: str, cwd: Path, app: Path | None = AGENTS, ready: bool = True
 ) -> Iterator[WorkerProcess]:
     """Runs a worker for the block, and kills it afterwards if it still runs."""
-    words = [sys.executable, "-m", "dragoman", "worker", str(app), "--server", server, "--log-format", "json"]
+    named = [] if app is None else [str(app)]
+    words = [sys.executable, "-m", "dragoman", "worker", *named, "--server", server, "--log-format", "json"]
     process = subprocess.Popen(
         [*words, *arguments],
         cwd=cwd,

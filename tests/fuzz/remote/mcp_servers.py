@@ -30,8 +30,8 @@ from tests.fuzz.remote.mutations import Answer, events_answer, json_answer, muta
 
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers.agent import McpAgent
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import ConnectFailed, WorkerLost
 
 VERSION: Final = "2025-11-25"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from dragoman.agents.called import CalledAgent
+from dragoman.agents.called.agent import CalledAgent
+from dragoman.agents.called.calls import Sleep
 from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, UpstreamTransport
 from dragoman.agents.upstream.turn import UpstreamTurn
@@ -26,6 +27,9 @@ log = logging.getLogger("dragoman.upstream")
 class UpstreamAgent(CalledAgent[UpstreamTurn]):
     """Implements `dragoman.ports.RemoteAgent`. Unavailable until its card was read, and while its breaker is open."""
 
+    kind = "upstream agent"
+    log = log
+
     def __init__(
         self,
         spec: AgentSpec,
@@ -36,14 +40,10 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         *,
         on_availability_change: Callable[[], None] = lambda: None,
         idle_timeout: float | None = DEFAULT_TRANSPORT_LIMITS.idle_timeout,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """location: its URL, for people. turns: the most turns at a time. on_availability_change: called when it
-        becomes unavailable, and when it responds again. idle_timeout: seconds without a byte after which a call
-        fails."""
-        super().__init__(breaker, turns)
-        self.spec = spec
-        self.location = location
+        """idle_timeout: seconds without a byte after which a call fails."""
+        super().__init__(spec, location, turns, breaker, on_availability_change)
         self.supports_streaming = spec.streaming
         self.idempotent = False
         self.required_extensions = ""
@@ -55,7 +55,6 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         self._failed_transports: list[UpstreamTransport] = []
         """Transports that failed since the last success."""
         self._new_id = new_id
-        self._on_availability_change = on_availability_change
         self._sleep = sleep
 
     # RemoteAgent, for the runtime -------------------------------------------------------------------------------
@@ -72,18 +71,15 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         turn = self._running.get(task_id)
         if turn is None:
             return ""
-        task = f" as its task {turn.calls.task_id}" if turn.calls.task_id else ""
+        task = f" as its task {turn.upstream.task_id}" if turn.upstream.task_id else ""
         problem = f"; the last call failed: {self.breaker.last_error}" if self.breaker.last_error else ""
         return f"upstream {self.transports[0].interface if self.transports else self.location}{task}{problem}"
 
-    def describe_run(self, task_id: str) -> str:
-        """Describes the state of a task's turn: its timeout, and the last error."""
-        turn = self._running.get(task_id)
-        if turn is None:
-            return ""
-        if failure := self.describe_failure():
-            return failure
-        waits = "It has the message and has not responded yet" if not turn.calls.task_id else "Its task is being read"
+    def describe_wait(self, turn: UpstreamTurn) -> str:
+        """Describes what a turn waits for, and its timeout."""
+        waits = (
+            "It has the message and has not responded yet" if not turn.upstream.task_id else "Its task is being read"
+        )
         return f"{waits}. A call that receives nothing for {self._idle_timeout:g} s is aborted and repeated."
 
     # UpstreamConnection, for its turns --------------------------------------------------------------------------
@@ -94,30 +90,24 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         return self.transports[0]
 
     @property
-    def is_unavailable(self) -> bool:
-        """Whether it should not be called."""
-        return self.breaker.is_open or not self.transports
+    def is_known(self) -> bool:
+        """Whether its card was read."""
+        return bool(self.transports)
 
     def record_success(self) -> None:
-        """Records a response."""
+        """Records a response of any kind."""
         self._failed_transports.clear()
-        if self.breaker.record_success():
-            log.info("%s responds again", self.location, extra={"agent": self.spec.id})
-            self._on_availability_change()
+        super().record_success()
 
-    def record_failure(self, reason: str) -> None:
-        """Records a failed call. Each of its interfaces is tried before it counts as unavailable."""
-        if not self.breaker.record_failure(reason):
-            return
+    def use_another_address(self) -> bool:
+        """Lets the next calls use another interface."""
         self._failed_transports.append(self.transports[0])
         if others := [one for one in self.transports if one not in self._failed_transports]:
             log.info("%s does not respond; trying %s", self.transports[0].interface, others[0].interface)
             self.transports = [*others, *self._failed_transports]
-            self.breaker.half_open()
-            return
+            return True
         self._failed_transports.clear()
-        log.warning("%s is unavailable: %s", self.location, reason, extra={"agent": self.spec.id})
-        self._on_availability_change()
+        return False
 
     def drop_transport(self, transport: UpstreamTransport) -> bool:
         """Drops a transport that lacks a method, unless another turn did. Keeps the only one, and returns False."""
@@ -141,18 +131,18 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
 
         A client's cancel waits as long as the upstream task goes on, a deadline up to the timeout.
         """
-        if context.cancel_reason not in ("client", "deadline") or not (turn.is_sent or turn.calls.task_id):
+        if context.cancel_reason not in ("client", "deadline") or not (turn.is_sent or turn.upstream.task_id):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(AGENT_STOP_TIMEOUT if context.cancel_reason != "client" else None):
-                if not turn.calls.task_id:
+                if not turn.upstream.task_id:
                     known = asyncio.create_task(turn.writer.task_known.wait())
                     try:
                         await asyncio.wait([known, work], return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         known.cancel()
-                if not work.done() and turn.calls.task_id:
-                    await self.cancel(turn.calls.task_id, context.cancel_metadata)
+                if not work.done() and turn.upstream.task_id:
+                    await self.cancel(turn.upstream.task_id, context.cancel_metadata)
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():

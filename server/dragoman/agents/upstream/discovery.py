@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dragoman.agents.called.agent import CRASH_RETRIES
 from dragoman.agents.upstream.transport import TransportFactory, outbound_errors
 from dragoman.calling import transport_http
 from dragoman.calling.errors import ProtocolError, ServerUnavailable
@@ -19,9 +20,6 @@ from dragoman.wire.cards.remote_card import Interface, RemoteCard
 MAX_UPSTREAM_CARD_BYTES: Final = 1024 * 1024
 CARD_IDLE_TIMEOUT: Final = 10.0
 """Limits of a card: its bytes, and seconds without a byte while it is fetched."""
-
-_UPSTREAM_RETRIES: Final = 100
-"""Attempts after a process died: they continue the upstream task, and never run it twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundSt
         extensions=tuple(one for one in card.extensions if one.uri not in ours),
         streaming=True,  # as served here; whether the upstream streams shows when it is called
         direct=True,
-        retries=_UPSTREAM_RETRIES,
+        retries=CRASH_RETRIES,
         time_limit=upstream.time_limit,
     )
     return DiscoveredAgent(
@@ -106,20 +104,6 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundSt
         ",".join(one.uri for one in card.extensions if one.required),
         any(one.uri == IDEMPOTENCY_EXTENSION.uri for one in card.extensions),
         card.streaming,
-    )
-
-
-def placeholder_spec(upstream: UpstreamSpec) -> AgentSpec:
-    """The spec of an agent with a configured id whose card was not read yet."""
-    name = upstream.id.replace("-", " ").capitalize()
-    return AgentSpec(
-        id=upstream.id,
-        name=name,
-        description=f"{name}, an agent whose card could not be read yet",
-        checks_own_modes=True,
-        direct=True,
-        retries=_UPSTREAM_RETRIES,
-        time_limit=upstream.time_limit,
     )
 
 

@@ -1,4 +1,4 @@
-"""Retries and recovery of a turn: finds the task of a message that may have been delivered, and sends follow-ups.
+"""Recovery of a turn: finds the task of a message that may have been delivered, and sends follow-ups.
 
 If the task cannot be found the turn fails: the work may cost money, and is not started twice.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, Never, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final, Never, Protocol
 
 from google.protobuf.message import Message
 
+from dragoman.agents.called.calls import CalledServer, TaskLost, TurnCalls
 from dragoman.agents.upstream import turn_writer
 from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.agents.upstream.transport import UpstreamTransport
@@ -19,25 +21,19 @@ from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.calling import retry
 from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.durations import Backoff
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
 
-T = TypeVar("T")
-
-UPSTREAM_RETRY_BACKOFF: Final = Backoff(0.25, 5.0)
-"""Between two attempts of a call."""
-
 OUTCOME_UNKNOWN_TEXT: Final = (
-    "UPSTREAM_UNKNOWN: the message may have been sent to the agent, but no response arrived; it is not sent again"
+    "the message may have been sent to the agent, but no response arrived; it is not sent again"
 )
 """The text of a failed task whose message may have been delivered."""
 
 
-class UpstreamConnection(Protocol):
-    """The agent of a turn, and the results of calls that the turn reports to it."""
+class UpstreamConnection(CalledServer, Protocol):
+    """The agent of a turn."""
 
     spec: AgentSpec
     location: str
@@ -54,90 +50,52 @@ class UpstreamConnection(Protocol):
     @property
     def transport(self) -> UpstreamTransport: ...
 
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether it should not be called."""
-        ...
-
-    def record_success(self) -> None: ...
-
-    def record_failure(self, reason: str) -> None: ...
-
     def drop_transport(self, transport: UpstreamTransport) -> bool:
         """Replaces a transport that does not know a method. False when there is no other."""
         ...
 
 
 class UpstreamCalls:
-    """The calls of one turn, retried while the agent is available."""
+    """Calls about the upstream task of one turn."""
 
-    def __init__(
-        self, connection: UpstreamConnection, writer: TurnWriter, sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
+    def __init__(self, connection: UpstreamConnection, writer: TurnWriter, calls: TurnCalls) -> None:
         self.connection = connection
-        self.is_sent = False
-        """Whether the turn's message may have been delivered."""
+        self.writer = writer
+        self.calls = calls
         self.chosen_task_id = ""
         """The id that we chose for the upstream task (0.1); else empty."""
-        self.writer = writer
-        self._sleep = sleep
 
     @property
     def task_id(self) -> str:
         """The id of the upstream task; empty while unknown."""
         return self.writer.state.task or self.chosen_task_id
 
-    @property
-    def task_lost_text(self) -> str:
-        """The text for a task that the agent no longer knows."""
-        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task_id}, or hides it"
+    def lost(self) -> TaskLost:
+        """The error for a task that the agent no longer knows."""
+        return TaskLost(f"the agent no longer knows its task {self.task_id}, or hides it")
 
     async def get_task(self, task_id: str = "") -> pb.Task:
-        """Reads the upstream task. Raises OutcomeUnknown for a lost task, WorkerLost for an unavailable agent.
+        """Reads the upstream task. Raises TaskLost, and WorkerLost for an unavailable agent.
 
         task_id: its id, if it is not recorded yet.
         """
-        request = pb.GetTaskRequest(id=task_id or self.task_id, history_length=0)
         try:
-            task = await self.call(
-                lambda transport: transport.call("GetTask", request, extensions=self.connection.required_extensions)
-            )
+            return await self.read_task(pb.GetTaskRequest(id=task_id or self.task_id, history_length=0))
         except CallRefused as refused:
             if refused.remote_error.is_task_not_found:
-                raise OutcomeUnknown(self.task_lost_text) from None
+                raise self.lost() from None
             raise
+
+    async def read_task(self, request: pb.GetTaskRequest) -> pb.Task:
+        """Reads an upstream task. Raises ClientError, and WorkerLost for an unavailable agent."""
+        task = await self.call("GetTask", request)
         assert isinstance(task, pb.Task)
         return task
 
-    async def call(self, call: Callable[[UpstreamTransport], Awaitable[T]]) -> T:
-        """Repeats an idempotent call until it succeeds.
-
-        Raises WorkerLost when the agent becomes unavailable, and ClientError.
-        """
-        attempt = 1
-        while True:
-            try:
-                response = await call(self.connection.transport)
-            except ServerUnavailable as error:
-                await self.wait_to_retry(error, attempt)
-            except CallRefused as refused:
-                self.connection.record_success()
-                if not refused.remote_error.is_busy:
-                    raise
-                await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
-            else:
-                self.connection.record_success()
-                return response
-            attempt += 1
-
-    async def wait_to_retry(self, error: ServerUnavailable, attempt: int = 1) -> None:
-        """Waits before the next attempt. Raises WorkerLost instead once the agent is unavailable."""
-        self.connection.record_failure(error.summary)
-        if self.connection.is_unavailable:
-            if not self.is_sent:
-                self.writer.mark_unsent()
-            raise WorkerLost("The upstream agent is unavailable.", may_have_started=self.is_sent)
-        await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
+    async def call(self, rpc: str, request: Message) -> Message:
+        """Repeats an idempotent call until it succeeds. Raises ClientError, and WorkerLost for an unavailable agent."""
+        extensions = self.connection.required_extensions
+        return await self.calls.repeat(lambda: self.connection.transport.call(rpc, request, extensions=extensions))
 
 
 async def find_task(calls: UpstreamCalls, message: pb.Message) -> pb.Task | None:
@@ -159,39 +117,32 @@ async def find_task(calls: UpstreamCalls, message: pb.Message) -> pb.Task | None
     turn_context = calls.writer.turn_context
     context_id = state.context or turn_writer.upstream_context_id(turn_context.owner, turn_context.context_id)
 
-    async def list_tasks(request: pb.ListTasksRequest) -> Message:
-        return await calls.call(lambda transport: transport.call("ListTasks", request))
-
     try:
-        return await retry.find_task_of_message(list_tasks, message, context_id)
+        return await retry.find_task_of_message(partial(calls.call, "ListTasks"), message, context_id)
     except (CallRefused, OutcomeUnknown):
         raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
 
 
 async def _find_by_id(calls: UpstreamCalls, task_id: str, message: pb.Message) -> pb.Task | None:
-    request = pb.GetTaskRequest(id=task_id)
     try:
-        task = await calls.call(lambda transport: transport.call("GetTask", request))
+        task = await calls.read_task(pb.GetTaskRequest(id=task_id))
     except CallRefused as refused:
         if not refused.remote_error.is_task_not_found:
             raise
         if calls.writer.state.task:
-            raise OutcomeUnknown(calls.task_lost_text) from None
+            raise calls.lost() from None
         return None
-    assert isinstance(task, pb.Task)
     is_delivered = calls.writer.state.last_message_id == message.message_id or retry.has_accepted(task, message)
     return task if is_delivered else None
 
 
 async def has_received(calls: UpstreamCalls, message: pb.Message) -> bool:
     """Whether the upstream task has a message that was sent to it while it worked. Raises as `find_task` does."""
-    task_id = calls.writer.state.task
     try:
-        task = await calls.call(lambda transport: transport.call("GetTask", pb.GetTaskRequest(id=task_id)))
+        task = await calls.read_task(pb.GetTaskRequest(id=calls.writer.state.task))
     except CallRefused as refused:
         is_lost = refused.remote_error.is_task_not_found
-        raise OutcomeUnknown(calls.task_lost_text if is_lost else OUTCOME_UNKNOWN_TEXT) from None
-    assert isinstance(task, pb.Task)
+        raise (calls.lost() if is_lost else OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)) from None
     if retry.contains_message(task, message):
         return True
     if any(one.message_id == calls.writer.state.last_message_id for one in task.history):
@@ -292,20 +243,21 @@ class FollowUpSender:
         key = turn_writer.idempotency_key(self._turn_context.task_id, request.message.message_id)
         extensions = self._extensions(request.message)
 
-        async def send_once(transport: UpstreamTransport) -> None:
+        async def send_once() -> None:
             nonlocal is_doubtful
             is_idempotent = self._calls.connection.idempotent
             if is_doubtful and not is_idempotent and await has_received(self._calls, request.message):
                 return
             is_doubtful = False
             try:
+                transport = self._calls.connection.transport
                 await transport.call("SendMessage", request, key=key, extensions=extensions)
             except ServerUnavailable as error:
                 is_doubtful = error.may_have_arrived
                 raise
 
         try:
-            await self._calls.call(send_once)
+            await self._calls.calls.repeat(send_once)
         except WorkerLost as lost:
             if is_doubtful:
                 raise

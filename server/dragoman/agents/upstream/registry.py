@@ -141,12 +141,15 @@ class LocalUpstreamRegistry:
     def _add_entry(
         self, upstream: UpstreamSpec, result: DiscoveredAgent | ClientError, *, from_settings: bool
     ) -> UpstreamEntry:
-        from dragoman.agents.upstream import discovery
+        from dragoman.agents.called.agent import placeholder_spec
         from dragoman.agents.upstream.agent import UpstreamAgent
         from dragoman.calling.breaker import CircuitBreaker
 
         breaker = CircuitBreaker(self._monotonic)
-        spec = discovery.placeholder_spec(upstream) if isinstance(result, ClientError) else result.spec
+        if isinstance(result, ClientError):
+            spec = placeholder_spec(upstream.id, "an agent whose card", upstream.time_limit, direct=True)
+        else:
+            spec = result.spec
         agent = UpstreamAgent(
             spec,
             upstream.location,

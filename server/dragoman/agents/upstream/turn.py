@@ -8,31 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final
 
+from dragoman.agents.called.calls import RETRY_BACKOFF, Sleep
+from dragoman.agents.called.turn import CalledTurn
 from dragoman.agents.upstream import recovery, turn_writer
-from dragoman.agents.upstream.recovery import (
-    UPSTREAM_RETRY_BACKOFF,
-    FollowUpSender,
-    UpstreamCalls,
-    UpstreamConnection,
-)
+from dragoman.agents.upstream.recovery import FollowUpSender, UpstreamCalls, UpstreamConnection
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
-from dragoman.calling.errors import (
-    CallForbidden,
-    CallRefused,
-    ClientError,
-    OutcomeUnknown,
-    ProtocolError,
-    ServerUnavailable,
-)
+from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
-from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.errors import A2AError
 from dragoman.core.task import states
 from dragoman.ports import TurnContext, TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -49,73 +39,55 @@ AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 """Seconds for which AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
 
 
-class UpstreamTurn:
+class UpstreamTurn(CalledTurn):
     """One turn."""
 
+    reason_prefix = "UPSTREAM"
+
     def __init__(
-        self,
-        turn_context: TurnContext,
-        connection: UpstreamConnection,
-        new_id: NewId,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, context: TurnContext, connection: UpstreamConnection, new_id: NewId, sleep: Sleep = asyncio.sleep
     ) -> None:
-        self.turn_context = turn_context
+        super().__init__(context, connection, sleep)
         self.connection = connection
-        self.writer = TurnWriter(turn_context, connection.location, new_id)
-        self.calls = UpstreamCalls(connection, self.writer, sleep)
-        self._sleep = sleep
-        self._wakeup = asyncio.Event()
-        self._message = turn_context.message
-        self._envelope = turn_context.envelope
+        self.writer = TurnWriter(context, connection.location, new_id)
+        self.upstream = UpstreamCalls(connection, self.writer, self.calls)
+        self._message = context.message
+        self._envelope = context.envelope
 
     @property
-    def is_sent(self) -> bool:
-        """Whether the agent may have received the message."""
-        return self.calls.is_sent
+    def is_marked_unsent(self) -> bool:
+        """Whether an earlier attempt noted that the message was not sent."""
+        return self.writer.state.unsent
 
     async def mark_unsent(self) -> None:
         """Notes with the task that its message was not sent."""
         self.writer.mark_unsent()
 
-    def wake(self) -> None:
-        """Polls the upstream task at once."""
-        self._wakeup.set()
-
     # The turn ---------------------------------------------------------------------------------------------------
 
-    async def run(self) -> TurnResult:
-        """Runs the turn. Raises WorkerLost when the agent is unavailable, for a later attempt."""
-        may_be_sent = self.turn_context.attempt > 1 and not self.writer.state.unsent
-        follow_ups = FollowUpSender(self.calls, self._extensions, self._output_modes)
-        forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.turn_context.task_id} upstream")
+    async def answer(self) -> TurnResult:
+        """The result for the message, and for those that arrive meanwhile."""
+        may_be_sent = self.may_have_begun
+        follow_ups = FollowUpSender(self.upstream, self._extensions, self._output_modes)
+        forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.context.task_id} upstream")
         try:
             while True:
-                result = await follow_ups.run_with(self._answer(may_be_sent=may_be_sent))
+                result = await follow_ups.run_with(self._answer_one(may_be_sent=may_be_sent))
                 if not follow_ups.undelivered:
                     return replace(result, state_update=self.writer.state_update())
                 # A message came too late for the upstream task: it starts another in the same context.
                 await self.writer.continue_after(result)
                 self._message, self._envelope = follow_ups.undelivered.pop(0)
                 may_be_sent = False
-        except (InvalidAgentResponse, ProtocolError) as error:
-            result = self._failed_result(f"InvalidAgentResponse: {error.message}")
-            return replace(result, error=InvalidAgentResponse(self._redact_urls(error.message)))
-        except CallForbidden as error:
-            return self._failed_result(f"UPSTREAM_FORBIDDEN: {error.message}")
-        except OutcomeUnknown as error:
-            return self._failed_result(str(error))
-        except CallRefused as refused:
-            log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
-            return self.writer.statuses.refused_result(refused, self.writer.state_update())
         finally:
             forwarding.cancel()
             await asyncio.wait([forwarding])
 
-    async def _answer(self, *, may_be_sent: bool) -> TurnResult:
+    async def _answer_one(self, *, may_be_sent: bool) -> TurnResult:
         """The result for one message. `may_be_sent`: another process may have sent it."""
         if may_be_sent:
             self.calls.is_sent = True
-            found = await recovery.find_task(self.calls, self._message)
+            found = await recovery.find_task(self.upstream, self._message)
             if found is not None:
                 return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
         return await self._send()
@@ -132,7 +104,7 @@ class UpstreamTurn:
             except ServerUnavailable as error:
                 self.calls.is_sent = error.may_have_arrived
                 await self.calls.wait_to_retry(error)
-                found = await recovery.find_task(self.calls, self._message) if error.may_have_arrived else None
+                found = await recovery.find_task(self.upstream, self._message) if error.may_have_arrived else None
                 if found is None:
                     continue
                 result = await self._apply(pb.StreamResponse(task=found), polled=True)
@@ -166,7 +138,7 @@ class UpstreamTurn:
         self, transport: UpstreamTransport, request: pb.SendMessageRequest, *, streams: bool
     ) -> TurnResult | None:
         """Sends once, and reads the response. None when it stopped before the turn ended."""
-        key = turn_writer.idempotency_key(self.turn_context.task_id, self._message.message_id)
+        key = turn_writer.idempotency_key(self.context.task_id, self._message.message_id)
         extensions = self._extensions(self._message)
         self.writer.may_change_task = True
         if streams:
@@ -191,12 +163,10 @@ class UpstreamTurn:
         message.ClearField("reference_task_ids")  # ids of our tasks, unknown upstream
         message.task_id = known.task
         if not known.task and self.connection.transport.interface.dialect == "0.1":
-            message.task_id = self.calls.chosen_task_id = turn_writer.upstream_task_id(
-                self.turn_context.task_id, message.message_id
+            message.task_id = self.upstream.chosen_task_id = turn_writer.upstream_task_id(
+                self.context.task_id, message.message_id
             )
-        context = known.context or turn_writer.upstream_context_id(
-            self.turn_context.owner, self.turn_context.context_id
-        )
+        context = known.context or turn_writer.upstream_context_id(self.context.owner, self.context.context_id)
         message.context_id = "" if without_context else context
         request = pb.SendMessageRequest(message=message)
         if self._envelope.HasField("metadata"):
@@ -216,10 +186,10 @@ class UpstreamTurn:
         return ",".join(dict.fromkeys(named))
 
     async def _has_ended(self, refused: CallRefused) -> bool:
-        """Whether a message was refused because the upstream task has ended. Raises OutcomeUnknown for a lost task."""
+        """Whether a message was refused because the upstream task has ended. Raises TaskLost."""
         if refused.remote_error.is_task_not_found:
-            raise OutcomeUnknown(self.calls.task_lost_text)
-        return states.is_terminal((await self.calls.get_task()).status.state)
+            raise self.upstream.lost()
+        return states.is_terminal((await self.upstream.get_task()).status.state)
 
     # Following the task -----------------------------------------------------------------------------------------
 
@@ -230,7 +200,7 @@ class UpstreamTurn:
             before = self.writer.event_count
             if self.connection.supports_streaming and subscribes:
                 try:
-                    request = pb.SubscribeToTaskRequest(id=self.calls.task_id)
+                    request = pb.SubscribeToTaskRequest(id=self.upstream.task_id)
                     events = self.connection.transport.stream(
                         "SubscribeToTask", request, extensions=self.connection.required_extensions
                     )
@@ -241,11 +211,11 @@ class UpstreamTurn:
                 except CallRefused as refused:  # the task has ended, or the method is not supported
                     self.connection.record_success()
                     subscribes = not refused.remote_error.is_unsupported
-            task = await self.calls.get_task()
+            task = await self.upstream.get_task()
             if (result := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
                 return result
             polls = 1 if self.writer.event_count > before else polls + 1
-            await self._wait_for_wakeup(UPSTREAM_POLL_BACKOFF.delay(polls))
+            await self.wait_for_wakeup(UPSTREAM_POLL_BACKOFF.delay(polls))
 
     async def _read_stream(
         self, events: AsyncGenerator[pb.StreamResponse, None], *, complete: bool
@@ -273,15 +243,15 @@ class UpstreamTurn:
                         # Some servers never stream the result of a cancel.
                         self._wakeup.clear()
                         wakeup = asyncio.create_task(self._wakeup.wait(), name="wakeup of an upstream turn")
-                        if not self.calls.task_id:
+                        if not self.upstream.task_id:
                             continue
-                        event = pb.StreamResponse(task=await self.calls.get_task())
+                        event = pb.StreamResponse(task=await self.upstream.get_task())
                         complete = False  # the stream may repeat it
                     else:  # the stream is still open: the task continues by itself
                         await self.writer.flush_held()
                         continue
                     if not (complete or event.HasField("task")):
-                        event = pb.StreamResponse(task=await self.calls.get_task())
+                        event = pb.StreamResponse(task=await self.upstream.get_task())
                     restored = await self._with_contents(event)
                     complete = complete and restored is event  # the stream may repeat what was read again
                     if (result := await self._write(restored)) is not None:
@@ -296,23 +266,13 @@ class UpstreamTurn:
         """The result, after reading artifacts that the stream left out: some servers stream COMPLETED without them."""
         if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
             try:
-                event = pb.StreamResponse(task=await self.calls.get_task())
+                event = pb.StreamResponse(task=await self.upstream.get_task())
             except (ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same
                 return result
             event = await self._with_contents(event)
             with suppress(ClientError):
                 return await self._write(event, polled=True) or result
         return result
-
-    async def _wait_for_wakeup(self, seconds: float) -> None:
-        """Waits for some seconds, or until `wake`."""
-        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.create_task(self._wakeup.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-        self._wakeup.clear()
 
     async def _apply(self, event: pb.StreamResponse, *, polled: bool = False) -> TurnResult | None:
         return await self._write(await self._with_contents(event), polled=polled)
@@ -330,12 +290,12 @@ class UpstreamTurn:
                 log.info("a large content could not be read upstream: %s", error.summary, extra=self._fields)
                 if attempt == MAX_DOWNLOAD_ATTEMPTS:
                     raise ProtocolError(f"a large content of a response cannot be read: {error.summary}") from None
-                await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
+                await self._sleep(RETRY_BACKOFF.delay(attempt))
                 attempt += 1
                 # Shows whether the agent responds at all. New links replace expired ones, and those of an artifact that
                 # was replaced.
-                if task_id := event.task.id or self.calls.task_id:
-                    task = await self.calls.get_task(task_id)
+                if task_id := event.task.id or self.upstream.task_id:
+                    task = await self.upstream.get_task(task_id)
                     event = pb.StreamResponse(task=task) if event.HasField("task") else event
         return event
 
@@ -344,9 +304,17 @@ class UpstreamTurn:
 
     # Errors -----------------------------------------------------------------------------------------------------
 
-    def _failed_result(self, text: str) -> TurnResult:
-        log.warning("a turn upstream failed: %s", text, extra=self._fields)
-        return self.writer.statuses.failed_result(self._redact_urls(text), self.writer.state_update())
+    def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
+        """FAILED with this reason and text, without the agent's address."""
+        log.warning("a turn upstream failed: %s: %s", reason, text, extra=self._fields)
+        text = self._redact_urls(text)
+        result = self.writer.statuses.failed_result(f"{reason}: {text}", self.writer.state_update())
+        return replace(result, error=error(text)) if error is not None else result
+
+    def refused(self, refused: CallRefused) -> TurnResult:
+        """REJECTED for an invalid message, else FAILED."""
+        log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
+        return self.writer.statuses.refused_result(refused, self.writer.state_update())
 
     def _redact_urls(self, text: str) -> str:
         """A text for callers, without the agent's address."""
@@ -360,9 +328,9 @@ class UpstreamTurn:
     @property
     def _fields(self) -> dict[str, str]:
         return {
-            "task": self.turn_context.task_id,
+            "task": self.context.task_id,
             "upstream": self.connection.location,
-            "upstream_task": self.calls.task_id,
+            "upstream_task": self.upstream.task_id,
         }
 
 

@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 import orjson
 from google.protobuf import struct_pb2
 
+from dragoman.agents.called.turn import stored_fields
 from dragoman.agents.upstream.task_view import ArtifactSync, StatusMapper, status_digest
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, struct_of
 from dragoman.calling.errors import ProtocolError
@@ -239,13 +240,7 @@ class UpstreamTaskState:
 
 def read_task_state(data: bytes) -> UpstreamTaskState:
     """Parses a stored state. Returns an empty one for no data and for data in another form."""
-    try:
-        document: Any = orjson.loads(data) if data else {}
-    except orjson.JSONDecodeError:
-        return UpstreamTaskState()
-    fields = document.get("upstream") if isinstance(document, dict) else None
-    if not isinstance(fields, dict):
-        return UpstreamTaskState()
+    fields = stored_fields(data, "upstream")
     strings: dict[str, Any] = {
         name: value
         for name in ("location", "task", "context", "last_message_id", "interrupted_digest")

@@ -136,11 +136,9 @@ _REQUEST_ID_PATTERN: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 _ALLOWED_HEADERS: Final = (
     "Accept, Authorization, X-API-Key, X-Goog-Api-Key, Content-Type, A2A-Version, A2A-Extensions, X-A2A-Extensions, "
-    "Idempotency-Key, Last-Event-ID, X-Request-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id"
+    "Idempotency-Key, Last-Event-ID, X-Request-ID"
 )
-_EXPOSED_HEADERS: Final = (
-    "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID, Mcp-Session-Id"
-)
+_EXPOSED_HEADERS: Final = "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID"
 _ALLOWED_METHODS: Final = "GET, POST, DELETE, OPTIONS"
 _RESPONSE_HEADERS: Final = web.RequestKey("_RESPONSE_HEADERS", dict[str, str])
 

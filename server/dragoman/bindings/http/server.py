@@ -15,7 +15,7 @@ from aiohttp import web
 
 from dragoman.bindings import a2a_headers, authentication, cards, openapi, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
-from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
@@ -32,8 +32,6 @@ from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
-from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
-from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed
@@ -66,7 +64,7 @@ _STREAM_METHOD_PARTS: Final = (b"tream", b"ubscribe")
 
 @asynccontextmanager
 async def serve_http(
-    operations: Operations, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
+    operations: Operations, cards: Cards, options: HttpOptions, admin: OperationTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all HTTP paths while the block runs.
 
@@ -119,7 +117,7 @@ class _HttpServer:
         agent_cards: Cards,
         options: HttpOptions,
         stream_registry: StreamRegistry,
-        admin: AdminServices | None,
+        admin: OperationTable | None,
     ) -> None:
         self._cards = agent_cards
         self._options = options
@@ -127,24 +125,19 @@ class _HttpServer:
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
         self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
-        self._routes: Routes[RestRoute | McpEndpoint | ExtensionEndpoint | HttpEndpoint] = Routes()
+        self._routes: Routes[RestRoute | ExtensionEndpoint | HttpEndpoint] = Routes()
         for rule, route in rest.rest_routes(self._pipeline):
             # No HEAD for streams: the headers of a stream are known only when it starts.
             for method in (
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
             ):
                 self._routes.add(method, rule.template, route)
-        for rule, operation in http_endpoints(admin, agent_cards, options, stream_registry):
+        for rule, operation in http_endpoints(admin, options, stream_registry):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):
             self._routes.add(method, httprule.parse(path), endpoint)
-        if options.mcp:
-            mcp = McpEndpoint(McpServices(self._pipeline, agent_cards, options.mcp_wait))
-            for base in ("", "/{tenant}", *RESOURCE_BASES):
-                for method in McpEndpoint.METHODS:
-                    self._routes.add(method, httprule.parse(f"{base}/mcp"), mcp)
-        names = ["mcp"] if options.mcp else []
+        names = []
         for paths, settings in options.extension_paths:
             endpoint_of_paths = ExtensionEndpoint(paths.open(settings, self._pipeline, agent_cards))
             names.append(paths.name)
@@ -216,8 +209,6 @@ class _HttpServer:
             first = match.candidates[0]
             if isinstance(first.target, ExtensionEndpoint):
                 return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
-            if isinstance(first.target, McpEndpoint):
-                return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
             if not isinstance(first.target, RestRoute):
                 return await self._call_endpoint(request, first.target, first.variables)
             chosen = cast("Candidate[RestRoute]", first)
@@ -268,7 +259,7 @@ class _HttpServer:
 
     def _match(
         self, method: str, path: str
-    ) -> tuple[Match[RestRoute | McpEndpoint | ExtensionEndpoint | HttpEndpoint] | NoMatch, bool]:
+    ) -> tuple[Match[RestRoute | ExtensionEndpoint | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust

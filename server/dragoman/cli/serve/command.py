@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import inspect
 import logging
 import os
 import shlex
@@ -32,12 +31,12 @@ from dragoman.cli.process_setup import (
     return_unused_memory,
     run_until_complete,
 )
-from dragoman.cli.serve.options import parameters
+from dragoman.cli.serve.options import serve_options, with_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports.extension import StartError
-from dragoman.settings.extensions import installed_extensions, quiet_loggers
+from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
@@ -47,17 +46,7 @@ from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 def register(cli: typer.Typer) -> None:
     """Adds the command with an option for each setting."""
-    signature = inspect.signature(serve, eval_str=True)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    full_signature = signature.replace(parameters=[*own, *parameters()])
-
-    def command(**arguments: Any) -> None:
-        serve(**arguments)
-
-    command.__doc__ = serve.__doc__
-    command.__signature__ = full_signature  # type: ignore[attr-defined]  # typer reads it; function types lack it
-    command.__annotations__ = {one.name: one.annotation for one in full_signature.parameters.values()}
-    cli.command("serve")(command)
+    cli.command("serve")(with_options(serve, serve_options()))
 
 
 def serve(
@@ -97,8 +86,6 @@ def serve(
 
     `dragoman serve --upstream https://agents.example.com/weather`  another A2A agent, through this server
 
-    `dragoman serve --mcp https://mcp.example.com/mcp`  the tools of an MCP server, as an agent
-
     `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 
     `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  with TLS
@@ -137,10 +124,7 @@ def run_server(
             if standby is not None:
                 raise SettingsError(f"--processes {settings.processes}: --reload runs one process; pass --processes 1")
             return run_processes(command_line, settings)
-        development = standby is not None or None
-        logs.configure_logging(
-            settings.log_format, settings.log_level, development=development, quiet_loggers=quiet_loggers()
-        )
+        logs.configure_logging(settings.log_format, settings.log_level, development=standby is not None or None)
         settings = settings.model_copy(update={"connections": raise_open_file_limit(settings.connections)})
         own = load_own_app(settings)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
@@ -325,16 +309,16 @@ Dragoman {__version__}, worker on a shared store{suffix}
         agents = ", ".join(others) or "none yet; start a worker: dragoman worker APP --server HOST:PORT"
     example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
     role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
-    mcp = f"\n  MCP      {app.public_url}/mcp" if settings.mcp_endpoint else ""
+    more = ""
     for extension in installed_extensions():
         lines = extension.banner(settings.extensions[extension.name], app.public_url) if extension.banner else {}
-        mcp += "".join(f"\n  {label:<8} {text}" for label, text in lines.items())
+        more += "".join(f"\n  {label:<8} {text}" for label, text in lines.items())
     return f"""\
 Dragoman {__version__}{suffix}
 
   Card     {app.card_url}
   HTTP     {app.public_url}
-  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{mcp}
+  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{more}
   Console  {app.public_url}/console
   Agents   {agents}
   Data     {app.store}{role}

@@ -6,13 +6,14 @@ Rules and defaults of the settings are in `dragoman.settings.settings`, which re
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from dragoman.ports.extension import Option
 from dragoman.settings.extensions import bus_schemes, installed_extensions, options_of, store_schemes
 
 
@@ -32,7 +33,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "": (
         ServeOption("http", "HOST:PORT", "Address of REST, JSON-RPC and the card. [127.0.0.1:8080; port 0: any]"),
         ServeOption("grpc", "HOST:PORT", "Address of gRPC. [127.0.0.1:50051]"),
-        ServeOption("channelz", "", "Serve grpc.channelz.v1 to operators: connections of the gRPC port.", bool),
         ServeOption("metrics", "HOST:PORT", "Address for metrics without authentication. [/metrics, for operators]"),
         ServeOption(
             "store",
@@ -55,12 +55,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "upstream",
             "[ID=]URL",
             "Also serve this upstream A2A agent; may be repeated. Disables the playground.",
-            list[str],
-        ),
-        ServeOption(
-            "mcp",
-            "[ID=]URL|COMMAND",
-            "Also serve this MCP server as an agent; may be repeated. Disables the playground.",
             list[str],
         ),
         ServeOption("workers_only", "", "Serve only agents of workers.", bool),
@@ -128,7 +122,7 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("public_grpc", "HOST:PORT", "Public address of gRPC, for cards."),
         ServeOption("trusted_proxies", "NETS", "Proxies whose Forwarded headers are used: 10.0.0.0/8,::1 [none]"),
     ),
-    "Outbound requests to webhooks, upstream agents and MCP servers": (
+    "Outbound requests to webhooks and other servers": (
         ServeOption(
             "outbound_allow",
             "NETS,HOSTS",
@@ -141,17 +135,13 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "Limits": (
         ServeOption("message_bytes", "SIZE", "Maximum size of a message. [16MiB]"),
         ServeOption("connections", "N", "Open connections per port. [4096]"),
-        ServeOption("connection_calls", "N", "Concurrent calls per gRPC connection. [100]"),
         ServeOption("slots", "N", "Concurrent turns; more are queued. [1000]"),
         ServeOption(
             "worker_wait", "S", "Seconds that tasks wait for an unavailable upstream agent or for workers. [300]"
         ),
-        ServeOption(
-            "upstream_bytes", "SIZE", "Maximum size of a response or event of an upstream or MCP server. [64MiB]"
-        ),
+        ServeOption("upstream_bytes", "SIZE", "Maximum size of a response or event of another server. [64MiB]"),
         ServeOption("upstream_silence", "S", "Seconds without data after which an upstream call fails. [120]"),
         ServeOption("blocking_wait", "S", "Maximum seconds that a blocking send waits. [300]"),
-        ServeOption("mcp_wait", "S", "Seconds after which an MCP call returns its unfinished task. [50]"),
         ServeOption("drain", "S", "Seconds for running turns to finish when the server stops. [300]"),
         ServeOption("loop_timeout", "S", "Seconds of a blocked event loop after which others take over. [20]"),
         ServeOption("loop_exit", "S", "Seconds after which a blocked process ends itself; 0: never. [60]"),
@@ -177,7 +167,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "What sends of 0.1 to 0.3 do that leave blocking open; per agent: wait,desk=return. [wait]",
         ),
         ServeOption("card_versions", "all|1.0|0.3", "Versions of A2A that cards are for. [all]"),
-        ServeOption("mcp_endpoint", "--mcp-endpoint/--no-mcp-endpoint", "Serve agents as MCP tools. [on]", bool),
         ServeOption("cors", "ORIGIN,...", "Origins of web pages that may call; * for all. [none]"),
         ServeOption("error_table", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"),
         ServeOption("v03_files", "bytes|base64", "Files of 0.3 over gRPC and REST: bytes, base64 text. [bytes]"),
@@ -185,13 +174,12 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("lossy_numbers", "", "Accept JSON integers beyond 2^53.", bool),
     ),
     "Retention": (
-        ServeOption("retain_completed", "AGE", "Erase completed tasks after this age: 30d, 12h, ... [never]"),
-        ServeOption("retain_failed", "AGE", "Erase failed tasks after this age. [never]"),
-        ServeOption("retain_canceled", "AGE", "Erase canceled tasks after this age. [never]"),
-        ServeOption("retain_rejected", "AGE", "Erase rejected tasks after this age. [never]"),
-        ServeOption("retain_input_required", "AGE", "Fail tasks that have waited so long for input. [never]"),
-        ServeOption("retain_auth_required", "AGE", "Fail tasks that have waited so long for credentials. [never]"),
-        ServeOption("retention", "STATE=AGE,...", "The same in one value; also AGENT.STATE=AGE."),
+        ServeOption(
+            "retention",
+            "STATE=AGE,...",
+            "Erase tasks after this age in a state, such as completed=30d; fail those that wait so long for a caller "
+            "(input-required=7d); of single agents: AGENT.STATE=AGE. [never]",
+        ),
         ServeOption("audit", "all|security|off", "What the audit log records. [all]"),
         ServeOption("retain_audit", "AGE", "Erase audit entries after this age; 0: never. [365d]"),
     ),
@@ -217,10 +205,26 @@ def serve_options() -> Mapping[str, Sequence[ServeOption]]:
     options: dict[str, Sequence[ServeOption]] = {}
     for heading, rows in _OWN_OPTIONS.items():
         options[heading] = [row._replace(help=_replaced(row.help, schemes)) for row in rows]
-    for extension in installed_extensions():
-        if settings := options_of(extension).values():
-            options[extension.title] = [ServeOption(one.name, one.value, one.help, one.kind) for one, _ in settings]
-    return options
+    return options | _extension_options()
+
+
+def worker_options() -> Mapping[str, Sequence[ServeOption]]:
+    """The options of extensions that workers have, too, by heading. Raises InvalidExtension."""
+    return _extension_options(lambda option: option.in_worker)
+
+
+def _extension_options(is_shown: Callable[[Option], bool] = lambda _: True) -> dict[str, Sequence[ServeOption]]:
+    return {
+        extension.title: options
+        for extension in installed_extensions()
+        if (
+            options := [
+                ServeOption(one.name, one.value, one.help, one.kind)
+                for one, _ in options_of(extension).values()
+                if is_shown(one)
+            ]
+        )
+    }
 
 
 def _replaced(text: str, values: Mapping[str, str]) -> str:
@@ -229,9 +233,24 @@ def _replaced(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def parameters() -> Iterator[inspect.Parameter]:
+def with_options(function: Callable[..., None], by_heading: Mapping[str, Sequence[ServeOption]]) -> Callable[..., None]:
+    """A command function whose `**options` are these."""
+    signature = inspect.signature(function, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    full_signature = signature.replace(parameters=[*own, *_parameters(by_heading)])
+
+    def command(**arguments: Any) -> None:
+        function(**arguments)
+
+    command.__doc__ = function.__doc__
+    command.__signature__ = full_signature  # type: ignore[attr-defined]  # typer reads it; function types lack it
+    command.__annotations__ = {one.name: one.annotation for one in full_signature.parameters.values()}
+    return command
+
+
+def _parameters(by_heading: Mapping[str, Sequence[ServeOption]]) -> Iterator[inspect.Parameter]:
     """The options as parameters of a command function. The default is None: not given."""
-    for heading, options in serve_options().items():
+    for heading, options in by_heading.items():
         for option in options:
             flag = option.kind is bool
             declaration = typer.Option(

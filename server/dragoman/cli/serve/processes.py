@@ -20,7 +20,7 @@ from typing import Any, Final
 from dragoman.cli import logs
 from dragoman.cli.process_setup import STOP_GRACE, Signals
 from dragoman.core.durations import Backoff
-from dragoman.settings.extensions import bus_example, quiet_loggers, shared_store_example
+from dragoman.settings.extensions import bus_example, shared_store_example
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.infra import check_role, listen_error
@@ -55,7 +55,7 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
     Raises StartError, SettingsError.
     """
     check_multiprocess(settings)
-    logs.configure_logging(settings.log_format, settings.log_level, quiet_loggers=quiet_loggers())
+    logs.configure_logging(settings.log_format, settings.log_level)
     if not settings.bus.get_secret_value():
         log.warning(
             "without --bus the processes only communicate through the store: streams from another process and cancels "

@@ -14,9 +14,9 @@ import pytest
 from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 
 from dragoman.client import Client, message
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.core.net.targets import OutboundPolicy
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.security.outbound import OutboundClient
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import App, open_app

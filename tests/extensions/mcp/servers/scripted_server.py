@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import mcp_types as types
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from dragoman.calling.errors import ServerUnavailable
+from dragoman.calling.errors import ProtocolError, ServerUnavailable
 from dragoman.core.schemas import compile_schema
+from dragoman.extensions.mcp.servers.connection import call_error
 from dragoman.extensions.mcp.servers.open_calls import OpenCalls
+from dragoman.extensions.mcp.servers.readers import valid_answers
 from dragoman.extensions.mcp.servers.tasks_extension import CreateTaskResult, McpTask
 from dragoman.extensions.mcp.servers.transport import SESSION_LOST_CODE, UNAVAILABLE_CODE
 
@@ -20,6 +22,8 @@ CONNECT_FAILURE = ServerUnavailable.for_reason("refused the connection", may_hav
 NOT_SENT = MCPError(UNAVAILABLE_CODE, "refused the connection", {"arrived": False})
 BROKEN = MCPError(types.CONNECTION_CLOSED, "Connection closed")
 SESSION_LOST = MCPError(SESSION_LOST_CODE, "the session is unknown", {"arrived": False})
+
+T = TypeVar("T")
 
 READ_ONLY = types.ToolAnnotations(read_only_hint=True)
 
@@ -65,7 +69,6 @@ class ScriptedServer:
         self.calls = OpenCalls()
         self.requests: list[tuple[str, Any]] = []
         self.failures: list[str] = []
-        self.dropped = 0
         self.listed = 0
         self.output_schemas: dict[str, dict[str, Any]] = {}
         self.new_tools: list[types.Tool] = []
@@ -76,23 +79,30 @@ class ScriptedServer:
         )
         self._client = cast(Client, SimpleNamespace(session=session))
 
+    kind = "MCP server"
+
     @property
     def is_unavailable(self) -> bool:
         return len(self.failures) >= self._max_failures
 
-    async def client(self) -> Client:
+    async def connect(self) -> None:
         if "connect" in self.results and (error := self._next("connect")) is not None:
             raise error
-        return self._client
 
-    def drop_connection(self, client: Client) -> None:
-        self.dropped += 1
+    async def call(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        try:
+            with valid_answers():
+                return await request(self._client)
+        except MCPError as error:
+            raise call_error(error) from None
+        except RuntimeError as error:
+            raise ProtocolError(str(error)) from None
 
     @property
     def announces_changes(self) -> bool:
         return not self.new_tools
 
-    async def read_tools(self, client: Client) -> None:
+    async def read_tools(self) -> None:
         self.listed += 1
         self.tools = [*self.tools, *self.new_tools]
 

@@ -15,11 +15,11 @@ from tests.extensions.mcp.servers.test_turn import StoringContext
 
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ServerUnavailable
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected
 from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.call_state import CallState, read_call_state
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import LeaseLost, OutboundStreams, StateUpdate, is_remote
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mcp_types as types
 import pytest
+from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from tests.eventually import eventually
 from tests.extensions.mcp.servers.conftest import Tools, outbound_client, stdio_spec, tools_over
@@ -17,9 +18,15 @@ from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 from tests.postgres import free_port
 
 from dragoman.calling.errors import CallForbidden, ClientError, ProtocolError, ServerUnavailable
-from dragoman.core.mcp_sources import McpSpec
-from dragoman.extensions.mcp.servers.connection import McpConnection, call_error
-from dragoman.extensions.mcp.servers.transport import FORBIDDEN_CODE, SESSION_LOST_CODE, UNAVAILABLE_CODE
+from dragoman.extensions.mcp.servers.connection import McpConnection, McpRefused, ServerSilent, call_error
+from dragoman.extensions.mcp.servers.transport import (
+    FORBIDDEN_CODE,
+    SESSION_LOST_CODE,
+    SILENT_CODE,
+    UNAVAILABLE_CODE,
+    UNREADABLE_CODE,
+)
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams
 
 
@@ -87,11 +94,25 @@ async def test_a_dropped_connection_is_opened_again(tmp_path: Path, outbound: Ou
     async with tools_over("http old", tmp_path) as tools:
         connection = Connected(tools.spec, outbound).connection
         first = await connection.client()
-        connection.drop(first)
+        both_called = asyncio.Event()
+
+        async def first_call(client: Client) -> None:
+            raise MCPError(SESSION_LOST_CODE, "the session is unknown")
+
+        async def slow_call(client: Client) -> None:
+            await both_called.wait()
+            raise MCPError(SESSION_LOST_CODE, "the session is unknown")
+
+        slow = asyncio.create_task(connection.call(slow_call))
+        await asyncio.sleep(0)
+        with pytest.raises(ServerUnavailable, match="the session is unknown"):
+            await connection.call(first_call)
         assert not connection.is_open
         second = await connection.client()
         assert second is not first
-        connection.drop(first)  # by another turn
+        both_called.set()
+        with pytest.raises(ServerUnavailable):
+            await slow
         assert await connection.client() is second
         await connection.close()
 
@@ -100,14 +121,44 @@ async def test_a_restarted_server_has_forgotten_the_session(outbound: OutboundSt
     port = free_port()
     async with http_server(tool_server("old"), port) as url:
         connection = Connected(McpSpec(url=url), outbound).connection
-        client = await connection.client()
+        await connection.client()
     async with http_server(tool_server("old"), port):
-        with pytest.raises(MCPError) as raised:
-            await client.list_tools()
-        assert raised.value.code == SESSION_LOST_CODE
-        connection.drop(client)
-        assert (await (await connection.client()).list_tools()).tools
+        with pytest.raises(ServerUnavailable) as raised:
+            await connection.call(Client.list_tools)
+        assert not raised.value.may_have_arrived
+        assert (await connection.call(Client.list_tools)).tools
         await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (MCPError(types.METHOD_NOT_FOUND, "no such method"), McpRefused, "no such method"),
+        (RuntimeError("an unexpected result"), ProtocolError, "an unexpected result"),
+    ],
+)
+async def test_errors_of_the_sdk_become_those_of_all_called_agents(
+    tools: Tools, outbound: OutboundStreams, error: Exception, kind: type[ClientError], text: str
+) -> None:
+    connection = Connected(tools.spec, outbound).connection
+
+    async def fail(client: Client) -> None:
+        raise error
+
+    async def read_wrongly(client: Client) -> None:
+        types.Tool.model_validate({})
+
+    with pytest.raises(kind, match=text):
+        await connection.call(fail)
+    with pytest.raises(ProtocolError, match=r"the answer of the MCP server is not valid \(2 errors\)"):
+        await connection.call(read_wrongly)
+
+    async def fail_once_closed(client: Client) -> None:
+        await connection.close()
+        raise RuntimeError("the client is closed")
+
+    with pytest.raises(ServerUnavailable, match="the connection ended"):
+        await connection.call(fail_once_closed)
 
 
 async def test_one_request_without_an_answer_leaves_the_client_open(outbound: OutboundStreams) -> None:
@@ -177,13 +228,15 @@ async def test_an_answer_that_is_no_mcp_is_explained(outbound: OutboundStreams) 
         (MCPError(UNAVAILABLE_CODE, "lost", {"arrived": True}), ServerUnavailable, True),
         (MCPError(SESSION_LOST_CODE, "unknown"), ServerUnavailable, False),
         (MCPError(FORBIDDEN_CODE, "private"), CallForbidden, False),
-        (MCPError(types.INVALID_PARAMS, "bad"), None, False),
+        (MCPError(UNREADABLE_CODE, "not JSON"), ProtocolError, False),
+        (MCPError(SILENT_CODE, "nothing came"), ServerSilent, True),
+        (MCPError(types.INVALID_PARAMS, "bad"), McpRefused, False),
     ],
 )
 def test_errors_without_an_answer_of_the_server_are_told_apart(
-    error: MCPError, kind: type[ClientError] | None, arrived: bool
+    error: MCPError, kind: type[ClientError], arrived: bool
 ) -> None:
     found = call_error(error)
-    assert type(found) is (kind or type(None))
+    assert type(found) is kind
     if isinstance(found, ServerUnavailable):
         assert found.may_have_arrived is arrived

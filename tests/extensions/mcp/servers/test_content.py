@@ -8,6 +8,7 @@ import mcp_types as types
 import pytest
 from google.protobuf.json_format import MessageToDict
 
+from dragoman.calling.errors import ProtocolError
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.extensions.mcp.servers.content import (
     error_text,
@@ -63,7 +64,7 @@ def test_the_text_of_an_error_is_that_of_the_tool() -> None:
 
 
 def test_a_file_that_is_not_base64_and_a_number_beyond_doubles_are_rejected() -> None:
-    with pytest.raises(InvalidAgentResponse, match="not base64"):
+    with pytest.raises(ProtocolError, match="not base64"):
         result_parts(types.CallToolResult(content=[types.ImageContent(data="?", mime_type="image/png")]))
     with pytest.raises(InvalidAgentResponse, match=r"beyond 2\^53"):
         result_parts(types.CallToolResult(content=[], structured_content={"a": 2**60}))

@@ -11,8 +11,8 @@ from mcp.client.client import Client
 
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.cards.agent_spec import Skill
-from dragoman.core.mcp_sources import McpSpec
-from dragoman.extensions.mcp.servers.discovery import discover, placeholder_spec, read_tools, spec_of
+from dragoman.extensions.mcp.servers.discovery import discover, read_tools, spec_of, unread_spec
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.extensions.mcp.wire.called_server import OUTPUT_SCHEMA_META
 
 SERVER = McpSpec(url="http://x", time_limit=5.0)
@@ -114,4 +114,4 @@ def test_a_server_that_does_not_say_who_it_is_needs_an_id() -> None:
     )  # fmt: skip
     with pytest.raises(ValueError, match="gives no valid agent id"):
         spec_of(SERVER, None, None, [])
-    assert placeholder_spec(named).name == "My tools"
+    assert unread_spec(named).name == "My tools"

@@ -13,8 +13,8 @@ from tests.extensions.mcp.servers.conftest import outbound_client, stdio_spec, t
 from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 from tests.postgres import free_port
 
-from dragoman.core.mcp_sources import McpSpec
-from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegistry, with_mcp_token
+from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegistry
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams, RemoteAgent
 
 
@@ -57,7 +57,7 @@ def registry(outbound: OutboundStreams, agents: Agents | None = None) -> McpRegi
 async def test_servers_are_agents_in_the_order_of_the_settings(tmp_path: Path, outbound: OutboundStreams) -> None:
     async with tools_over("http modern", tmp_path) as tools:
         servers = registry(outbound)
-        await servers.start([stdio_spec("old", tmp_path / "other", "other"), McpSpec(url=tools.spec.url)], ["echo"])
+        await servers.connect([stdio_spec("old", tmp_path / "other", "other"), McpSpec(url=tools.spec.url)], ["echo"])
         assert [agent.spec.id for agent in servers.agents] == ["other", "test-tools"]
         assert [(status.url, status.interfaces, status.max_turns) for status in servers.status()] == [
             (sys.executable, ["MCP 2025-11-25 over stdio"], 100),
@@ -70,14 +70,14 @@ async def test_an_unavailable_server_is_served_if_its_id_is_known(outbound: Outb
     port, agents = free_port(), Agents()
     url = f"http://127.0.0.1:{port}/mcp"
     with pytest.raises(InvalidMcpServer, match=r"with an id .* it is served as soon as it responds"):
-        await registry(outbound).start([McpSpec(url=url)], [])
+        await registry(outbound).connect([McpSpec(url=url)], [])
     servers = registry(outbound, agents)
-    await servers.start([McpSpec(url=url, id="tools")], [])
+    await servers.connect([McpSpec(url=url, id="tools")], [])
     (agent,) = servers.agents
     assert (agent.capacity, "refused the connection" in agent.problem) == (0, True)
     (status,) = servers.status()
     assert (status.interfaces, status.seconds_absent > 0, status.problem) == ([], True, agent.problem)
-    servers.start_refresh()
+    servers.start()
     async with http_server(tool_server(), port):
         await eventually(lambda: agent.capacity == 1)  # a probe
         assert agents.registered[0][0] == "echo"
@@ -89,7 +89,7 @@ async def test_an_unavailable_server_is_served_if_its_id_is_known(outbound: Outb
 async def test_an_id_that_is_taken_is_rejected(tmp_path: Path, outbound: OutboundStreams) -> None:
     servers = registry(outbound)
     with pytest.raises(InvalidMcpServer, match='the id "echo" belongs to another agent here; choose one with'):
-        await servers.start([stdio_spec("modern", tmp_path / "log", "echo")], ["echo"])
+        await servers.connect([stdio_spec("modern", tmp_path / "log", "echo")], ["echo"])
     await servers.close()
 
 
@@ -97,7 +97,7 @@ async def test_a_server_that_takes_the_name_of_another_agent_is_left_out(
     tmp_path: Path, outbound: OutboundStreams
 ) -> None:
     servers = registry(outbound)
-    await servers.start([stdio_spec("modern", tmp_path / "log", "")], ["test-tools"])
+    await servers.connect([stdio_spec("modern", tmp_path / "log", "")], ["test-tools"])
     assert servers.agents == []
     (status,) = servers.status()
     assert status.problem.startswith('it calls itself "test-tools", which belongs to another agent here; choose an id')
@@ -110,7 +110,7 @@ async def test_a_server_that_cannot_be_read_is_unavailable_with_the_reason(
     async with tools_over("http modern", tmp_path) as tools:
         servers = registry(outbound)
         nothing = tools.spec.url.replace("/mcp", "/nothing")
-        await servers.start([McpSpec(url=nothing, id="x"), McpSpec(url=nothing), McpSpec(url=tools.spec.url)], [])
+        await servers.connect([McpSpec(url=nothing, id="x"), McpSpec(url=nothing), McpSpec(url=tools.spec.url)], [])
         assert [(agent.spec.id, agent.capacity) for agent in servers.agents] == [("x", 0), ("test-tools", 100)]
         problems = [status.problem for status in servers.status()]
         assert ["Not Found" in problem for problem in problems] == [True, True, False]
@@ -121,8 +121,8 @@ async def test_a_server_that_cannot_be_read_is_unavailable_with_the_reason(
 
 async def test_a_process_that_ends_is_restarted_at_once(tmp_path: Path, outbound: OutboundStreams) -> None:
     servers = registry(outbound)
-    await servers.start([stdio_spec("modern", tmp_path / "log")], [])
-    servers.start_refresh()
+    await servers.connect([stdio_spec("modern", tmp_path / "log")], [])
+    servers.start()
     (agent,) = servers.agents
     await run_turn(agent, "die")
     await eventually(lambda: not agent.connection.is_open)
@@ -134,7 +134,7 @@ async def test_an_error_while_tools_are_read_keeps_the_known_ones(tmp_path: Path
     port = free_port()
     servers = registry(outbound)
     async with http_server(tool_server(), port) as url:
-        await servers.start([McpSpec(url=url)], [])
+        await servers.connect([McpSpec(url=url)], [])
     (agent,) = servers.agents
     (entry,) = servers.entries
     await servers.refresh(entry)
@@ -146,16 +146,3 @@ async def test_an_error_while_tools_are_read_keeps_the_known_ones(tmp_path: Path
         await servers.refresh(entry)
         assert (agent.is_unavailable, agent.breaker.is_half_open) == (False, True)
         await servers.close()
-
-
-def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(" secret\n")
-    server = McpSpec(url="http://x", token_file=str(file), headers={"X-Key": "k"})
-    assert dict(with_mcp_token(server).headers) == {"X-Key": "k", "Authorization": "Bearer secret"}
-    assert with_mcp_token(McpSpec(url="http://x")) == McpSpec(url="http://x")
-    file.write_text("a\nb")
-    with pytest.raises(ValueError, match="must be printable ASCII"):
-        with_mcp_token(server)
-    with pytest.raises(FileNotFoundError):
-        with_mcp_token(McpSpec(url="http://x", token_file=str(tmp_path / "none")))

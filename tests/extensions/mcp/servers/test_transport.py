@@ -16,7 +16,6 @@ import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
 
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers import transport
 from dragoman.extensions.mcp.servers.transport import (
     FORBIDDEN_CODE,
@@ -30,6 +29,7 @@ from dragoman.extensions.mcp.servers.transport import (
     StderrLog,
     stdio_streams,
 )
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden
 
 JSON = {"content-type": "application/json"}
@@ -322,6 +322,19 @@ async def test_answers_are_matched_with_the_open_requests() -> None:
         is None
     )
     assert requests.ids == [4, 5]
+
+
+async def test_the_end_of_a_subscription_is_passed_on_and_fails_no_call() -> None:
+    requests = OpenRequests(None, [])
+    requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call"))
+    requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id="listen-1", method="subscriptions/listen"))
+    error = types.ErrorData(code=-32000, message="SSE stream ended without a response")
+    end = types.JSONRPCError(jsonrpc="2.0", id="listen-1", error=error)
+    assert requests.received(end) is end
+    assert requests.ids == [1]
+    again = requests.received(end)
+    assert again.id == 1
+    assert "listen-1, which no call has" in again.error.message
 
 
 async def test_a_list_of_tools_is_cleaned_and_its_bad_tools_are_kept_with_the_reason() -> None:

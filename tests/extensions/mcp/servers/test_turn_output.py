@@ -10,6 +10,7 @@ from tests.agents.turn_context import RecordingTurnContext
 from tests.extensions.mcp.servers.scripted_server import text_result
 
 from dragoman.agents.values import struct_of, struct_to_json
+from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
 from dragoman.extensions.mcp.servers.call_state import CallState
@@ -82,12 +83,16 @@ async def test_errors_have_a_reason_and_the_text() -> None:
     for result, reason, text in (
         (output.result_of("x", text_result("bad", is_error=True)), "TOOL_ERROR", "bad"),
         (output.failed("MCP_ERROR", "no"), "MCP_ERROR", "MCP_ERROR: no"),
-        (output.invalid("odd"), "InvalidAgentResponse", "InvalidAgentResponse: odd"),
+        (
+            output.failed("InvalidAgentResponse", "odd", InvalidAgentResponse),
+            "InvalidAgentResponse",
+            "InvalidAgentResponse: odd",
+        ),
     ):
         message = pb.Message.FromString(result.status.message)
         assert result.status.state == states.FAILED
         assert (MessageToDict(message.metadata), message.parts[0].text) == ({"reason": reason}, text)
-    assert output.invalid("odd").error is not None
+    assert output.failed("InvalidAgentResponse", "odd", InvalidAgentResponse).error is not None
 
 
 async def test_an_error_of_a_tool_keeps_its_other_content() -> None:

@@ -15,8 +15,8 @@ from tests.extensions.mcp.servers.raw_server import OUTPUTS, http_raw_server
 
 from dragoman.client import Client
 from dragoman.client.operations import Operator
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.task import states
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_server.py")

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from dragoman.bindings import a2a_operations as a2a
 from dragoman.bindings.a2a_operations import A2AOperation
-from dragoman.bindings.method_table import McpRow
+from dragoman.bindings.method_table import ExtensionRow
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import InvalidParams, MethodNotFound, TaskNotFound
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
@@ -26,14 +26,16 @@ from dragoman.runtime.feeds import EventStream
 from dragoman.runtime.operations import Operations
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DESCRIBE: Final = McpRow(A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard, names_agent=False))
+DESCRIBE: Final = ExtensionRow(
+    A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard, names_agent=False)
+)
 """A request about the server: no agent is asked."""
 
-BEGIN_TASK: Final = McpRow(a2a.SEND_MESSAGE)
-CALL_TOOL: Final = McpRow(a2a.STREAM_MESSAGE)
-GET_TASK: Final = McpRow(a2a.GET_TASK)
-FOLLOW_TASK: Final = McpRow(a2a.SUBSCRIBE_TASK)
-CANCEL_TASK: Final = McpRow(a2a.CANCEL_TASK)
+BEGIN_TASK: Final = ExtensionRow(a2a.SEND_MESSAGE)
+CALL_TOOL: Final = ExtensionRow(a2a.STREAM_MESSAGE)
+GET_TASK: Final = ExtensionRow(a2a.GET_TASK)
+FOLLOW_TASK: Final = ExtensionRow(a2a.SUBSCRIBE_TASK)
+CANCEL_TASK: Final = ExtensionRow(a2a.CANCEL_TASK)
 
 EMPTY_RESULT: Final[Mapping[str, Any]] = {}
 
@@ -49,7 +51,7 @@ def _empty_result(response: bytes, tenant: str) -> Mapping[str, Any]:
 class Decoded:
     """What a request asks for."""
 
-    row: McpRow
+    row: ExtensionRow
     request: Message
     result: MakeResult = _empty_result
     """Unused for calls that are followed (`WaitingCall`)."""
@@ -185,7 +187,7 @@ class McpDecoder:
     def _follow(self, answers: TaskAnswers, tenant: str, task_id: str, tool: AgentTool | None = None) -> Decoded:
         """Answers a task, if there is an answer, then waits for its turn as a call does."""
         follow = partial(_answer_and_follow, answers, self._services.new_id)
-        row = McpRow(A2AOperation(request=pb.GetTaskRequest, response=pb.Task, operation=follow, streaming=True))
+        row = ExtensionRow(A2AOperation(request=pb.GetTaskRequest, response=pb.Task, operation=follow, streaming=True))
         return Decoded(row, pb.GetTaskRequest(tenant=tenant, id=task_id), tool=tool)
 
     # Tasks ----------------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ class McpDecoder:
         """Answers a task without waiting for what follows. Raises TaskNotFound for one of another address."""
         self._check_address(tenant)
         send = partial(_answer, answers, self._services.new_id)
-        row = McpRow(A2AOperation(request=pb.GetTaskRequest, response=pb.Task, operation=send))
+        row = ExtensionRow(A2AOperation(request=pb.GetTaskRequest, response=pb.Task, operation=send))
         return Decoded(row, pb.GetTaskRequest(tenant=tenant, id=task_id))
 
     def follow_again(self, tenant: str, task_id: str, tool_name: str) -> Decoded:

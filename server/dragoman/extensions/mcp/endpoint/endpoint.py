@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from aiohttp import web
 
 from dragoman.bindings.http.plain import Response
@@ -14,8 +12,6 @@ from dragoman.wire.errors import MethodNotAllowed
 
 class McpEndpoint:
     """Serves the endpoint of all agents and those of single ones."""
-
-    METHODS: ClassVar = ("POST", "GET", "DELETE")
 
     def __init__(self, services: McpServices) -> None:
         self._services = services

@@ -25,8 +25,7 @@ from dragoman.bindings.http.exchange import (
     retry_after_header,
 )
 from dragoman.bindings.http.plain import Response
-from dragoman.bindings.method_table import McpRow
-from dragoman.bindings.request_log import MCP_LABEL
+from dragoman.bindings.method_table import ExtensionRow
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
 from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
@@ -68,6 +67,9 @@ _RESULT_ERRORS: Final = (
 )
 """Errors of a call that are the result of its tool, for the model to read (server/tools, "Error Handling")."""
 
+MCP_LABEL: Final = "mcp"
+"""The value of the label `binding` in metrics."""
+
 _RESPONSE: Final = "response"
 """What logs have as the method of a message that answers a request of the server."""
 
@@ -75,7 +77,7 @@ _RESPONSE: Final = "response"
 class McpExchange(HttpExchange):
     """One POST to the endpoint: a request, a notification, or a response to a question."""
 
-    row: McpRow
+    row: ExtensionRow
 
     def __init__(self, services: McpServices, request: AnyRequest, path: str, address: str) -> None:
         """`address`: the tenant of the one agent that the path names; empty for all agents."""

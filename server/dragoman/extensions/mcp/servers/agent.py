@@ -8,30 +8,29 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
-from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 
-from dragoman.agents.called import CalledAgent
+from dragoman.agents.called.agent import CalledAgent
+from dragoman.agents.called.calls import Sleep
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
-from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
-from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.mcp_sources import McpSpec
+from dragoman.calling.errors import CallRefused, ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.schemas import SchemaCheck, compile_schema
 from dragoman.extensions.mcp.servers import discovery, tasks_extension
 from dragoman.extensions.mcp.servers.call_state import read_call_state
-from dragoman.extensions.mcp.servers.connection import McpConnection, call_error
+from dragoman.extensions.mcp.servers.connection import McpConnection
 from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
 from dragoman.extensions.mcp.servers.open_calls import OpenCalls
-from dragoman.extensions.mcp.servers.transport import SESSION_LOST_CODE
 from dragoman.extensions.mcp.servers.turn import McpTurn
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams, TurnContext, TurnResult
 
 log = logging.getLogger("dragoman.mcp")
+
+T = TypeVar("T")
 
 TASK_CANCEL_TIMEOUT: Final = 5.0
 """Seconds for a server's task to end after its cancel. Shorter than the runtime waits for the agent."""
@@ -39,6 +38,9 @@ TASK_CANCEL_TIMEOUT: Final = 5.0
 
 class McpAgent(CalledAgent[McpTurn]):
     """Implements `dragoman.ports.RemoteAgent`. Unavailable until its tools were read, and while its breaker is open."""
+
+    kind = "MCP server"
+    log = log
 
     def __init__(
         self,
@@ -51,13 +53,13 @@ class McpAgent(CalledAgent[McpTurn]):
         on_availability_change: Callable[[], None] = lambda: None,
         on_tools_changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """on_availability_change: called when it becomes unavailable or loses its connection, and when it responds
-        again. on_tools_changed: called when it says that its tools have changed. clock: monotonic seconds."""
-        super().__init__(breaker, server.turns)
+        """on_availability_change: also called when it loses its connection. on_tools_changed: called when it says that
+        its tools have changed. clock: monotonic seconds."""
+        spec = discovery.unread_spec(server)
+        super().__init__(spec, server.location, server.turns, breaker, on_availability_change)
         self.server = server
-        self.spec: AgentSpec = discovery.placeholder_spec(server)
         self.discovered: DiscoveredServer | None = None
         self.calls = OpenCalls()
         self.connection = McpConnection(
@@ -73,7 +75,6 @@ class McpAgent(CalledAgent[McpTurn]):
         self._new_id = new_id
         self._clock = clock
         self._sleep = sleep
-        self._on_availability_change = on_availability_change
         self._on_tools_changed = on_tools_changed
 
     # RemoteAgent, for the runtime -------------------------------------------------------------------------------
@@ -85,15 +86,10 @@ class McpAgent(CalledAgent[McpTurn]):
             return ""
         tool = f", tool {turn.output.state.tool}" if turn.output.state.tool else ""
         task = f", as its task {turn.handle}" if turn.handle else ""
-        return f"MCP server {self.server.location}{tool}{task}"
+        return f"MCP server {self.location}{tool}{task}"
 
-    def describe_run(self, task_id: str) -> str:
-        """Describes the state of a task's turn: the last error, or what it waits for."""
-        turn = self._running.get(task_id)
-        if turn is None:
-            return ""
-        if failure := self.describe_failure():
-            return failure
+    def describe_wait(self, turn: McpTurn) -> str:
+        """Describes what a turn waits for."""
         if turn.handle:
             return "The MCP server runs the call as a task of its own, which is polled."
         return "The tool was called and has not answered yet." if turn.is_sent else ""
@@ -115,9 +111,9 @@ class McpAgent(CalledAgent[McpTurn]):
         return tool in self._output_checks
 
     @property
-    def is_unavailable(self) -> bool:
-        """Whether it should not be called."""
-        return self.breaker.is_open or self.discovered is None
+    def is_known(self) -> bool:
+        """Whether its tools were read."""
+        return self.discovered is not None
 
     @property
     def left_out(self) -> Sequence[str]:
@@ -129,65 +125,39 @@ class McpAgent(CalledAgent[McpTurn]):
         """Whether it is available over an open connection."""
         return self.connection.is_open and not self.is_unavailable
 
-    async def client(self) -> Client:
-        """The open client; see `McpConnection.client`."""
-        return await self.connection.client()
+    async def connect(self) -> None:
+        """Opens a connection if none is open. Raises ClientError; no tool was called."""
+        await self.connection.client()
 
-    def drop_connection(self, client: Client) -> None:
-        """Lets the next call open another connection, unless that has happened since `client` was opened."""
-        self.connection.drop(client)
+    async def call(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        """The answer to one call. Raises ClientError."""
+        return await self.connection.call(request)
 
     @property
     def announces_changes(self) -> bool:
         """Whether the server says when its list of tools changes."""
         return self.discovered is not None and self.discovered.announces_changes
 
-    async def read_tools(self, client: Client) -> None:
-        """Reads the list of tools once more, for the SDK and for choices of tools. Raises MCPError, ProtocolError."""
-        tools = await discovery.read_tools(client)
+    async def read_tools(self) -> None:
+        """Reads the list of tools once more, for the SDK and for choices of tools. Raises ClientError."""
+        tools = await self.call(discovery.read_tools)
         if self.discovered is not None and self.discovered.tools != tools:
             self._take(replace(self.discovered, tools=tools))
             self._on_tools_changed()
-
-    def record_success(self) -> None:
-        """Records an answer."""
-        if self.breaker.record_success():
-            log.info("%s responds again", self.server.location, extra={"agent": self.spec.id})
-            self._on_availability_change()
-
-    def record_failure(self, reason: str) -> None:
-        """Records a call without an answer."""
-        if self.breaker.record_failure(reason):
-            log.warning("%s is unavailable: %s", self.server.location, reason, extra={"agent": self.spec.id})
-            self._on_availability_change()
 
     # Discovery --------------------------------------------------------------------------------------------------
 
     async def discover(self) -> DiscoveredServer:
         """Reads what the server offers, over a new connection if none is open. Raises ClientError."""
-        location = self.server.location
-        client = await self.client()
+        await self.connect()
         try:
             async with asyncio.timeout(discovery.DISCOVERY_TIMEOUT):
-                return await discovery.discover(self.server, client, self.connection.left_out)
+                return await self.call(lambda client: discovery.discover(self.server, client, self.connection.left_out))
         except TimeoutError:
-            text = f"{location}: did not describe itself within {discovery.DISCOVERY_TIMEOUT:g} s"
+            text = f"{self.location}: did not describe itself within {discovery.DISCOVERY_TIMEOUT:g} s"
             raise ServerUnavailable.for_reason(text, may_have_arrived=False) from None
-        except ValidationError as error:
-            raise ProtocolError(f"{location}: its answer is not valid MCP ({error.error_count()} errors)") from None
-        except MCPError as error:
-            failure = call_error(error)
-            if failure is None:
-                raise ProtocolError(f"{location}: {error.message} ({error.code})") from None
-            if error.code == SESSION_LOST_CODE:
-                self.connection.drop(client)
-            if isinstance(failure, ProtocolError):
-                raise ProtocolError(f"{location}: {failure.message}") from None
-            raise failure from None
-        except RuntimeError:  # the SDK, whose client was closed meanwhile
-            raise ServerUnavailable.for_reason(f"{location}: the connection ended", may_have_arrived=False) from None
-        except ProtocolError as error:
-            raise ProtocolError(f"{location}: {error.message.removeprefix(f'{location}: ')}") from None
+        except (ProtocolError, CallRefused) as error:
+            raise ProtocolError(f"{self.location}: {error.summary.removeprefix(f'{self.location}: ')}") from None
 
     def apply(self, discovered: DiscoveredServer) -> bool:
         """Applies what was read. Returns whether the spec has changed."""
@@ -218,9 +188,9 @@ class McpAgent(CalledAgent[McpTurn]):
 
     async def _cancel_handle(self, handle: str) -> None:
         try:
-            await tasks_extension.cancel_task(await self.client(), handle)
-        except (MCPError, ClientError) as error:
-            log.warning("%s did not cancel its task %s: %s", self.server.location, handle, error)
+            await self.call(lambda client: tasks_extension.cancel_task(client, handle))
+        except ClientError as error:
+            log.warning("%s did not cancel its task %s: %s", self.location, handle, error.summary)
 
     async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
         """Cancels the call of our task, which was canceled while it waited for its caller."""

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import orjson
 
+from dragoman.agents.called.turn import stored_fields
+
 
 @dataclass(frozen=True, slots=True)
 class CallState:
@@ -50,13 +52,7 @@ _FIELDS_BY_TYPE: Final = (
 
 def read_call_state(data: bytes) -> CallState:
     """Parses a stored state. Returns an empty one for no data and for data in another form."""
-    try:
-        document: Any = orjson.loads(data) if data else {}
-    except orjson.JSONDecodeError:
-        return CallState()
-    fields = document.get("mcp") if isinstance(document, dict) else None
-    if not isinstance(fields, dict):
-        return CallState()
+    fields = stored_fields(data, "mcp")
     known: dict[str, Any] = {
         name: value for names, kind in _FIELDS_BY_TYPE for name in names if isinstance(value := fields.get(name), kind)
     }

@@ -7,7 +7,7 @@ import contextvars
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
@@ -17,10 +17,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from dragoman import __version__
-from dragoman.calling.errors import CallForbidden, ClientError, ProtocolError, ServerUnavailable
+from dragoman.calling.errors import CallForbidden, CallRefused, ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
 from dragoman.core.exceptions import leaves
-from dragoman.core.mcp_sources import McpSpec
+from dragoman.extensions.mcp.servers.readers import valid_answers
 from dragoman.extensions.mcp.servers.tasks_extension import TasksExtension
 from dragoman.extensions.mcp.servers.transport import (
     FORBIDDEN_CODE,
@@ -34,6 +34,7 @@ from dragoman.extensions.mcp.servers.transport import (
     http_streams,
     stdio_streams,
 )
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams
 
 log = logging.getLogger("dragoman.mcp")
@@ -48,6 +49,8 @@ LISTEN_BACKOFF: Final = Backoff(1.0, 60.0)
 MAX_PROBLEM_CHARACTERS: Final = 500
 _UNREADABLE_BY_SDK: Final = "Failed to parse "
 """How the SDK's errors begin for events of a stream over HTTP that are no messages."""
+
+T = TypeVar("T")
 
 Elicit = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]]
 """Answers a question that a server asks while a call is open (2025-11-25 and before)."""
@@ -99,12 +102,27 @@ class McpConnection:
             assert self._link.client is not None
             return self._link.client
 
+    async def call(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        """The answer to one call over the open client, or a new one. Raises ClientError, and nothing of the SDK."""
+        client = await self.client()
+        try:
+            with valid_answers():
+                return await request(client)
+        except MCPError as error:
+            if error.code == SESSION_LOST_CODE:
+                self._drop(client)
+            raise call_error(error) from None
+        except RuntimeError as error:  # the SDK: about an answer that it did not expect, or a client closed meanwhile
+            if self._link is None or self._link.client is not client:
+                raise ServerUnavailable.for_reason("the connection ended") from None
+            raise ProtocolError(str(error)[:2000]) from None
+
     async def close(self) -> None:
         """Closes the client, and ends the child process."""
         async with self._lock:
             await self._close_link()
 
-    def drop(self, client: Client) -> None:
+    def _drop(self, client: Client) -> None:
         """Marks this client as lost, unless another was opened since: the next call opens another."""
         if self._link is not None and self._link.client is client:
             self._link.ended.set()
@@ -194,9 +212,9 @@ class McpConnection:
         if isinstance(error, MCPError):
             found = call_error(error)
             if isinstance(found, ServerUnavailable) and self.server.command:
-                reason = found.message if error.code == SILENT_CODE else self._lost_reason(stderr)
+                reason = found.message if isinstance(found, ServerSilent) else self._lost_reason(stderr)
                 return _unavailable(f"{location}: {reason}")
-            return found or ProtocolError(f"{location}: {error.message} ({error.code})")
+            return ProtocolError(f"{location}: {found.summary}") if isinstance(found, McpRefused) else found
         if isinstance(error, OSError):
             return _unavailable(f"{location}: cannot be started: {error.strerror or error}")
         if isinstance(error, ValidationError):
@@ -279,13 +297,33 @@ class _Opened:
         """Does nothing: the owner of the streams closes them."""
 
 
-def call_error(error: MCPError) -> ClientError | None:
-    """The error of a call without an answer of the server; None for an error that the server has sent."""
+class McpRefused(CallRefused):
+    """An error that the server answered a call with."""
+
+    def __init__(self, code: int, message: str, data: object) -> None:
+        super().__init__("UNKNOWN", message)
+        self.rpc_code = code
+        self.data = data
+
+    @property
+    def summary(self) -> str:
+        """The server's text and its code."""
+        return f"{self.message} ({self.rpc_code})"
+
+
+class ServerSilent(ServerUnavailable):
+    """Nothing came from the server for too long; the text says for how long."""
+
+
+def call_error(error: MCPError) -> ClientError:
+    """The error of a call, as all called agents have it: `McpRefused` for one that the server has sent."""
     arrived = not isinstance(error.data, dict) or error.data.get("arrived") is not False
     match error.code:
         case types.CONNECTION_CLOSED:
             return ServerUnavailable.for_reason("the connection was lost")
-        case _ if error.code in (UNAVAILABLE_CODE, SILENT_CODE):
+        case _ if error.code == SILENT_CODE:
+            return ServerSilent.for_reason(error.message)
+        case _ if error.code == UNAVAILABLE_CODE:
             return ServerUnavailable.for_reason(error.message, may_have_arrived=arrived)
         case _ if error.code == SESSION_LOST_CODE:
             return ServerUnavailable.for_reason(error.message, may_have_arrived=False)
@@ -293,7 +331,7 @@ def call_error(error: MCPError) -> ClientError | None:
             return CallForbidden(error.message)
         case _ if error.code == UNREADABLE_CODE or error.message.startswith(_UNREADABLE_BY_SDK):
             return ProtocolError(error.message[:MAX_PROBLEM_CHARACTERS])
-    return None
+    return McpRefused(error.code, error.message, error.data)
 
 
 def _unavailable(text: str) -> ServerUnavailable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import mimetypes
 from typing import Any
 
@@ -17,13 +16,16 @@ from dragoman.agents.values import (
     file_part,
     set_metadata,
 )
-from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task.log import ArtifactChange
+from dragoman.extensions.mcp.servers.readers import read_file
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def result_artifacts(tool: str, result: types.CallToolResult, new_id: NewId) -> list[ArtifactChange]:
-    """The artifact of a result; none for an empty one. That of an error has no texts. Raises InvalidAgentResponse."""
+    """The artifact of a result; none for an empty one. That of an error has no texts.
+
+    Raises ProtocolError, InvalidAgentResponse.
+    """
     parts = result_parts(result)
     if result.is_error:  # the texts are the status message
         parts = [part for part in parts if not (part.HasField("text") and not part.filename)]
@@ -33,7 +35,10 @@ def result_artifacts(tool: str, result: types.CallToolResult, new_id: NewId) -> 
 
 
 def result_parts(result: types.CallToolResult) -> list[pb.Part]:
-    """The parts of a result: its content in order, then its structured content. Raises InvalidAgentResponse."""
+    """The parts of a result: its content in order, then its structured content.
+
+    Raises ProtocolError, InvalidAgentResponse.
+    """
     parts = [_part(block) for block in result.content]
     if result.structured_content is not None:
         parts.append(data_part(result.structured_content))
@@ -51,7 +56,7 @@ def _part(block: types.ContentBlock) -> pb.Part:
         case types.TextContent():
             part = pb.Part(text=checked_string(block.text))
         case types.ImageContent() | types.AudioContent():
-            part = file_part(_bytes(block.data), media_type=block.mime_type)
+            part = file_part(read_file(block.data), media_type=block.mime_type)
         case types.ResourceLink():
             part = pb.Part(
                 url=checked_string(block.uri), filename=block.name, media_type=block.mime_type or _type_of(block.uri)
@@ -70,16 +75,9 @@ def _resource_part(resource: types.TextResourceContents | types.BlobResourceCont
     if isinstance(resource, types.TextResourceContents):
         part = pb.Part(text=checked_string(resource.text), filename=name, media_type=resource.mime_type or "text/plain")
     else:
-        part = file_part(_bytes(resource.blob), name=name, media_type=resource.mime_type or "")
+        part = file_part(read_file(resource.blob), name=name, media_type=resource.mime_type or "")
     set_metadata(part, {"uri": resource.uri})
     return part
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        raise InvalidAgentResponse("the MCP server sent a file that is not base64") from None
 
 
 def _type_of(uri: str) -> str:

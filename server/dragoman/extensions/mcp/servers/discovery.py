@@ -9,11 +9,12 @@ from typing import Any, Final
 import mcp_types as types
 from mcp.client.client import Client
 
+from dragoman.agents.called.agent import placeholder_spec
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import SkillSchemas, with_schemas
-from dragoman.core.mcp_sources import McpSpec, mcp_agent_id
 from dragoman.extensions.mcp.servers.tasks_extension import TASKS_EXTENSION
+from dragoman.extensions.mcp.sources import McpSpec, mcp_agent_id
 from dragoman.extensions.mcp.wire.called_server import MAX_DESCRIPTION_CHARS, OUTPUT_SCHEMA_META
 
 MAX_TOOL_PAGES: Final = 100
@@ -22,9 +23,6 @@ MAX_TOOLS: Final = 1000
 
 DISCOVERY_TIMEOUT: Final = 60.0
 """Seconds in which a server that is connected has to say what it offers."""
-
-MCP_RETRIES: Final = 100
-"""Attempts after a process died. They follow the server's task, or end the turn; only some tools are called again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def spec_of(
     id = mcp_agent_id(server, info.name if info is not None else "")
     name = name or id
     description = (info.description if info is not None else None) or instructions or f"The tools of {name}"
-    spec = placeholder_spec(replace(server, id=id))
+    spec = unread_spec(replace(server, id=id))
     spec = replace(
         spec,
         name=name[:200],
@@ -105,17 +103,9 @@ def spec_of(
     return with_schemas(spec, {tool.name: _schemas(tool) for tool in tools})
 
 
-def placeholder_spec(server: McpSpec) -> AgentSpec:
-    """The spec of a server with a configured id whose tools were not read yet."""
-    name = server.id.replace("-", " ").capitalize()
-    return AgentSpec(
-        id=server.id,
-        name=name,
-        description=f"{name}, an MCP server whose tools could not be read yet",
-        checks_own_modes=True,
-        retries=MCP_RETRIES,
-        time_limit=server.time_limit,
-    )
+def unread_spec(server: McpSpec) -> AgentSpec:
+    """The spec of a server whose tools were not read yet."""
+    return placeholder_spec(server.id, "an MCP server whose tools", server.time_limit)
 
 
 def _schemas(tool: types.Tool) -> SkillSchemas:

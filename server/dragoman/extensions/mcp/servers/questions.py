@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
-import orjson
 
 from dragoman.agents.values import NewId, data_part, message_of, value_to_json
 from dragoman.core.schemas import compile_schema
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
+from dragoman.extensions.mcp.servers.readers import read_model, read_object
 from dragoman.extensions.mcp.servers.tool_choice import only_text_property
 from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -33,14 +33,14 @@ class UnsupportedInput(Exception):
 
 
 def question_of(request: Mapping[str, Any]) -> types.ElicitRequestParams:
-    """The question in an input request, in its JSON form. Raises UnsupportedInput."""
+    """The question in an input request, in its JSON form. Raises UnsupportedInput, ProtocolError."""
     method = request.get("method")
     if method != "elicitation/create":
         raise UnsupportedInput(f'the MCP server asks for "{method}", which is not supported')
     params = request.get("params") or {}
     if params.get("mode", "form") == "url":
-        return types.ElicitRequestURLParams.model_validate(params, by_name=False)
-    return types.ElicitRequestFormParams.model_validate(params, by_name=False)
+        return read_model(types.ElicitRequestURLParams, params)
+    return read_model(types.ElicitRequestFormParams, params)
 
 
 def question_status(
@@ -81,13 +81,8 @@ def _content(text: str, data: list[Any], schema: Mapping[str, Any]) -> dict[str,
     if len(data) == 1 and isinstance(data[0], dict):
         return data[0]
     name = only_text_property(schema)
-    if not data and text.startswith("{"):
-        try:
-            value = orjson.loads(text)
-        except ValueError:
-            value = None
-        if isinstance(value, dict):
-            return value
+    if not data and isinstance(value := read_object(text), dict):
+        return value
     if not data and text and name is not None:
         return {name: text}
     if not schema.get("properties"):

@@ -7,19 +7,16 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
-from dragoman.core.agent_sources import check_headers
 from dragoman.core.durations import Backoff
-from dragoman.core.mcp_sources import MCP_FORMAT, McpSpec
 from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
+from dragoman.extensions.mcp.sources import MCP_FORMAT, McpSpec
 from dragoman.ids import IDS
 from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
 from dragoman.supervision import Background, start_task
@@ -58,13 +55,13 @@ class McpRegistry:
     def __init__(
         self,
         outbound: OutboundStreams,
-        agent_registry: RemoteAgentRegistry,
+        agent_registry: RemoteAgentRegistry | None,
         *,
         max_response_bytes: int,
         monotonic: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """agent_registry: where changes are registered. monotonic: seconds."""
+        """agent_registry: where changes are registered; None if the agents stay. monotonic: seconds."""
         self._outbound = outbound
         self._agent_registry = agent_registry
         self._max_response_bytes = max_response_bytes
@@ -78,7 +75,7 @@ class McpRegistry:
         """The agents, in the order of the settings, without those whose id is not known yet."""
         return [entry.agent for entry in self.entries if entry.agent.spec.id]
 
-    async def start(self, servers: Sequence[McpSpec], reserved_ids: Sequence[str]) -> None:
+    async def connect(self, servers: Sequence[McpSpec], reserved_ids: Sequence[str]) -> None:
         """Connects to all servers and reads their tools. `reserved_ids`: those of other agents.
 
         A server that is unavailable, or cannot be read, is served, too, if its id is known; one that cannot be read
@@ -90,14 +87,14 @@ class McpRegistry:
         for entry, found in zip(self.entries, results, strict=True):
             agent, location = entry.agent, entry.agent.server.location
             if isinstance(found, ClientError):
-                if not agent.server.id and not isinstance(found, ProtocolError):
+                if not agent.server.id and (self._agent_registry is None or not isinstance(found, ProtocolError)):
                     is_transient = isinstance(found, ServerUnavailable)
                     hint = f"; with an id ({MCP_FORMAT}) it is served as soon as it responds" if is_transient else ""
                     raise InvalidMcpServer(f"{_without(location, found.summary)}{hint}")
                 served = f"is served as agent {agent.spec.id}, but is" if agent.spec.id else "is not served yet:"
                 log.warning("%s %s unavailable: %s", location, served, found.summary)
                 agent.breaker.open(found.summary)
-            elif not agent.server.id and found.spec.id in ids:
+            elif not agent.server.id and found.spec.id in ids and self._agent_registry is not None:
                 self._reject_id(agent, found.spec.id)
             else:
                 self._apply(agent, found)
@@ -133,7 +130,7 @@ class McpRegistry:
             max_turns=server.turns,
         )
 
-    def start_refresh(self) -> None:
+    def start(self) -> None:
         """Starts to follow the tools of all servers."""
         for entry in self.entries:
             location = entry.agent.server.location
@@ -164,7 +161,11 @@ class McpRegistry:
 
     def _on_availability_change(self, entry: McpEntry) -> None:
         entry.wake.set()
-        self._agent_registry.capacity_changed()
+        self._capacity_changed()
+
+    def _capacity_changed(self) -> None:
+        if self._agent_registry is not None:
+            self._agent_registry.capacity_changed()
 
     def _on_tools_changed(self, entry: McpEntry) -> None:
         entry.wake.set()
@@ -214,25 +215,18 @@ class McpRegistry:
         if isinstance(found, ClientError):
             if not agent.is_connected:
                 agent.breaker.open(found.summary)
-                self._agent_registry.capacity_changed()
+                self._capacity_changed()
             log.info("could not read the tools of %s: %s", agent.spec.id or agent.server.location, found.summary)
             return
-        if not agent.spec.id and self._agent_registry.is_registered(found.spec.id):
+        registry = self._agent_registry
+        if not agent.spec.id and registry is not None and registry.is_registered(found.spec.id):
             self._reject_id(agent, found.spec.id)
             return
-        if self._apply(agent, found):
-            await self._agent_registry.register(agent)
+        if self._apply(agent, found) and registry is not None:
+            await registry.register(agent)
         if agent.breaker.is_open:
             agent.breaker.half_open()
-            self._agent_registry.capacity_changed()
-
-
-def with_mcp_token(server: McpSpec) -> McpSpec:
-    """The server with the token from its file. Raises OSError, ValueError."""
-    if not server.token_file:
-        return server
-    token = Path(server.token_file).read_text("utf-8").strip()
-    return replace(server, headers={**server.headers, **check_headers({"Authorization": f"Bearer {token}"})})
+            self._capacity_changed()
 
 
 def _without(location: str, text: str) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import mcp_types as types
-import orjson
 
 from dragoman.agents.values import struct_to_json, value_to_json
+from dragoman.extensions.mcp.servers.readers import read_object
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SKILL_KEY: Final = "skill"
@@ -43,7 +43,7 @@ def choose_tool(message: pb.Message, tools: Sequence[types.Tool]) -> ChosenTool:
     data = [value_to_json(part.data) for part in message.parts if part.HasField("data")]
     if any(part.WhichOneof("content") in ("raw", "url") for part in message.parts):
         raise _invalid("A tool takes no files; pass them as arguments.", tools)
-    if not data and _names_tool(value := _object_in(text)):
+    if not data and _names_tool(value := read_object(text)):
         data, text = [value], ""
     skill = struct_to_json(message.metadata).get(SKILL_KEY) if message.HasField("metadata") else None
     if isinstance(skill, str) and skill:
@@ -82,13 +82,11 @@ def _arguments(tool: types.Tool, data: Sequence[Any], text: str, tools: Sequence
         raise _invalid(f'The arguments of "{tool.name}" must be an object.', tools)
     if not text:
         return {}
+    value = read_object(text)
+    if isinstance(value, dict):
+        return value
     if text.startswith("{"):
-        try:
-            value = orjson.loads(text)
-        except ValueError as error:
-            raise _invalid(f'The arguments of "{tool.name}" are not JSON: {error}.', tools) from None
-        if isinstance(value, dict):
-            return value
+        raise _invalid(f'The arguments of "{tool.name}" are {value}.', tools)
     if (name := only_text_property(tool.input_schema)) is not None:
         return {name: text}
     raise _invalid(f'The arguments of "{tool.name}" must be an object, such as {_example(tool)}.', tools)
@@ -104,17 +102,6 @@ def only_text_property(schema: Mapping[str, Any]) -> str | None:
         return None
     found = properties.get(required[0])
     return required[0] if isinstance(found, dict) and found.get("type") == "string" else None
-
-
-def _object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; None for other texts."""
-    if not text.startswith("{"):
-        return None
-    try:
-        value = orjson.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _names_tool(value: Any) -> bool:

@@ -8,7 +8,6 @@ without an answer for too long (`call_error` in connection.py reads these errors
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -25,14 +24,16 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
-from pydantic import ValidationError
 
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.extensions.mcp.servers.open_calls import WAITING_CALL_SECONDS
+from dragoman.extensions.mcp.servers.readers import read_message
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.extensions.mcp.wire.called_server import (
     KNOWN_NOTIFICATIONS,
     ToolList,
+    answer_problem,
     is_progress,
+    is_rpc_error,
     read_tool_list,
     unreadable_answer,
 )
@@ -116,13 +117,13 @@ class GuardedHttp(httpx2.AsyncBaseTransport):
             return self._failure(UNAVAILABLE_CODE, text, arrived=True)
         if status == 404 and "mcp-session-id" in request.headers:  # 2025-11-25, Session Management, 3 and 4
             return self._failure(SESSION_LOST_CODE, "the session is unknown", arrived=False)
-        if status >= 400 and not _is_rpc_error(content):
+        if status >= 400 and not is_rpc_error(content):
             if status in (401, 403):
                 text = f"it rejected the credentials, or requires some ({status})"
                 return self._failure(FORBIDDEN_CODE, text, arrived=False)
             if (arrived := _UNAVAILABLE_STATUSES.get(status)) is not None:
                 return self._failure(UNAVAILABLE_CODE, f"responded with status {status}", arrived=arrived)
-        if status == 200 and request.method == "POST" and (problem := _answer_problem(request.content, content)):
+        if status == 200 and request.method == "POST" and (problem := answer_problem(request.content, content)):
             return self._failure(UNREADABLE_CODE, problem, arrived=True)
         return httpx2.Response(status, headers=_kept_headers(response), content=content)
 
@@ -139,33 +140,6 @@ class GuardedHttp(httpx2.AsyncBaseTransport):
         self.last_failure = text
         error = {"code": code, "message": text, "data": {"arrived": arrived}}
         return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})
-
-
-def _is_rpc_error(content: bytes) -> bool:
-    try:
-        value: Any = json.loads(content)
-    except ValueError:
-        return False
-    return isinstance(value, dict) and isinstance(value.get("error"), dict) and "code" in value["error"]
-
-
-def _answer_problem(request: bytes, content: bytes) -> str:
-    """Why the body of a response does not answer a request; empty if it does, or if nothing was requested."""
-    try:
-        requested = json.loads(request)
-    except ValueError:
-        return ""
-    if not isinstance(requested, dict) or "id" not in requested or "method" not in requested:
-        return ""
-    try:
-        answer: Any = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        return f"the MCP server sent an answer that is not JSON: {error}"
-    if not isinstance(answer, dict) or ("result" in answer) == ("error" in answer):
-        return "the MCP server sent an answer that has neither a result nor an error, or both"
-    if str(answer.get("id")) != str(requested["id"]):
-        return f"the MCP server answered with the id {str(answer.get('id'))[:80]}, which is not that of the call"
-    return ""
 
 
 def _kept_headers(response: OutboundResponseStream) -> dict[str, str]:
@@ -219,6 +193,8 @@ class OpenRequests:
         """Called for a request that has waited too long."""
         self.silence = silence
         self._methods: dict[int, str] = {}
+        self._subscriptions: set[str] = set()
+        """The ids of open subscriptions: the SDK names them by texts, and has to know when they end."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._question_seconds = question_seconds
         self._server_requests: dict[types.RequestId, asyncio.TimerHandle | None] = {}
@@ -240,6 +216,10 @@ class OpenRequests:
                 self._methods[id] = message.method
                 self._last_id = max(self._last_id, id)
                 self._restart(id)
+            case types.JSONRPCRequest(id=str(id)):
+                self._subscriptions.add(id)
+            case types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": str(id)}):
+                self._subscriptions.discard(id)
             case types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": int(id)}):
                 self._forget(id)
             case types.JSONRPCResponse(id=id) | types.JSONRPCError(id=int() | str() as id):
@@ -292,6 +272,9 @@ class OpenRequests:
             self._forget(id)
             if method == "tools/list" and isinstance(message, types.JSONRPCResponse):
                 return self._tool_list(id, message)
+            return message
+        if isinstance(message.id, str) and message.id in self._subscriptions:
+            self._subscriptions.discard(message.id)
             return message
         if isinstance(id, int) and 0 < id <= self._last_id:
             return None  # of a call that was canceled or has failed
@@ -533,19 +516,10 @@ def _read_line(line: bytes, size: int, max_line_bytes: int) -> SessionMessage | 
     """The message in a line. `size`: of the whole line, of which a part is missing if it is too long."""
     if size > max_line_bytes:
         return UnreadableMessage(f"it is longer than {max_line_bytes} bytes", line[:65_536].decode(errors="replace"))
-    try:
-        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:
-        text = line[:65_536].decode(errors="replace")
-        return UnreadableMessage(_short_problem(error), text)
-
-
-def _short_problem(error: ValueError) -> str:
-    """The first problem that pydantic names."""
-    if isinstance(error, ValidationError):
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        return str(found[-1]["msg"])[:200] if found else "it is not valid"
-    return str(error)[:200]
+    message = read_message(line)
+    if isinstance(message, str):
+        return UnreadableMessage(message, line[:65_536].decode(errors="replace"))
+    return SessionMessage(message)
 
 
 async def _write_lines(process: asyncio.subprocess.Process, messages: Any, read_in: Any) -> None:

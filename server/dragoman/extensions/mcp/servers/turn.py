@@ -8,40 +8,79 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
-from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
+from mcp.shared.dispatcher import ProgressFnT
 
+from dragoman.agents.called.calls import CalledServer, Sleep
+from dragoman.agents.called.turn import CalledTurn
 from dragoman.agents.values import NewId
-from dragoman.calling.errors import CallForbidden, OutcomeUnknown, ProtocolError, ServerUnavailable
+from dragoman.calling.errors import CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
-from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.errors import A2AError
 from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER
 from dragoman.extensions.mcp.servers import questions, tasks_extension
 from dragoman.extensions.mcp.servers.call_state import CallState, read_call_state
-from dragoman.extensions.mcp.servers.calls import ServerCalls, ToolServer
-from dragoman.extensions.mcp.servers.connection import call_error
-from dragoman.extensions.mcp.servers.open_calls import OpenCall, ServerQuestion
+from dragoman.extensions.mcp.servers.connection import McpRefused, ServerSilent
+from dragoman.extensions.mcp.servers.open_calls import OpenCall, OpenCalls, ServerQuestion
 from dragoman.extensions.mcp.servers.questions import InvalidAnswer, UnsupportedInput
+from dragoman.extensions.mcp.servers.readers import read_model
 from dragoman.extensions.mcp.servers.tasks_extension import CreateTaskResult
 from dragoman.extensions.mcp.servers.tool_choice import ChosenTool, InvalidToolCall, choose_tool, is_repeatable
-from dragoman.extensions.mcp.servers.transport import SESSION_LOST_CODE, SILENT_CODE
 from dragoman.extensions.mcp.servers.turn_output import McpTurnOutput
 from dragoman.ports import TurnContext, TurnResult
 
 log = logging.getLogger("dragoman.mcp")
 
+T = TypeVar("T")
+
 STATE_BACKOFF: Final = Backoff(0.05, 1.0)
 """Between two calls of a tool that asks for nothing but to be called again."""
 
 
-class McpTurn:
+class ToolServer(CalledServer, Protocol):
+    """The agent of a turn. Its calls raise ClientError."""
+
+    @property
+    def tools(self) -> Sequence[types.Tool]: ...
+
+    @property
+    def calls(self) -> OpenCalls: ...
+
+    @property
+    def announces_changes(self) -> bool:
+        """Whether the server says when its list of tools changes."""
+        ...
+
+    async def connect(self) -> None:
+        """Opens a connection if none is open. Whatever it raises, no tool was called."""
+        ...
+
+    async def call(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        """The answer to one call; `McpRefused` for an error of the server."""
+        ...
+
+    async def read_tools(self) -> None:
+        """Reads the list of tools once more."""
+        ...
+
+    def has_output_schema(self, tool: str) -> bool:
+        """Whether a result of a tool has structured content in any case."""
+        ...
+
+    def check_output(self, tool: str, value: object) -> str:
+        """Why structured content does not match what its tool declares; empty if it does."""
+        ...
+
+
+class McpTurn(CalledTurn):
     """One turn."""
+
+    reason_prefix = "MCP"
 
     def __init__(
         self,
@@ -50,69 +89,57 @@ class McpTurn:
         new_id: NewId,
         *,
         clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         """clock: monotonic seconds."""
-        self.context = context
+        super().__init__(context, server, sleep)
         self.output = McpTurnOutput(context, read_call_state(context.task_state), new_id, clock)
-        self.calls = ServerCalls(server, self.mark_unsent, sleep)
         self._server = server
         self._new_id = new_id
-        self._sleep = sleep
-        self._wakeup = asyncio.Event()
         self._replay: tuple[types.ElicitRequestParams, types.ElicitResult] | None = None
         """A question whose answer is known, for a tool that is called once more."""
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether the server may have received the call."""
-        return self.calls.is_sent
 
     @property
     def handle(self) -> str:
         """The server's task; empty without one."""
         return self.output.state.handle
 
-    def wake(self) -> None:
-        """Polls the server's task at once."""
-        self._wakeup.set()
+    @property
+    def is_marked_unsent(self) -> bool:
+        """Whether an earlier attempt noted that no tool was called."""
+        return self.output.state.unsent
 
     async def mark_unsent(self) -> None:
         """Stores that no tool was called in this turn."""
         await self.output.store(replace(self.output.state, unsent=True))
 
+    def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
+        """FAILED with this reason and text."""
+        return self.output.failed(reason, text, error)
+
+    def refused(self, refused: CallRefused) -> TurnResult:
+        """FAILED with the error of the server."""
+        log.info("a call was refused: %s", refused.summary, extra={"task": self.context.task_id})
+        is_unknown = isinstance(refused, McpRefused) and refused.rpc_code == types.INVALID_PARAMS
+        if self.handle and is_unknown:  # SEP-2663, Protocol Errors
+            return self.failed("MCP_LOST", f"the MCP server no longer knows its task {self.handle}: {refused.message}")
+        return self.failed("MCP_ERROR", refused.summary)
+
     # The turn ---------------------------------------------------------------------------------------------------
 
-    async def run(self) -> TurnResult:
-        """Runs the turn. Raises WorkerLost when the server is unavailable, for a later attempt."""
-        output = self.output
+    async def answer(self) -> TurnResult:
+        """The result of the turn."""
         try:
             return await self._answer()
         except InvalidToolCall as error:
-            return output.failed("MCP_INVALID_CALL", str(error))
+            return self.failed("MCP_INVALID_CALL", str(error))
         except UnsupportedInput as error:
-            return output.failed("MCP_UNSUPPORTED", str(error))
-        except OutcomeUnknown as error:
-            return output.failed("MCP_UNKNOWN", str(error))
-        except CallForbidden as error:
-            return output.failed("MCP_FORBIDDEN", error.message)
-        except MCPError as error:
-            log.info("a call was refused: %s", error.message, extra={"task": self.context.task_id})
-            if self.handle and error.code == types.INVALID_PARAMS:  # SEP-2663, Protocol Errors
-                text = f"the MCP server no longer knows its task {self.handle}: {error.message}"
-                return output.failed("MCP_LOST", text)
-            return output.failed("MCP_ERROR", f"{error.message} ({error.code})")
-        except (InvalidAgentResponse, ProtocolError) as error:
-            return output.invalid(error.message)
-        except ValidationError as error:
-            return output.invalid(f"the answer of the MCP server is not valid ({error.error_count()} errors)")
-        except RuntimeError as error:  # the SDK, about an answer that it did not expect
-            return output.invalid(str(error)[:2000])
+            return self.failed("MCP_UNSUPPORTED", str(error))
         finally:
-            output.stop_progress()
+            self.output.stop_progress()
 
     async def _answer(self) -> TurnResult:
-        state, context = self.output.state, self.context
+        state, may_have_begun = self.output.state, self.may_have_begun
         if state.open_requests and (result := self._read_answer()) is not None:
             return result
         state = self.output.state
@@ -120,13 +147,12 @@ class McpTurn:
             if state.responses:
                 await self._update_task()
             return await self._follow_task()
-        may_be_sent = context.attempt > 1 and not state.unsent
         if state.open_call:
             return await self._continue_open_call()
         if not state.tool:
             call = await self._choose_tool()
             self.output.state = CallState(tool=call.tool, arguments=call.arguments, unsent=state.unsent)
-        if may_be_sent and not self._is_repeatable():
+        if may_have_begun and not self._is_repeatable():
             raise OutcomeUnknown(self._unknown_text("this server stopped while it ran"))
         if state.unsent:  # else an attempt after a crash would take the tool for not called
             await self.output.store(replace(self.output.state, unsent=False))
@@ -168,23 +194,22 @@ class McpTurn:
         attempt, rounds, is_fresh = 0, 0, False
         while True:
             attempt += 1
-            client = await self.calls.client()
+            await self.calls.until_available(self._server.connect)
             self.calls.is_sent = True
             try:
-                result = await self._start_call(client)
-            except MCPError as error:
-                failure = call_error(error)
-                if failure is None:
-                    self._server.record_success()
-                    if error.code == types.HEADER_MISMATCH and not is_fresh:
-                        is_fresh = True
-                        await self.calls.repeat(self._server.read_tools)
-                        continue
-                    if (question := self._required_urls(error)) is not None:
-                        return question
-                    raise
-                await self._after_failure(failure, error.code, client, attempt)
+                result = await self._step(self._start_call())
+            except ServerUnavailable as failure:
+                await self._after_failure(failure, attempt)
                 continue
+            except McpRefused as refused:
+                self._server.record_success()
+                if refused.rpc_code == types.HEADER_MISMATCH and not is_fresh:
+                    is_fresh = True
+                    await self.calls.repeat(self._server.read_tools)
+                    continue
+                if (question := self._required_urls(refused)) is not None:
+                    return question
+                raise
             self._server.record_success()
             if isinstance(result, TurnResult):
                 return result
@@ -197,28 +222,23 @@ class McpTurn:
                 continue
             return await self._use(result)
 
-    async def _after_failure(self, failure: Exception, code: int, client: Client | None, attempt: int) -> None:
-        """Waits after a call without an answer. Raises OutcomeUnknown, CallForbidden, WorkerLost."""
-        if not isinstance(failure, ServerUnavailable):
-            raise failure
-        if code == SESSION_LOST_CODE and client is not None:
-            self._server.drop_connection(client)
+    async def _after_failure(self, failure: ServerUnavailable, attempt: int) -> None:
+        """Waits after a call without an answer. Raises OutcomeUnknown, WorkerLost."""
         if failure.may_have_arrived and not self._is_repeatable():
-            self._server.record_failure(failure.summary)
-            reason = failure.message if code == SILENT_CODE else "the connection was lost"  # others name hosts
-            raise OutcomeUnknown(self._unknown_text(f"{reason} while it ran"))
+            reason = failure.message if isinstance(failure, ServerSilent) else "the connection was lost"
+            raise self.calls.outcome_unknown(failure, self._unknown_text(f"{reason} while it ran"))  # others name hosts
         self.calls.is_sent = failure.may_have_arrived
         await self.calls.wait_to_retry(failure, attempt)
 
-    async def _start_call(self, client: Client) -> types.Result | TurnResult:
-        """Calls the tool once. Raises MCPError."""
+    def _start_call(self) -> OpenCall:
+        """Calls the tool once."""
         state = self.output.state
         trace = CURRENT_TRACE.get()
         meta: Any = {TRACE_HEADER: trace} if trace else None
-        is_retry = client.session.discover_result is not None and not state.open_call
 
-        def call(on_progress: Any) -> Any:
-            return client.session.call_tool(
+        async def call_tool(client: Client, on_progress: ProgressFnT) -> types.Result:
+            is_retry = client.session.discover_result is not None and not state.open_call
+            return await client.session.call_tool(
                 state.tool,
                 dict(state.arguments),
                 progress_callback=on_progress,
@@ -229,8 +249,11 @@ class McpTurn:
                 allow_claimed=True,
             )
 
-        name = f"call of {state.tool} for {self.context.task_id}"
-        return await self._step(self._server.calls.start(call, name, self.output.on_progress))
+        return self._server.calls.start(
+            lambda on_progress: self._server.call(lambda client: call_tool(client, on_progress)),
+            f"call of {state.tool} for {self.context.task_id}",
+            self.output.on_progress,
+        )
 
     async def _step(self, call: OpenCall) -> types.Result | TurnResult:
         """The result of a call, or of the turn that ends with its question. Cancels the call with the turn."""
@@ -259,7 +282,7 @@ class McpTurn:
         """Answers the question of a call that is still open; otherwise calls the tool once more if that is allowed."""
         state = self.output.state
         params = questions.question_of(state.requests[""])
-        answer = types.ElicitResult.model_validate(state.responses[""], by_name=False)
+        answer = read_model(types.ElicitResult, state.responses[""])
         call = self._server.calls.take(state.open_call)
         if call is None:
             if not self._is_repeatable():
@@ -271,13 +294,12 @@ class McpTurn:
         call.answer(answer)
         try:
             result = await self._step(call)
-        except MCPError as error:
-            failure = call_error(error)
-            if failure is None:
-                self._server.record_success()
-                raise
+        except CallRefused:
+            self._server.record_success()
+            raise
+        except ServerUnavailable as failure:
             self._replay = (params, answer)
-            await self._after_failure(failure, error.code, None, 1)
+            await self._after_failure(failure, 1)
             return await self._call()
         self._server.record_success()
         return result if isinstance(result, TurnResult) else await self._use(result)
@@ -309,19 +331,17 @@ class McpTurn:
         tool = self.output.state.tool
         if not result.is_error and self._server.has_output_schema(tool):
             if result.structured_content is None and not self.handle:  # servers leave it out of results of tasks
-                return self.output.invalid(f'the tool "{tool}" declares an output, but its result has no data')
+                return self.invalid(f'the tool "{tool}" declares an output, but its result has no data')
             content = result.structured_content
             if content is not None and (problem := self._server.check_output(tool, content)):
-                return self.output.invalid(
-                    f'the result of the tool "{tool}" does not match its output schema: {problem}'
-                )
+                return self.invalid(f'the result of the tool "{tool}" does not match its output schema: {problem}')
         return self.output.result_of(tool, result)
 
-    def _required_urls(self, error: MCPError) -> TurnResult | None:
+    def _required_urls(self, refused: McpRefused) -> TurnResult | None:
         """The question of an error that asks to visit a URL first (2025-11-25); None for other errors."""
-        if error.code != types.URL_ELICITATION_REQUIRED or not isinstance(error.data, dict):
+        if refused.rpc_code != types.URL_ELICITATION_REQUIRED or not isinstance(refused.data, dict):
             return None
-        found = error.data.get("elicitations")
+        found = refused.data.get("elicitations")
         requests = {
             str(number): {"method": "elicitation/create", "params": {**params, "mode": "url"}}
             for number, params in enumerate(found if isinstance(found, list) else [])
@@ -339,17 +359,16 @@ class McpTurn:
         shown = ""
         while True:
             if wait:
-                await self._wait(wait)
-            task = await self.calls.repeat(lambda client: tasks_extension.get_task(client, self.handle))
+                await self.wait_for_wakeup(wait)
+            task = await self._repeat(lambda client: tasks_extension.get_task(client, self.handle))
             wait = task.poll_seconds
             match task.status:
                 case "completed":
-                    result = types.CallToolResult.model_validate(task.result or {}, by_name=False)
-                    return self._result_of(result)
+                    return self._result_of(read_model(types.CallToolResult, task.result or {}))
                 case "failed":
                     error = task.error or {}
                     text = error.get("message") or task.status_message or "the task failed"
-                    return self.output.failed("MCP_ERROR", f"{text} ({error.get('code', 0)})")
+                    return self.failed("MCP_ERROR", f"{text} ({error.get('code', 0)})")
                 case "cancelled":
                     return self.output.canceled(task.status_message or "")
                 case "input_required":
@@ -367,21 +386,13 @@ class McpTurn:
     async def _update_task(self) -> None:
         """Sends the answers to the server's task. Repeated answers are ignored by servers."""
         state = self.output.state
-        await self.calls.repeat(lambda client: tasks_extension.update_task(client, self.handle, state.responses))
+        await self._repeat(lambda client: tasks_extension.update_task(client, self.handle, state.responses))
         answered = tuple(dict.fromkeys([*state.answered, *state.responses]))
         await self.output.store(replace(state, requests={}, responses={}, answered=answered))
 
-    # Waiting ----------------------------------------------------------------------------------------------------
-
-    async def _wait(self, seconds: float) -> None:
-        """Waits for some seconds, or until `wake`."""
-        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.create_task(self._wakeup.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-        self._wakeup.clear()
+    async def _repeat(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        """The answer to a call that runs no tool."""
+        return await self.calls.repeat(lambda: self._server.call(request))
 
     def _is_repeatable(self) -> bool:
         tool = next((one for one in self._server.tools if one.name == self.output.state.tool), None)
@@ -406,7 +417,7 @@ def _typed_responses(responses: Mapping[str, Any]) -> types.InputResponses | Non
     """Stored responses as the SDK takes them; None for none."""
     if not responses:
         return None
-    return {key: types.ElicitResult.model_validate(value, by_name=False) for key, value in responses.items()}
+    return {key: read_model(types.ElicitResult, value) for key, value in responses.items()}
 
 
 def _is_same(one: types.ElicitRequestParams, other: types.ElicitRequestParams) -> bool:

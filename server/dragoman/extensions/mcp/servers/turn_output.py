@@ -10,7 +10,7 @@ from typing import Final
 import mcp_types as types
 
 from dragoman.agents.values import NewId, event_metadata, message_of
-from dragoman.core.errors import A2AError, InvalidAgentResponse
+from dragoman.core.errors import A2AError
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
 from dragoman.extensions.mcp.servers import content, questions
@@ -88,7 +88,7 @@ class McpTurnOutput:
     # Results ----------------------------------------------------------------------------------------------------
 
     def result_of(self, tool: str, result: types.CallToolResult) -> TurnResult:
-        """COMPLETED with the result of a tool, or FAILED with its error. Raises InvalidAgentResponse."""
+        """COMPLETED with the result of a tool, or FAILED with its error. Raises ProtocolError, InvalidAgentResponse."""
         artifacts = content.result_artifacts(tool, result, self._new_id)
         if result.is_error:
             failed = self._result(states.FAILED, content.error_text(result), TOOL_ERROR)
@@ -108,15 +108,11 @@ class McpTurnOutput:
             return TurnResult(StatusChange(states.CANCELED), state_update=self._state_update())
         return self._result(states.CANCELED, text)
 
-    def failed(self, reason: str, text: str, error: A2AError | None = None) -> TurnResult:
+    def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
         """FAILED with this reason and text."""
         result = self._result(states.FAILED, f"{reason}: {text}", reason)
-        result.error = error
+        result.error = error(text) if error is not None else None
         return result
-
-    def invalid(self, text: str) -> TurnResult:
-        """FAILED because the server's answer is not valid."""
-        return self.failed("InvalidAgentResponse", text, InvalidAgentResponse(text))
 
     def _result(self, state: int, text: str, reason: str = "") -> TurnResult:
         message = message_of(text, self._new_id, task_id=self._context.task_id, context_id=self._context.context_id)

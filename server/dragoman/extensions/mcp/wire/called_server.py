@@ -188,3 +188,31 @@ def unreadable_answer(text: str, open_ids: Collection[int]) -> int | None:
         if int(found[2]) in open_ids:
             return int(found[2])
     return next(iter(open_ids)) if is_answer and len(open_ids) == 1 else None
+
+
+def is_rpc_error(content: bytes) -> bool:
+    """Whether the body of a response is an error of JSON-RPC."""
+    try:
+        value: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and isinstance(value.get("error"), dict) and "code" in value["error"]
+
+
+def answer_problem(request: bytes, content: bytes) -> str:
+    """Why the body of a response does not answer a request; empty if it does, or if nothing was requested."""
+    try:
+        requested = json.loads(request)
+    except ValueError:
+        return ""
+    if not isinstance(requested, dict) or "id" not in requested or "method" not in requested:
+        return ""
+    try:
+        answer: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        return f"the MCP server sent an answer that is not JSON: {error}"
+    if not isinstance(answer, dict) or ("result" in answer) == ("error" in answer):
+        return "the MCP server sent an answer that has neither a result nor an error, or both"
+    if str(answer.get("id")) != str(requested["id"]):
+        return f"the MCP server answered with the id {str(answer.get('id'))[:80]}, which is not that of the call"
+    return ""

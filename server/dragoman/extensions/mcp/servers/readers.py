@@ -1,0 +1,61 @@
+"""Readers of what MCP servers and callers send, in the SDK's types: a value, or ProtocolError with the reason."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import mcp_types as types
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from dragoman.calling.errors import ProtocolError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@contextmanager
+def valid_answers() -> Iterator[None]:
+    """Raises ProtocolError for what the SDK cannot read in the block."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ProtocolError(f"the answer of the MCP server is not valid ({error.error_count()} errors)") from None
+
+
+def read_model(kind: type[M], value: object) -> M:
+    """A value in its JSON form as the SDK's type."""
+    with valid_answers():
+        return kind.model_validate(value, by_name=False)
+
+
+def read_message(line: bytes) -> types.JSONRPCMessage | str:
+    """The message of JSON-RPC in a line, or the reason why it is none."""
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return str(found[-1]["msg"])[:200] if found else "it is not valid"
+    except ValueError as error:
+        return str(error)[:200]
+
+
+def read_file(text: str) -> bytes:
+    """The bytes of a file in base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ProtocolError("the MCP server sent a file that is not base64") from None
+
+
+def read_object(text: str) -> dict[str, Any] | str:
+    """The JSON object in the text of a message, or the reason why there is none."""
+    if not text.startswith("{"):
+        return "no JSON object"
+    try:
+        value: Any = orjson.loads(text)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    return value if isinstance(value, dict) else "no JSON object"

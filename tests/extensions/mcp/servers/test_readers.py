@@ -1,0 +1,42 @@
+"""Readers of what MCP servers and callers send: a value, or the reason why there is none."""
+
+from __future__ import annotations
+
+import mcp_types as types
+import pytest
+
+from dragoman.calling.errors import ProtocolError
+from dragoman.extensions.mcp.servers.readers import read_file, read_message, read_model, read_object
+
+
+def test_a_model_is_read_by_its_names_in_json_only() -> None:
+    value = {"content": [], "isError": True}
+    assert read_model(types.CallToolResult, value).is_error
+    with pytest.raises(ProtocolError, match=r"the answer of the MCP server is not valid \(1 errors\)"):
+        read_model(types.CallToolResult, {"content": 7})
+    with pytest.raises(ProtocolError):
+        read_model(types.Tool, ["a", "list"])
+
+
+@pytest.mark.parametrize("line", [b"", b"log output", b'{"jsonrpc": "2.0"}', b"\xff", b"[" * 100_000])
+def test_a_line_that_is_no_message_has_a_reason(line: bytes) -> None:
+    reason = read_message(line)
+    assert isinstance(reason, str)
+    assert 0 < len(reason) <= 200
+
+
+def test_a_line_with_a_message_is_read() -> None:
+    message = read_message(b'{"jsonrpc": "2.0", "id": 1, "result": {}}')
+    assert isinstance(message, types.JSONRPCResponse)
+
+
+def test_a_file_is_read_from_base64() -> None:
+    assert read_file("aGk=") == b"hi"
+    with pytest.raises(ProtocolError, match="not base64"):
+        read_file("a?")
+
+
+def test_a_text_is_a_json_object_or_has_a_reason() -> None:
+    assert read_object('{"a": 1}') == {"a": 1}
+    assert read_object("hello") == read_object("[1]") == "no JSON object"
+    assert str(read_object("{a}")).startswith("not JSON: ")
