@@ -13,8 +13,8 @@ import pytest
 PACKAGE: Final = Path(__file__).parents[1] / "server" / "dragoman"
 
 NAMES: Final = (
-    "mcp", "postgres", "postgresql", "postgre sql", "asyncpg", "nats", "langgraph", "langchain", "crewai", "openai", "google adk",
-    "pydantic ai", "strands", "agent framework",
+    "mcp", "postgres", "postgresql", "postgre sql", "asyncpg", "nats", "langgraph", "langchain", "crewai", "openai",
+    "google adk", "pydantic ai", "strands", "agent framework",
 )  # fmt: skip
 """Extensions and what they attach. The names of published dialects, such as fasta2a, are not among them: clients of a
 server without extensions speak these."""
