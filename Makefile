@@ -171,13 +171,16 @@ chaos: $(ENV) ## kill and freeze a server under load, and check what every clien
 	@SOAK_SECONDS=$${SOAK_SECONDS:-30} python -m tests.chaos.soak
 
 simulate: $(ENV) ## play histories of the real runtime on simulated time, and check each (SEED=... HISTORIES=1000)
-	@python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(HISTORIES),--histories $(HISTORIES))
+	@python -m tests.simulation.run $(if $(SEED),--seed "$(SEED)") $(if $(HISTORIES),--histories $(HISTORIES))
 
 mutations: $(ENV) ## plant faults into the runtime, and check that the simulation finds each
 	@python -m tests.simulation.mutations
 
 chaos-cluster: $(ENV) ## run chaos with three servers, two workers, PostgreSQL and NATS, all killed and frozen
 	@python -m tests.chaos.run --replicas
+
+chaos-chains: $(ENV) ## run chaos with three servers in a chain and an MCP server, all killed, frozen and cut off
+	@python -m tests.chaos.chains.run
 
 campaign: $(ENV) ## many chaos runs that add up in docs/reference/campaign.md (CAMPAIGN_MINUTES=60, ARGS=--page or --whole)
 	@GRPC_ENABLE_FORK_SUPPORT=false python -m tests.chaos.campaign.run $(ARGS)

@@ -12,8 +12,8 @@ await mkdir(out, { recursive: true });
 await build({
   absWorkingDir: here,
   entryPoints: [
-    { in: "src/main.tsx", out: "console" },
-    { in: "src/console.css", out: "console" },
+    { in: "src/app/main.tsx", out: "console" },
+    { in: "src/app/console.css", out: "console" },
   ],
   outdir: out,
   bundle: true,
@@ -33,4 +33,4 @@ await build({
   charset: "utf8",
   logLevel: "warning",
 });
-await copyFile(join(here, "src", "index.html"), join(out, "index.html"));
+await copyFile(join(here, "src", "app", "index.html"), join(out, "index.html"));

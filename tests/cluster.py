@@ -33,6 +33,9 @@ END: Final = 60.0
 class Part:
     """A process `dragoman WORDS`, with its output in `log`."""
 
+    program: Sequence[str] = ("-m", "dragoman")
+    """Arguments of Python before the words."""
+
     def __init__(self, name: str, words: Sequence[str], folder: Path) -> None:
         self.name = name
         self.words = list(words)
@@ -67,7 +70,7 @@ class Part:
         self._reported = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dragoman", *self.words],
+                [sys.executable, *self.program, *self.words],
                 cwd=self._folder, env=clean_environment() | self.environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

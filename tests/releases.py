@@ -1,7 +1,7 @@
 """Other releases to run beside this one: an older one from the history or a wheel, and a future one.
 
-The older one is the newest released version before the current commit, by its tag. UPGRADE_FROM names another: a tag, a
-commit, or a wheel.
+The older one is the newest released version before the current commit, by its tag; as long as no version is tagged, the
+newest commit that changed a baseline schema. UPGRADE_FROM names another: a tag, a commit, or a wheel.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dragoman.core.task.maintenance import min_schema
 
 ROOT: Final = Path(__file__).parents[1]
 
-FIRST: Final = "c58691a08e"
-"""The older release as long as no version is tagged: a commit with schema 14 of SQLite and 8 of PostgreSQL, before
-delegation and the metadata of cancels.
-
-Much earlier ones lose a turn that begins just as their drain ends."""
+BASELINES: Final = (
+    "server/dragoman/stores/sqlite/migrations/0001_baseline.sql",
+    "server/dragoman/extensions/postgres/migrations/0001_baseline.sql",
+)
+"""The first schemas, which no migration leads to. The first tagged version freezes them."""
 
 _TAG: Final = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 
@@ -76,22 +76,26 @@ def this() -> Release:
     return in_tree("this", ROOT)
 
 
-def newest(tags: Iterable[str], *, except_for: Iterable[str] = ()) -> str:
-    """Returns the newest released version among tags, or FIRST. Other tags, such as `v1.0.0-rc1`, do not count."""
+def newest(tags: Iterable[str], *, except_for: Iterable[str] = ()) -> str | None:
+    """Returns the newest released version among tags. Other tags, such as `v1.0.0-rc1`, do not count."""
     released = {tag: tuple(map(int, found.groups())) for tag in tags if (found := _TAG.fullmatch(tag))}
     for tag in except_for:
         released.pop(tag, None)
-    return max(released, key=released.__getitem__, default=FIRST)
+    return max(released, key=released.__getitem__, default=None)
 
 
 def previous(root: Path) -> str:
-    """Returns the newest released version in the history of a clone, or FIRST. One tagged here is too new."""
+    """Returns the newest released version in the history of a clone; without one, the newest commit of a baseline.
 
-    def tags(*words: str) -> list[str]:
-        listed = subprocess.run(["git", "tag", *words], cwd=root, check=False, capture_output=True, text=True)
+    A version tagged at the current commit is too new.
+    """
+
+    def git(*words: str) -> list[str]:
+        listed = subprocess.run(["git", *words], cwd=root, check=False, capture_output=True, text=True)
         return listed.stdout.split()
 
-    return newest(tags("--merged", "HEAD"), except_for=tags("--points-at", "HEAD"))
+    tag = newest(git("tag", "--merged", "HEAD"), except_for=git("tag", "--points-at", "HEAD"))
+    return tag or "".join(git("log", "-1", "--format=%H", "--", *BASELINES))
 
 
 def before(folder: Path) -> Release:

@@ -237,6 +237,20 @@ async def test_connections_to_an_unreachable_server_are_closed_and_counted() -> 
         assert proxy.unreachable == 1
 
 
+async def test_a_proxy_that_stops_while_it_connects_reports_no_error() -> None:
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with FaultProxy("127.0.0.1:1") as proxy:
+        host, _, port = proxy.address.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        # The proxy accepts, and connects in the next step of the loop: an event would be too late.
+        while not proxy.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert proxy.unreachable == 0
+    assert errors == []
+    writer.close()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -340,7 +340,7 @@ def test_class_names_are_unique_in_the_package() -> None:
         ("runtime/scheduler.py", "import sqlite3", "runtime must not import it"),
         ("bindings/cards.py", "import dragoman.agents.values", "only the composition root and the public modules"),
         ("bindings/cards.py", "from dragoman.cli import main", "layer 6 may not use layer 7"),
-        ("cli/top.py", "from dragoman.stores.sqlite import open_store", "cli uses only calling, "),
+        ("cli/login.py", "from dragoman.stores.sqlite import open_store", "cli uses only calling, "),
         ("client/calls.py", "from dragoman.runtime import Runtime", "client uses only calling, client, core, wire"),
         (
             "extensions/mcp/servers/questions.py",

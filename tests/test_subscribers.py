@@ -13,6 +13,7 @@ import orjson
 from tests.eventually import eventually
 
 from dragoman import Turn, agent
+from dragoman.bindings.options import DEFAULT_CONNECTION_CALLS
 from dragoman.client import Client, connect, message
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http import sse
@@ -123,7 +124,7 @@ async def waits(turn: Turn) -> None:
 async def test_a_client_with_more_subscriptions_than_a_connection_carries_still_sends(tmp_path: Path) -> None:
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", root="waits")
-    assert settings.connection_calls < SUBSCRIBERS
+    assert DEFAULT_CONNECTION_CALLS < SUBSCRIBERS
     async with open_app(settings, [waits]) as app, connect(f"grpc://{app.grpc}") as client:
         task = (await client.start("hello")).task_id
 

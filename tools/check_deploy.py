@@ -40,7 +40,7 @@ VALUES: Final[Mapping[str, dict[str, Any]]] = {
     "minimal values": {"secret": {"existing": "dragoman"}},
     "all values": {
         "secret": {"create": True, "values": {"store": "postgresql://d:p@db/d", "bus": "nats://n", "worker-key": "k"}},
-        "settings": {"api_keys": True, "message_bytes": 8388608, "keepalive": 2.5, "retain_completed": "30d"},
+        "settings": {"api_keys": True, "message_bytes": 8388608, "keepalive": 2.5, "retention": "completed=30d"},
         "app": "desk.agents",
         "drain": 120,
         "imagePullSecrets": [{"name": "registry"}],

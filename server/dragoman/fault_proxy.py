@@ -176,8 +176,8 @@ class FaultProxy:
         number = self.connections
         try:
             server = await asyncio.open_connection(*_parse_address(self.target), limit=PROXY_CHUNK_BYTES)
-        except OSError:
-            self.unreachable += 1
+        except (OSError, asyncio.CancelledError) as error:  # canceled by __aexit__, which ignores the result
+            self.unreachable += isinstance(error, OSError)
             writer.close()
             self._connection_tasks.discard(task)
             return

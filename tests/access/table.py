@@ -13,7 +13,7 @@ from typing import Final
 from tests.access.endpoints import Endpoint
 
 from dragoman.bindings import a2a_operations
-from dragoman.bindings.admin.handlers import OPS_SERVICE as OPS
+from dragoman.bindings.admin.table import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 from dragoman.bindings.http.server import RESOURCE_BASES
 

@@ -30,7 +30,8 @@ class ScriptedServer(grpc.GenericRpcHandler):
         self.status = grpc.StatusCode.OK
         self.metadata: dict[str, Any] = {}
         self.holds_streams = False
-        """Streams stay open after their events."""
+        """Streams stay open after their events, until `ends`."""
+        self.ends = asyncio.Event()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         if handler_call_details.method.endswith("/GetTask"):
@@ -48,7 +49,7 @@ class ScriptedServer(grpc.GenericRpcHandler):
         for event in self.events:
             yield event
         if self.holds_streams:
-            await asyncio.Event().wait()
+            await self.ends.wait()
 
 
 @asynccontextmanager
@@ -127,6 +128,28 @@ async def test_an_unavailable_server_gets_a_new_channel() -> None:
         script.status = grpc.StatusCode.OK
         assert await transport.call("GetTask", GET) == pb.Task(id="t")
         assert len(opened) == 2
+        await transport.close()
+
+
+async def test_calls_of_a_replaced_channel_go_on_and_its_last_one_closes_it() -> None:
+    channels: list[grpc.aio.Channel] = []
+    async with serving() as (script, target):
+
+        async def connect() -> grpc.aio.Channel:
+            channels.append(grpc.aio.insecure_channel(target))
+            return channels[-1]
+
+        transport = GrpcTransport(Interface(target, "GRPC", "1.0"), OPTIONS, connect=connect)
+        script.holds_streams = True
+        events = transport.stream("SubscribeToTask", SUBSCRIBE)
+        assert (await anext(events)).task.id == "t"
+        script.status = grpc.StatusCode.UNAVAILABLE
+        with pytest.raises(ServerUnavailable):
+            await transport.call("GetTask", GET)
+        assert channels[0].get_state() is not grpc.ChannelConnectivity.SHUTDOWN
+        script.ends.set()
+        assert [event async for event in events] == []
+        assert channels[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN
         await transport.close()
 
 

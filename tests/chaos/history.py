@@ -115,6 +115,13 @@ class Cut(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CancelSent(Entry):
+    """A cancel is sent, in a run whose checker needs to know when."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Canceled(Entry):
     """The response to a cancel: a state, or the reason of a rejection."""
 
@@ -242,6 +249,7 @@ KINDS: Final = {
         Seen,
         Closed,
         Cut,
+        CancelSent,
         Canceled,
         Got,
         Fault,

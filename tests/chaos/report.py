@@ -31,6 +31,7 @@ FAULT_NAMES: Final = {
     "fill": "full disks",
     "take": "times without descriptors",
     "step": "clock steps",
+    "cut": "cuts",
 }
 """The name in a report for each kind of fault."""
 NAMED_WITHOUT_PART: Final = ("fill", "take", "step")

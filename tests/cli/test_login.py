@@ -57,7 +57,6 @@ def test_commands_use_the_server_and_the_key_of_the_profile(run: Run, secured: S
     assert result.out == f"logged in to {secured.http} as alice, grants: operator\nprofile default; key: file\n"
     assert run("agents", "list").code == 0
     assert run("list", "--json").code == 0
-    assert run("top", "--once", "--every", "0.2").code == 0
     listed = run("login", "--list")
     assert f"commands use {secured.http}, from profile default" in listed.out
     assert key[1] not in listed.out

@@ -97,8 +97,10 @@ def test_an_http_address_uses_the_interfaces_of_the_card(dragoman: Run, served: 
     ("arguments", "text"),
     [
         (("list", "--server", "ftp://x"), '"ftp://x" is not the URL of a server'),
-        (("send", "x", "--binding", "rest", "--server", "grpc://127.0.0.1:1"), "--binding rest needs HTTP"),
-        (("top", "--once", "--server", "127.0.0.1:1"), "top needs HTTP; pass --server http://HOST:PORT"),
+        (
+            ("send", "x", "--binding", "rest", "--server", "grpc://127.0.0.1:1"),
+            "--binding rest needs HTTP; pass --server http://HOST:PORT",
+        ),
     ],
 )
 def test_an_address_that_a_command_cannot_use_is_invalid_usage(

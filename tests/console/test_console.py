@@ -32,7 +32,7 @@ async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_pat
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await page.see("No tasks yet")
-        await page.click(".nothing .primary", "New task")
+        await page.click(".empty-state .primary", "New task")
         await page.type("#message", "count them")
         await page.attach("input[type=file]", [table])
         await page.see("colors.csv 16 B", ".files")

@@ -75,7 +75,7 @@ async def test_an_unknown_page_says_so_and_links_to_others(browser: str, tmp_pat
         await stage.to("#/nowhere/at-all?x=1")
         await page.see("The console has no page nowhere/at-all.", "#main")
         await page.becomes("document.title", "Page not found · Dragoman")
-        await page.click(".nothing a", "look for a task")
+        await page.click(".empty-state a", "look for a task")
         await page.see("No tasks yet", ".list")
 
 

@@ -140,12 +140,12 @@ async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: 
         await page.prefer("dark")
         dark = await page.run(GROUND)
         assert dark != LIGHT
-        await page.choose(".look select", "light")
+        await page.choose(".theme select", "light")
         await page.until(f"{GROUND} === '{LIGHT}'")
         await page.reload()
-        await page.until(f"document.querySelector('.look select')?.value === 'light' && {GROUND} === '{LIGHT}'")
+        await page.until(f"document.querySelector('.theme select')?.value === 'light' && {GROUND} === '{LIGHT}'")
         await page.prefer("light")
-        await page.choose(".look select", "dark")
+        await page.choose(".theme select", "dark")
         await page.until(f"{GROUND} === '{dark}'")
 
 

@@ -47,8 +47,8 @@ async def test_the_start_page_says_that_nothing_needs_the_operator(browser: str,
         page = stage.page
         await page.go("about:blank")
         await page.go(stage.url)
-        await page.see("Nothing needs you now.", ".calm")
-        await page.see("No tasks in the last day.", ".nothing")
+        await page.see("Nothing needs you now.", ".all-clear")
+        await page.see("No tasks in the last day.", ".empty-state")
         await page.becomes("document.title", "Overview · Dragoman")
         await stage.put("paint")
         await stage.put("word", "plain")
@@ -126,7 +126,7 @@ async def test_an_agent_is_paused_with_a_reason_and_resumed(browser: str, tmp_pa
         await page.see("Plain is paused", ".concerns")
         await page.see("the model is down. 1 task in the queue.", ".concerns")
         await page.click(".concerns button", "Resume")
-        await page.see("Nothing needs you now.", ".calm")
+        await page.see("Nothing needs you now.", ".all-clear")
         await page.until(f"({TILES})['Completed in 24 h'] === '1'")
 
 
@@ -165,7 +165,7 @@ async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_
         links = "[...document.querySelectorAll('.top nav a')].map(one => one.innerText)"
         await page.becomes(links, ["Tasks", "Agents", "Usage"])
         await stage.to("#/overview")
-        await page.see("Only operators and viewers can see the overview.", ".nothing")
+        await page.see("Only operators and viewers can see the overview.", ".empty-state")
         # The agents are there, without what they do.
         await stage.to("#/agents/plain")
         await page.see("Interfaces", ".page")
@@ -210,7 +210,7 @@ async def test_without_metrics_the_overview_does_not_speak_of_webhooks(browser: 
         await page.press("Enter")
         await page.until("document.querySelector('.top .key').innerText === 'sue'")
         await stage.to("#/overview")
-        await page.see("Nothing needs you now.", ".calm")
-        await page.see("look at webhooks yourself", ".calm")
-        await page.click(".calm a", "webhooks")
-        await page.see("Every event was delivered.", ".nothing")
+        await page.see("Nothing needs you now.", ".all-clear")
+        await page.see("look at webhooks yourself", ".all-clear")
+        await page.click(".all-clear a", "webhooks")
+        await page.see("Every event was delivered.", ".empty-state")

@@ -171,7 +171,7 @@ async def test_a_silent_upstream_agent(browser: str, tmp_path: Path) -> None:
 
 
 async def test_a_full_queue_an_open_question_and_an_unavailable_receiver(browser: str, tmp_path: Path) -> None:
-    async with staged(browser, tmp_path, slots=1, retain_input_required="1d") as stage:
+    async with staged(browser, tmp_path, slots=1, retention="input-required=1d") as stage:
         stage.receivers.answer(DOWN, then=answered(503))
         pushing = {"taskPushNotificationConfig": {"url": DOWN}}
         text = str((await stage.put("paint", configuration=pushing))["id"])

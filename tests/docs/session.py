@@ -46,7 +46,7 @@ PORT: Final = re.compile(
     r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1\]|--port)(?P<between>:|\", | )(?P<port>\d{4,5})\b"
 )
 
-NEEDS_HTTP: Final = re.compile(r"dragoman top(?! --server)|--binding (?:rest|jsonrpc|ws)(?! --server)")
+NEEDS_HTTP: Final = re.compile(r"--binding (?:rest|jsonrpc|ws)(?! --server)")
 """What needs an HTTP address, which the environment of a session, DRAGOMAN_SERVER=HOST:PORT, does not name."""
 
 

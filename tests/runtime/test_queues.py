@@ -160,6 +160,25 @@ async def test_a_turn_that_never_started_is_released_without_retries(tmp_path: P
         assert state(await here.ended(task.id)) == "COMPLETED"
 
 
+@pytest.mark.parametrize("lost", [WorkerLost(may_have_started=False), WorkerLost()], ids=["not begun", "begun"])
+async def test_a_task_that_waits_for_its_agent_again_is_found_by_its_sender(tmp_path: Path, lost: WorkerLost) -> None:
+    """A direct agent may replace its task by a Message, so nobody sees the task before the agent's first response."""
+    async with served(tmp_path, far := Far(retries=1, direct=True)) as here:
+        await eventually(lambda: here.runtime.scheduler.queues.of("far").backlog is Backlog.EMPTY)
+        sending = asyncio.create_task(here.start())
+        _, end = await far.turns.get()
+        assert not sending.done()
+        far.room = 0
+        end.set_exception(lost)
+        task = await sending
+        assert state(await here.get(task.id)) == "WORKING"
+        far.room = 1
+        here.runtime.registry.capacity_changed()
+        _, end = await far.turns.get()
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
 # One queue ---------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from dragoman import Turn, agent
 from dragoman.core.audit import AuditChainVerifier, AuditRecord, parse_audit_line
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import App, open_app
-from dragoman.wiring.offline_admin import open_keys, open_operations
+from dragoman.wiring.offline_admin import open_operations
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
@@ -189,7 +189,7 @@ async def test_the_audit_log_can_be_off(tmp_path: Path) -> None:
 async def test_the_audit_log_is_written_at_shutdown_and_without_a_server(tmp_path: Path) -> None:
     async with open_app(settings(tmp_path), [echo], ByHeader()) as app:
         await send(app)
-    async with open_keys(settings(tmp_path)) as keeping:
+    async with open_operations(settings(tmp_path), create=True) as keeping:
         await keeping.create_key(ops.CreateKeyRequest(name="first", grants=["operator"]))
     lines: list[str] = []
     async with open_operations(settings(tmp_path)) as operations:

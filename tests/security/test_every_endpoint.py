@@ -16,7 +16,7 @@ import pytest
 
 from dragoman import Turn, agent
 from dragoman.bindings import method_table
-from dragoman.bindings.admin.handlers import OPS_SERVICE
+from dragoman.bindings.admin.table import OPS_SERVICE
 from dragoman.client.operations import Operator
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import App, open_app

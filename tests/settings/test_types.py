@@ -70,24 +70,24 @@ def test_sizes_can_have_a_unit() -> None:
 
 def test_retention_can_be_a_table_with_tables_by_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dragoman.toml").write_text(
-        '[retention]\ncompleted = "30d"\ninput-required = "7d"\n[retention.echo]\ncompleted = 0\n'
+        '[retention]\ncompleted = "30d"\nfailed = "2h"\ninput-required = "7d"\n[retention.echo]\ncompleted = 0\n'
     )
-    rules = load_settings({"retain_failed": "2h"}).retention_policy
+    rules = load_settings({}).retention
     day = 86_400_000
     assert rules.age("other", states.COMPLETED) == 30 * day
     assert rules.age("other", states.FAILED) == 2 * 3_600_000
     assert rules.age("echo", states.INPUT_REQUIRED) == 7 * day
     assert rules.age("echo", states.COMPLETED) == 0
     monkeypatch.setenv("DRAGOMAN_RETENTION", "completed=1d, echo.completed=2d")
-    rules = load_settings({}).retention_policy
+    rules = load_settings({}).retention
     assert (rules.age("other", states.COMPLETED), rules.age("echo", states.COMPLETED)) == (day, 2 * day)
-    assert load_settings({"retain_completed": "0"}).retention_policy.age("other", states.COMPLETED) == 0
+    assert load_settings({"retention": "completed=0"}).retention.age("other", states.COMPLETED) == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "response"),
     [
-        ({"retain_completed": "soon"}, '--retain-completed (command line): "soon" is not an age: '),
+        ({"retention": "completed=soon"}, '--retention (command line): "soon" is not an age: '),
         ({"retention": "working=1d"}, '--retention (command line): "working" is not a state that retention applies to'),
         ({"retention": "completed"}, '--retention (command line): "completed" is not STATE=AGE'),
         ({"retention": "echo.completed=1y"}, '--retention (command line): "1y" is not an age: '),

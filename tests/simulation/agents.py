@@ -19,6 +19,7 @@ from tests.simulation.loop import HostLoop
 from dragoman import Turn, agent, retry
 from dragoman.agents.functions.declaration import DeclaredAgent
 from dragoman.agents.functions.incoming import Incoming
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import Agent
 
 RETRIES: Final = 3
@@ -43,7 +44,18 @@ async def direct(turn: Turn) -> None:
     """Its specification is used, with another function."""
 
 
+@agent(id="far", description="Run by workers; a crash ends the task")
+async def far(turn: Turn) -> None:
+    """Its specification is used, with another function."""
+
+
+@agent(id="far-again", description="Run by workers; a crash restarts the turn", on_crash=retry(RETRIES))
+async def far_again(turn: Turn) -> None:
+    """Its specification is used, with another function."""
+
+
 SPECS: Final = (once.spec, again.spec, direct.spec)
+WORKER_SPECS: Final = (far.spec, far_again.spec)
 
 
 class Journal:
@@ -64,14 +76,16 @@ class Journal:
             observer(process)
 
 
-def agents_of(host: HostLoop, journal: Journal, new_id: Callable[[], str]) -> Sequence[Agent]:
-    """The agents of one server."""
+def agents_of(
+    host: HostLoop, journal: Journal, new_id: Callable[[], str], specs: Sequence[AgentSpec] = SPECS
+) -> Sequence[Agent]:
+    """The agents of one server, or of one worker."""
     obey = partial(_work, journal, host.name)
 
     async def work(turn: Turn) -> str | None:
         return await obey(turn)
 
-    return [DeclaredAgent(work, spec, new_id=new_id, clock=host.wall_ms) for spec in SPECS]
+    return [DeclaredAgent(work, spec, new_id=new_id, clock=host.wall_ms) for spec in specs]
 
 
 async def _work(journal: Journal, process: str, turn: Turn) -> str | None:

@@ -20,6 +20,7 @@ from tests.chaos.history import (
     Reused,
     Sent,
 )
+from tests.simulation.called.plan import CALLED_AGENTS
 from tests.simulation.followers import Start, follow
 from tests.simulation.plan import PlannedOperation
 from tests.simulation.receivers import event_digest
@@ -60,6 +61,8 @@ class SimulatedCaller:
         self._rng = random.Random(stage.plan.seed)
         self._server = 0
         self._agent = agent
+        self._tool = ""
+        """The tool that messages to an MCP server name."""
 
     async def perform(self, operations: tuple[PlannedOperation, ...]) -> None:
         """Performs the operations one after the other."""
@@ -67,6 +70,9 @@ class SimulatedCaller:
             await asyncio.sleep(operation.after)
             self._rng = random.Random(f"operation {self._stage.plan.seed} {operation.number}")
             self._server, self._agent = operation.server, self._rng.choice(AGENTS)
+            self._tool = ""
+            if operation.agent:
+                self._agent, _, self._tool = operation.agent.partition("/")
             await getattr(self, "do_" + operation.kind.replace(" ", "_"))(operation.words)
 
     # Operations -------------------------------------------------------------------------------------------------------
@@ -84,7 +90,7 @@ class SimulatedCaller:
     async def do_stream(self, words: str) -> None:
         """A send with a stream, which its follower continues."""
         number, key = self._stage.number(), self._key() if self._rng.random() < 0.5 else ""
-        text = f"{words} #{number}"
+        text = self._text(words, number)
         op = self._sent(text, f"m-{number}", how="stream", key=key)
         start = Start(self._request(text, f"m-{number}", how="stream"), key, op)
         follow(self._stage, self._agent, "", self._rng.random(), start)
@@ -112,13 +118,13 @@ class SimulatedCaller:
 
     async def do_conversation(self, words: str) -> None:
         """A task that asks, which is answered sooner or later, or only at the end of the history."""
-        words = self._rng.choice(("ask", "ask", "count 2"))
+        words = "ask" if self._is_called else self._rng.choice(("ask", "ask", "count 2"))
         task = await self.send(words, how="blocking", key=self._key())
         if task is None or task.state != states.INPUT_REQUIRED:
             return
         if self._rng.random() < 0.4:
             self._follow(task.id)
-        if words == "ask" and self._rng.random() < 0.3:
+        if words == "ask" and not self._is_called and self._rng.random() < 0.3:
             self._stage.record.add(Left(at=self._stage.now, task=task.id))
             self._stage.left.append((task.id, self._agent))
             return
@@ -136,7 +142,7 @@ class SimulatedCaller:
     async def do_doubled(self, words: str) -> None:
         """A send that is repeated with its key, also concurrently and at several servers."""
         key, op = self._key(), self._stage.number()
-        text, message = f"{words} #{op}", f"m-{op}"
+        text, message = self._text(words, op), f"m-{op}"
         for _ in range(TRIES):
             times = self._rng.randint(1, 3)
             how = self._rng.choice(("at once", "blocking"))
@@ -181,7 +187,9 @@ class SimulatedCaller:
 
     async def do_cancel_for_good(self, words: str) -> None:
         """Cancels a task that runs longer than the history, until there is an answer. It ends despite all faults."""
-        words, key = self._rng.choice((*[f"sleep {LONG}"] * 2, "ask", "steps 4 nap")), self._key()
+        if not self._is_called:
+            words = self._rng.choice((*[f"sleep {LONG}"] * 2, "ask", "steps 4 nap"))
+        key = self._key()
         task = None
         for _ in range(PERSISTENT_TRIES):
             if task := await self.send(words, how="at once", key=key, once=key):
@@ -229,7 +237,7 @@ class SimulatedCaller:
         `to`: the number of a server, if it is up.
         """
         number = self._stage.number()
-        text, message = (f"{words} #{once}", f"m-{once}") if once else (f"{words} #{number}", f"m-{number}")
+        text, message = self._text(words, once or number), f"m-{once or number}"
         return await self._send(text, message, how=how, key=key, task=task, hook=hook, server=to)
 
     async def _send(
@@ -316,6 +324,15 @@ class SimulatedCaller:
 
     def _call_of(self, runtime: Runtime, *, key: str = "") -> Call:
         return call_of(runtime, self._agent, key=key)
+
+    @property
+    def _is_called(self) -> bool:
+        """Whether another server does the work."""
+        return self._agent in CALLED_AGENTS
+
+    def _text(self, words: str, number: int | str) -> str:
+        """The text of a message, which is unique."""
+        return f"{self._tool} {words} #{number}".lstrip()
 
     def _follow(self, task: str) -> None:
         follow(self._stage, self._agent, task, self._rng.random())

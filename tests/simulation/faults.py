@@ -20,6 +20,10 @@ async def strike(history: History, fault: PlannedFault, begins: float) -> None:
     """Performs one fault, to its end."""
     world, stage = history.world, history.stage
     await asyncio.sleep(max(0.0, begins + fault.at - world.now))
+    if fault.kind.endswith((" peer", " worker")):
+        assert history.called is not None
+        await history.called.strike(fault)
+        return
     server = history.servers[fault.target % len(history.servers)]
     host, seconds = server.host, fault.seconds
     if host is None or server.runtime is None or host.held is not None or server.draining:

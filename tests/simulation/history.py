@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.chaos.actions import Action
 from tests.chaos.history import Entry, Fault, Sampled, line_of
 from tests.simulation.agents import Journal
 from tests.simulation.bus import Network
+from tests.simulation.called.known import known_defect
 from tests.simulation.callers import SimulatedCaller, answer_the_left
 from tests.simulation.connection import Disk
 from tests.simulation.faults import strike
@@ -33,6 +34,9 @@ from dragoman.core.task import states
 from dragoman.ids import IDS
 from dragoman.supervision import is_expected
 
+if TYPE_CHECKING:
+    from tests.simulation.called.parts import CalledParts
+
 CALLERS_SECONDS: Final = 90.0
 """Simulated seconds after which callers have to be done."""
 QUIET_SECONDS: Final = 35.0
@@ -50,6 +54,11 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     """Simulated seconds."""
+
+    @property
+    def unexpected(self) -> list[str]:
+        """The problems that are no known defects."""
+        return [problem for problem in self.problems if not known_defect(problem)]
 
     @property
     def text(self) -> str:
@@ -78,6 +87,13 @@ class History:
             SimulatedServer(world, self.disk, self.network, self.receivers, self.journal, number, plan.slots)
             for number in range(plan.servers)
         ]
+        self.called: CalledParts | None = None
+        if plan.called:
+            from tests.simulation.called.parts import CalledParts
+
+            self.called = CalledParts(self)
+            for server in self.servers:
+                server.called = self.called
         self.stage = Stage(world, plan, self.servers, self.receivers, self.record)
         self.entries: Sequence[Entry] = ()
         self.actions: Sequence[Action] = ()
@@ -95,9 +111,13 @@ class History:
     async def play(self) -> None:
         """Everything that happens, to its end."""
         world, stage = self.world, self.stage
+        if self.called is not None:
+            self.called.start()
         for server in self.servers:
             server.start()
         await stage.server()
+        if self.called is not None:
+            await self.called.until_connected()
         begins = world.now
         loop = asyncio.get_running_loop()
         sampling = loop.create_task(self._sample())
@@ -131,6 +151,8 @@ class History:
         self.disk.away = False
         self.disk.unreachable.clear()
         self.network.separated.clear()
+        if self.called is not None:
+            self.called.recover()
         for server in self.servers:
             if server.recover():
                 self.record.add(Fault(at=self.stage.now, how="kill"))
@@ -227,6 +249,11 @@ def simulate(plan: Plan) -> Outcome:
     outcome = Outcome(plan, history.entries, history.actions, seconds=world.now)
     kept = stored_tasks(history.disk.database, history.journal, outcome.entries, history.epoch)
     outcome.problems = [*history.problems, *world.faults, *judge_all(outcome.entries, outcome.actions, kept)]
+    if history.called is not None:
+        from tests.simulation.called.judge import judge_called, name_called_agents
+
+        outcome.problems = name_called_agents(outcome.problems, kept)
+        outcome.problems += judge_called(plan, outcome.entries, kept, history.called.works, history.recovered)
     return outcome
 
 
@@ -238,6 +265,8 @@ class _ErrorHandler(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._world.is_over:
+            return
         text = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not is_expected(error) and "failing, as asked" not in text:

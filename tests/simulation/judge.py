@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tests.chaos.actions import Action
@@ -13,7 +14,8 @@ from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
 from tests.chaos_checker.isolation_checker import judge_isolation, judge_reuse
 from tests.chaos_checker.step_checker import judge_steps
 from tests.chaos_checker.turn_checker import judge_messages, judge_overlaps
-from tests.simulation.agents import RETRIES, Journal
+from tests.simulation.agents import RETRIES, WORKER_SPECS, Journal
+from tests.simulation.called.plan import CALLED_AGENTS
 from tests.simulation.memory.database import MemoryDatabase, TaskRows
 from tests.simulation.receivers import event_digest
 
@@ -23,6 +25,8 @@ from dragoman.core.task.projection import fold, unframe_message
 from dragoman.runtime.lease import LEASE_MARGIN
 from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+AT_WORKERS: Final = frozenset(spec.id for spec in WORKER_SPECS)
 
 USABLE: Final = LEASE_SECONDS - LEASE_MARGIN
 """Seconds of a freeze that the lease of a process survives, at most."""
@@ -34,16 +38,24 @@ def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping
     # end the task without waiting for it.
     stubborn = {task.id for task in kept.values() if task.text.startswith("stubborn")}
     obedient = [action for action in actions if action.task not in stubborn]
+    # Agents of workers outlive their server by a lease.
+    at_workers = {task.id for task in kept.values() if task.agent in AT_WORKERS}
+    at_servers = [action for action in obedient if action.task not in at_workers]
     has_lapsed = any(isinstance(entry, Fault) and entry.how == "pause" and entry.seconds > USABLE for entry in entries)
     return [
-        *judge(entries, kept),
+        *judge(entries, {id: _without_called_agent(task) for id, task in kept.items()}),
         *judge_cancels(entries, obedient if has_lapsed else actions),
         *judge_steps(actions),
-        *judge_overlaps(obedient),
+        *judge_overlaps(at_servers),
         *judge_messages(actions, kept),
         *judge_isolation(entries),
         *judge_reuse(entries),
     ]
+
+
+def _without_called_agent(task: StoredTask) -> StoredTask:
+    """The task, without the agent if another server did the work: what it fails with is judged apart."""
+    return replace(task, agent="") if task.agent in CALLED_AGENTS else task
 
 
 def stored_tasks(
@@ -80,7 +92,7 @@ def _stored(rows: TaskRows, journal: Journal, epoch: float, *, folds: bool) -> S
         events,
         [message.message_id for message in messages],
         messages[0].parts[0].text,
-        1 + RETRIES if record.agent == "again" else 1,
+        1 + RETRIES if record.agent.endswith("again") else 1,
         journal.begun[record.id],
         record.agent,
         reason,

@@ -24,6 +24,9 @@ CALLBACK_SECONDS: Final = 1e-6
 MAX_CALLBACKS: Final = 400_000
 """Callbacks after which a history counts as endless."""
 
+MAX_CLOSES: Final = 20
+"""How often a coroutine is closed that goes on in a `finally`."""
+
 EPOCH_SECONDS: Final = 1_700_000_000.0
 """The time at which every history begins."""
 
@@ -82,6 +85,8 @@ class World:
         self.hosts: list[HostLoop] = [self.network]
         self.faults: list[str] = []
         """Unhandled exceptions."""
+        self.is_over = False
+        """Whether everything that still runs is being ended: errors have no meaning."""
 
     def host(self, name: str, *, skew: float = 0.0, rate: float = 1.0) -> HostLoop:
         """A new machine. `skew`: seconds by which its wall clock is ahead. `rate`: of its clocks."""
@@ -146,14 +151,19 @@ class World:
 
     def _vanish(self) -> None:
         """Ends everything that still runs, without letting it do anything more."""
+        self.is_over = True
         self.ready.clear()
         self.timers.clear()
-        for host in self.hosts:
-            host.vanish()
+        hook, sys.unraisablehook = sys.unraisablehook, _forget  # of coroutines that await something as they end
+        try:
+            for host in self.hosts:
+                host.vanish()
+        finally:
+            sys.unraisablehook = hook
 
 
 def _forget(_: object) -> None:
-    """Ignores an asynchronous generator without references."""
+    """Ignores an asynchronous generator without references, or an error in its end."""
 
 
 class HostLoop:
@@ -195,11 +205,11 @@ class HostLoop:
         """Ends the coroutines that have not ended. See `World.run`."""
         self.kill()
         events._set_running_loop(self.as_loop)
-        for task in self._tasks:
+        while self._tasks:  # those that others wait for first, and those that a `finally` starts
+            task = self._tasks.pop()
             if not task.done():
                 _close(task)
         events._set_running_loop(None)
-        self._tasks.clear()
 
     # Clocks ---------------------------------------------------------------------------------------------------------
 
@@ -270,7 +280,9 @@ class HostLoop:
 
 def _close(task: asyncio.Task[Any]) -> None:
     coroutine = task.get_coro()
-    try:
-        coroutine.close()
-    except BaseException:  # it goes on in a `finally`: nothing of it has an effect any more
+    for _ in range(MAX_CLOSES):
+        try:
+            coroutine.close()
+        except BaseException:  # it goes on in a `finally`: nothing of it has an effect any more
+            continue
         return

@@ -104,11 +104,12 @@ def hunt(mutation: Mutation, first: int, limit: int) -> Found:
     finder = _MutatingFinder(mutation)
     sys.meta_path.insert(0, finder)
     processes = importlib.import_module("tests.simulation.processes")
+    importlib.import_module(f"dragoman.{mutation.module}")  # those of called agents come with their first history
     if not finder.used:
         raise SourceChanged(f"{mutation.name}: {mutation.module} was imported without its fault")
-    for number, outcome in enumerate(processes.histories(first, limit), 1):
-        if outcome.problems:
-            return Found(mutation.name, number, outcome.problems[0])
+    for number, outcome in enumerate(processes.histories(first, limit, mutation.seeds), 1):
+        if outcome.unexpected:
+            return Found(mutation.name, number, outcome.unexpected[0])
     return Found(mutation.name, limit, "")
 
 

@@ -33,6 +33,10 @@ class Profile:
     """Seconds between the wall clocks of the servers, and of the store."""
     drift: float = 0.0
     """The largest difference in the rate of clocks."""
+    lost_calls: float = 0.0
+    """Calls of other servers whose request or answer is lost."""
+    late_answers: float = 0.0
+    """Answers of other servers that take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class PlannedOperation:
     server: int
     number: int
     """Unique in the plan; seeds its random choices."""
+    agent: str = ""
+    """The id of a called agent, and after a slash the tool; empty: one of the server's own agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class Plan:
     profile: Profile = field(default_factory=Profile)
     tail_seconds: float = 5.0
     """Seconds for which callers go on while everything is unreliable, after the last fault."""
+    called: bool = False
+    """Whether the servers call upstream agents and MCP servers, and workers run agents."""
 
     @property
     def operations(self) -> int:

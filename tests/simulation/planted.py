@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tests.simulation.called.plan import SEED_PREFIX
+
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`text` occurs once in `module`, and is replaced. `limit`: histories within which it has to be found."""
+    """`text` occurs once in `module`, and is replaced. `limit`: histories within which it has to be found.
+
+    `seeds`: the prefix of their seeds, which selects the kind of plans.
+    """
 
     name: str
     guarantee: str
@@ -16,6 +21,7 @@ class Mutation:
     text: str
     replacement: str
     limit: int = 2000
+    seeds: str = ""
 
 
 # fmt: off
@@ -222,6 +228,58 @@ MUTATIONS: Final = (
         "if (record.session, record.token, record.state) != (report.session, report.token, PushState.LIVE):",
         "if record.state != PushState.LIVE:",
         limit=6000,
+    ),
+    # Called agents ---------------------------------------------------------------------------------------------------
+    Mutation(
+        "a message is sent again after a crash", "G3", "agents.upstream.turn",
+        "        if may_be_sent:\n            self.calls.is_sent = True\n",
+        "        if False:\n            self.calls.is_sent = True\n",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "a message without an answer is sent again", "G3", "agents.upstream.turn",
+        "await recovery.find_task(self.calls, self._message) if error.may_have_arrived else None", "None",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "an upstream task is not canceled", "G5", "agents.upstream.agent",
+        "await self.cancel(turn.calls.task_id, context.cancel_metadata)", "pass",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "an upstream agent that responds again is not used", "G3", "agents.upstream.registry",
+        "            agent.breaker.half_open()\n", "            pass\n",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "every tool is called again", "G3", "extensions.mcp.servers.turn",
+        "return is_repeatable(tool)", "return True",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "the task of an MCP server is not canceled", "G5", "extensions.mcp.servers.agent",
+        "await self._cancel_handle(turn.handle)", "pass",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "an MCP server that responds again is not used", "G3", "extensions.mcp.servers.registry",
+        "            agent.breaker.half_open()\n", "            pass\n",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "a worker is not told of a cancel", "G5", "agents.workers.agent",
+        "turn.cancel(turn_context.cancel_reason, turn_context.cancel_metadata)", "pass",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "a canceled turn ends with the connection of its worker", "G5", "agents.workers.agent",
+        "await self._wait_for_lease_of(worker, turn_context)", "pass",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "a lost worker keeps its turns", "G3", "agents.workers.connection",
+        "turn.on_worker_lost()", "pass",
+        seeds=SEED_PREFIX,
     ),
 )
 # fmt: on

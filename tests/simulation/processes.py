@@ -6,11 +6,12 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from tests.simulation.called.known import known_defect
+from tests.simulation.called.plan import any_plan_of
 from tests.simulation.history import Outcome, simulate
-from tests.simulation.plan import plan_of
 
 HISTORIES_PER_PROCESS: Final = 500
 """Histories after which a process ends. Its garbage goes with it; collecting it took a fifth of the time."""
@@ -18,44 +19,53 @@ HISTORIES_PER_PROCESS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What some histories were in all. `cpu_seconds`: of their process. `problems`: by seed."""
+    """What some histories were in all. `cpu_seconds`: of their process. `problems`: by seed, without known defects."""
 
     histories: int
     operations: int
     simulated_seconds: float
     cpu_seconds: float
     problems: dict[str, list[str]]
+    known: dict[str, list[str]] = field(default_factory=dict)
+    """The seeds of each kind of known defect."""
 
 
-def histories(first: int, count: int) -> Iterator[Outcome]:
-    """Plays the histories of these seeds. Collects no garbage: not for many thousands in one process."""
+def histories(first: int, count: int, prefix: str = "") -> Iterator[Outcome]:
+    """Plays the histories of these seeds. Collects no garbage: not for many thousands in one process.
+
+    `prefix`: of the seeds, which selects the kind of plans.
+    """
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
         for number in range(count):
-            yield simulate(plan_of(first + number))
+            yield simulate(any_plan_of(f"{prefix}{first + number}"))
     finally:
         gc.enable()
         gc.unfreeze()
 
 
-def play(seeds: tuple[int, int]) -> Played:
-    """Plays the histories of a first seed and a count."""
+def play(seeds: tuple[int, int, str]) -> Played:
+    """Plays the histories of a first seed, a count and a prefix."""
     began, operations, seconds = time.process_time(), 0, 0.0
     problems: dict[str, list[str]] = {}
+    known: dict[str, list[str]] = {}
     for outcome in histories(*seeds):
         operations += outcome.plan.operations
         seconds += outcome.seconds
-        if outcome.problems:
-            problems[outcome.plan.seed] = outcome.problems
-    return Played(seeds[1], operations, seconds, time.process_time() - began, problems)
+        if outcome.unexpected:
+            problems[outcome.plan.seed] = outcome.unexpected
+        for kind in dict.fromkeys(map(known_defect, outcome.problems)):
+            if kind:
+                known.setdefault(kind, []).append(outcome.plan.seed)
+    return Played(seeds[1], operations, seconds, time.process_time() - began, problems, known)
 
 
-def play_all(first: int, count: int, processes: int) -> Iterator[Played]:
+def play_all(first: int, count: int, processes: int, prefix: str = "") -> Iterator[Played]:
     """Plays the histories of these seeds in several processes, a share at a time."""
     share = max(1, min(HISTORIES_PER_PROCESS, -(-count // processes)))
-    shares = [(first + done, min(share, count - done)) for done in range(0, count, share)]
+    shares = [(first + done, min(share, count - done), prefix) for done in range(0, count, share)]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with context.Pool(min(processes, len(shares)), maxtasksperchild=1) as pool:

@@ -1,7 +1,8 @@
 """`make simulate`: plays histories of random seeds on simulated time, and checks each.
 
-    make simulate HISTORIES=2000            # random seeds
+    make simulate HISTORIES=2000            # random seeds, and 500 with called agents
     make simulate SEED=12 HISTORIES=500     # seeds 12 to 511
+    make simulate SEED="called 12"          # one with called agents
     python -m tests.simulation.run --seed 12 --show    # one history, printed
 
 A failing seed is printed with its problems, and the first one shrunk, with its history and its plan. `--show` prints
@@ -18,12 +19,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from tests.simulation.called.known import KNOWN_DEFECTS
+from tests.simulation.called.plan import SEED_PREFIX, any_plan_of
 from tests.simulation.history import simulate
-from tests.simulation.plan import plan_of, plan_to_json
+from tests.simulation.plan import plan_to_json
 from tests.simulation.processes import Played, play_all
 from tests.simulation.shrink import shrink
 
 REPORT_SECONDS: Final = 30.0
+
+CALLED_SHARE: Final = 4
+"""Histories for each one with called agents, if no seed is given: those take three times as long."""
 
 
 class Totals:
@@ -31,6 +37,8 @@ class Totals:
 
     def __init__(self) -> None:
         self.histories = self.operations = self.failed = 0
+        self.known: dict[str, list[str]] = {}
+        """The seeds of each kind of known defect."""
         self.simulated_seconds = self.cpu_seconds = 0.0
         self._began = time.perf_counter()
 
@@ -41,6 +49,8 @@ class Totals:
         self.simulated_seconds += played.simulated_seconds
         self.cpu_seconds += played.cpu_seconds
         self.failed += len(played.problems)
+        for kind, seeds in played.known.items():
+            self.known.setdefault(kind, []).extend(seeds)
 
     def __str__(self) -> str:
         seconds = time.perf_counter() - self._began
@@ -51,17 +61,17 @@ class Totals:
         )
 
 
-def show(seed: int) -> int:
+def show(seed: str) -> int:
     """Prints one history. Returns 1 if it is bad."""
-    outcome = simulate(plan_of(seed))
+    outcome = simulate(any_plan_of(seed))
     print(outcome.text)
-    print(f"simulate: SEED={seed}: {'FAILED' if outcome.problems else 'ok'}")
-    return 1 if outcome.problems else 0
+    print(f"simulate: SEED={seed}: {'FAILED' if outcome.unexpected else 'ok'}")
+    return 1 if outcome.unexpected else 0
 
 
 def shrunk(seed: str) -> str:
     """Shrinks the failing history of a seed. Returns what is left of it, and its plan."""
-    outcome = shrink(simulate(plan_of(seed)))
+    outcome = shrink(simulate(any_plan_of(seed)))
     return f"{outcome.text}\n{plan_to_json(outcome.plan)}"
 
 
@@ -81,24 +91,37 @@ def report(shares: Iterable[Played], describe: Callable[[str], str]) -> Totals:
     return totals
 
 
+def play_and_report(prefix: str, first: int, count: int, processes: int) -> int:
+    """Plays histories of one kind, and prints what is wrong. Returns how many are bad."""
+    print(f"simulate: {count} histories from SEED={prefix}{first}", flush=True)
+    totals = report(play_all(first, count, processes, prefix), shrunk)
+    print(f"simulate: {totals}: {f'{totals.failed} FAILED' if totals.failed else 'ok'}")
+    for kind in KNOWN_DEFECTS if prefix else ():
+        seeds = totals.known.get(kind)
+        print(f"simulate: known: {kind}: " + (f"{len(seeds)} times, SEED={seeds[0]}" if seeds else "never"))
+    return totals.failed
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plays histories, and prints what is wrong. Returns 1 if anything was."""
     parser = argparse.ArgumentParser(description="plays histories on simulated time")
-    parser.add_argument("--seed", type=int, default=None, help="of the first history; each further one has the next")
+    parser.add_argument("--seed", default="", help="of the first history, such as 12 or `called 12`")
     parser.add_argument("--histories", type=int, default=None, help="how many: 1000, or 1 with --seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at a time; one per core")
     parser.add_argument("--show", action="store_true", help="print the history of --seed")
     options = parser.parse_args(arguments)
     if options.show:
-        if options.seed is None:
+        if not options.seed:
             parser.error("--show needs --seed")
         return show(options.seed)
-    first = options.seed if options.seed is not None else secrets.randbelow(10**9)
-    count = options.histories or (1 if options.seed is not None else 1000)
-    print(f"simulate: {count} histories from SEED={first}", flush=True)
-    totals = report(play_all(first, count, options.processes), shrunk)
-    print(f"simulate: {totals}: {f'{totals.failed} FAILED' if totals.failed else 'ok'}")
-    return 1 if totals.failed else 0
+    if options.seed:
+        prefix = SEED_PREFIX if options.seed.startswith(SEED_PREFIX) else ""
+        first = int(options.seed.removeprefix(prefix))
+        return 1 if play_and_report(prefix, first, options.histories or 1, options.processes) else 0
+    first, count = secrets.randbelow(10**9), options.histories or 1000
+    failed = play_and_report("", first, count, options.processes)
+    failed += play_and_report(SEED_PREFIX, first, max(1, count // CALLED_SHARE), options.processes)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

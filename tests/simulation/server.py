@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.agents import Journal, agents_of
 from tests.simulation.bus import Network, SimulatedBus
@@ -24,6 +26,11 @@ from dragoman.runtime.assembly import PushOptions
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.sessions import Heartbeat
 from dragoman.runtime.timings import Clocks
+
+if TYPE_CHECKING:  # brings the libraries of extensions
+    from tests.simulation.called.parts import CalledParts
+
+    from dragoman.agents.workers.hub import LocalWorkerHub
 
 RETRY_POLICY: Final = PushRetryPolicy(first_delay=0.2, max_delay=2.0)
 """Short delays, for many retries in a history."""
@@ -113,6 +120,9 @@ class SimulatedServer:
         """Whether it has ended in order."""
         self.stays_dead = False
         """Whether nobody starts it again."""
+        self.called: CalledParts | None = None
+        """The other servers and the workers; None for a server that calls nobody."""
+        self.hub: LocalWorkerHub | None = None
         self._connection: Connection | None = None
         self._bus: SimulatedBus | None = None
         self._stop: asyncio.Event | None = None
@@ -143,7 +153,8 @@ class SimulatedServer:
         """Serves until it is told to stop. Starts again when the store was away, as an operator would."""
         while True:
             try:
-                async with open_runtime(self._ports(host, connection, bus), self._config(host)) as runtime:
+                async with AsyncExitStack() as stack:
+                    runtime = await self._open(host, connection, bus, stack)
                     self.runtime = runtime
                     await stop.wait()
                     await runtime.scheduler.drain(DRAIN_SECONDS)
@@ -159,6 +170,21 @@ class SimulatedServer:
             except Unavailable:
                 self.runtime = None
                 await asyncio.sleep(0.5)
+
+    async def _open(self, host: HostLoop, connection: Connection, bus: SimulatedBus, stack: AsyncExitStack) -> Runtime:
+        """Opens the agents and the runtime. Raises Unavailable."""
+        ports, config = self._ports(host, connection, bus), self._config(host)
+        if self.called is None:
+            return await stack.enter_async_context(open_runtime(ports, config))
+        opened = await self.called.open(ports, host, connection, stack)
+        ports, config = (
+            replace(ports, agents=opened.registry),
+            replace(config, run_lease=opened.lease, exclusive=self.called.is_exclusive),
+        )
+        runtime = await stack.enter_async_context(open_runtime(ports, config))
+        await opened.follow()
+        self.hub = opened.hub
+        return runtime
 
     def _ports(self, host: HostLoop, connection: Connection, bus: SimulatedBus) -> Ports:
         push = PushOptions(

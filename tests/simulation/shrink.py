@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
+from tests.simulation.called.plan import any_plan_of
 from tests.simulation.history import Outcome, simulate
-from tests.simulation.plan import Plan, Profile, plan_of, plan_to_json
+from tests.simulation.plan import Plan, Profile, plan_to_json
 
 _VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+(\.\d+)?")
 _CALM: Final = Profile()
@@ -49,7 +50,7 @@ def smaller_plans(plan: Plan) -> Iterator[Plan]:
 
 def shrink(outcome: Outcome, tries: int = 400, play: Callable[[Plan], Outcome] = simulate) -> Outcome:
     """The smallest failing history that was found within so many tries. `play`: plays a plan."""
-    kinds = kinds_of(outcome.problems)
+    kinds = kinds_of(outcome.unexpected or outcome.problems)
     while True:
         for plan in smaller_plans(outcome.plan):
             tries -= 1
@@ -65,9 +66,9 @@ def shrink(outcome: Outcome, tries: int = 400, play: Callable[[Plan], Outcome] =
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the shrunk history of a seed. Returns 1 if it fails."""
-    outcome = simulate(plan_of(arguments[0]))
+    outcome = simulate(any_plan_of(" ".join(arguments)))
     if not outcome.problems:
-        print(f"the history of seed {arguments[0]} is good")
+        print(f"the history of seed {' '.join(arguments)} is good")
         return 0
     outcome = shrink(outcome)
     print(outcome.text)

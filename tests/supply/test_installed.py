@@ -59,7 +59,7 @@ def test_the_sdist_has_what_the_wheel_is_built_from(built: list[Path], tmp_path:
         "uv.lock",
     ):
         assert (folder / name).is_file(), name
-    assert (folder / "console/src/main.tsx").is_file()
+    assert (folder / "console/src/app/main.tsx").is_file()
     assert not [name for name in ("tests", ".venv", ".tools", "node_modules") if (folder / name).exists()]
 
 

@@ -135,8 +135,6 @@ class ServerOptions:
     """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
     rejections: RejectionLog = field(default_factory=RejectionLog)
     """Logs rejected requests."""
-    channelz: bool = False
-    """Serve grpc.channelz.v1 to operators."""
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
     """Counts requests."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)

@@ -35,6 +35,8 @@ class _Channel:
 
     channel: grpc.aio.Channel
     calls: int = 0
+    is_replaced: bool = False
+    """Whether new calls use another one."""
 
 
 class GrpcTransport:
@@ -132,10 +134,12 @@ class GrpcTransport:
             is_unavailable = isinstance(failure, ServerUnavailable) and error.code() is grpc.StatusCode.UNAVAILABLE
             if is_unavailable and not self._keeps_channels and used in self._channels:
                 self._channels.remove(used)
-                await used.channel.close()
+                used.is_replaced = True
             raise failure from error
         finally:
             used.calls -= 1
+            if used.is_replaced and not used.calls:  # a close would cancel the other calls of the channel
+                await used.channel.close()
 
     async def _free_channel(self) -> _Channel:
         """Returns a channel that has room for a call; opens one if none has."""

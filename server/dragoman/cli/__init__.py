@@ -136,7 +136,6 @@ COMMANDS: Final = {
     "serve": CommandSpec("serve.command", "Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.", _RUN),
     "worker": CommandSpec("worker", "Run the agents of APP in this process for a server elsewhere.", _RUN),
     "doctor": CommandSpec("doctor", "Check settings, agents, ports, certificates, store and bus of a server.", _RUN),
-    "top": CommandSpec("top", "Show live metrics of a server.", _RUN),
     "flaky": CommandSpec("flaky", "Run a proxy that drops connections, to test clients.", _RUN),
     "login": CommandSpec(
         "login", "Store the address of a server and an API key for it, which the other commands use.", _LOGIN

@@ -7,7 +7,6 @@ working directory, if present), default. Nothing else reads the environment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -25,7 +24,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from dragoman.bindings.options import DEFAULT_CONNECTION_CALLS, DEFAULT_MAX_CONNECTIONS
+from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec, FileForm, is_object_name
@@ -34,7 +33,7 @@ from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, NO_BUDGETS, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
-from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
+from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.runtime.lease import LOOP_EXIT, LOOP_TIMEOUT
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
 from dragoman.settings.authentication import (
@@ -157,8 +156,6 @@ class Settings(BaseModel):
     """Require credentials for cards, /agents, /docs, /openapi.json and the list at /, too."""
     http: Bind = Address("127.0.0.1", 8080)
     grpc: Bind = Address("127.0.0.1", 50051)
-    channelz: bool = False
-    """Serve grpc.channelz.v1 to operators: the connections of the gRPC port."""
     metrics: OptionalBind = None
     """Separate address of `/metrics`, without authentication; none: on the HTTP port, for operators."""
     tls_cert: Path | None = None
@@ -167,8 +164,6 @@ class Settings(BaseModel):
     """Private key (PEM) of `tls_cert`, without a passphrase."""
     connections: int = Field(default=DEFAULT_MAX_CONNECTIONS, ge=1)
     """Maximum open connections of each port."""
-    connection_calls: int = Field(default=DEFAULT_CONNECTION_CALLS, ge=1, le=1_000_000)
-    """Maximum concurrent calls of one gRPC connection; more wait in the client."""
     public_url: AbsoluteUrl = ""
     """HTTP URL in agent cards, for servers behind a proxy."""
     public_grpc: Target = ""
@@ -255,16 +250,9 @@ class Settings(BaseModel):
     """`live_tasks` and `starts_per_minute` by agent id: a table, or `desk.live-tasks=5`."""
     budgets: Budgets = NO_BUDGETS
     """Budget of one task: `tokens=100000,cost=5`, per agent `desk.cost=0.5`, or a table."""
-    retain_completed: Age = None
-    """Retention of tasks that ended in this state: `30d`, `12h`, `90m`; 0: forever."""
-    retain_failed: Age = None
-    retain_canceled: Age = None
-    retain_rejected: Age = None
-    retain_input_required: Age = None
-    """How long a task waits for its caller before it ends as FAILED (EXPIRED)."""
-    retain_auth_required: Age = None
     retention: Retention = RetentionPolicy()
-    """The same as a table by state, with nested tables by agent."""
+    """Age at which tasks are erased, or end as FAILED (EXPIRED) while they wait for their caller: a table by state with
+    nested tables by agent, or `completed=30d,desk.input-required=12h`; 0: never."""
     audit: AuditLevel = "all"
     """Content of the audit log: every change (`all`); rejected callers, operator calls, keys and erasures (`security`);
     nothing (`off`)."""
@@ -433,13 +421,6 @@ class Settings(BaseModel):
         """Retries of push deliveries."""
         assert self.push_give_up is not None
         return PushRetryPolicy(self.push_first_wait, self.push_longest_wait, self.push_give_up / 1000)
-
-    @property
-    def retention_policy(self) -> RetentionPolicy:
-        """Retention by state and agent; `retain_STATE` overrides the default of the table."""
-        ages = {state: getattr(self, f"retain_{name.replace('-', '_')}") for name, state in RETENTION_STATES.items()}
-        given = {state: age for state, age in ages.items() if age is not None}
-        return replace(self.retention, default={**self.retention.default, **given})
 
     @property
     def quotas(self) -> Quotas:

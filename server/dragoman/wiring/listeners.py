@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 
 from dragoman.bindings.admin.actions import OperatorActions
-from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.admin.table import AdminServices, OperationTable
 from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
@@ -18,10 +18,6 @@ from dragoman.ports import Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
 from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
-from dragoman.runtime.operations.bulk_tasks import BulkTasks
-from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
-from dragoman.runtime.operations.operator_tasks import OperatorTasks
-from dragoman.runtime.operations.overview import Overviews
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.extensions import installed_extensions
@@ -89,7 +85,7 @@ async def serve_api(
         private_pages=settings.private_pages,
         rejections=RejectionLog(audit=runtime.auditor),
     )
-    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
+    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port)
     http_options = replace(
         health_options(options, settings, infra),
         cors=settings.cors,
@@ -106,26 +102,25 @@ async def serve_api(
         ],
         metrics=api.metrics,
     )
-    operator_tasks = OperatorTasks(infra.store, operations.access, operations.cancel, operations.send)
     actions = OperatorActions(runtime.auditor)
     stack.push_async_callback(actions.close, api.options.grace)
-    admin = AdminServices(
-        actions,
-        CallerTasks(infra.store, operations.access, operations.admission),
-        CallerUsage(infra.store, operations.admission),
-        operator_tasks,
-        BulkTasks(operator_tasks, runtime.maintenance, runtime.auditor),
-        Overviews(infra.store, now_ms),
-        runtime.explainer,
-        runtime.scheduler.pauses,
-        runtime.maintenance,
-        runtime.redelivery,
-        ApiKeyService(infra.store.api_keys, clock=now_ms, on_change=security.forget),
-        api.signing_keys,
-        api.agents.worker_hub,
-        api.agents.remote_servers,
-        settings.trace_url,
+    services = AdminServices(
+        actions=actions,
+        store=infra.store,
+        operations=operations,
+        explainer=runtime.explainer,
+        pauses=runtime.scheduler.pauses,
+        maintenance=runtime.maintenance,
+        redelivery=runtime.redelivery,
+        auditor=runtime.auditor,
+        api_keys=ApiKeyService(infra.store.api_keys, clock=now_ms, on_change=security.forget),
+        signing_keys=api.signing_keys,
+        worker_hub=api.agents.worker_hub,
+        upstream_registry=api.agents.remote_servers,
+        clock=now_ms,
+        trace_url=settings.trace_url,
     )
+    admin = OperationTable(cards, services)
     grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
     grpc_address = await listen(stack, "--grpc", settings.grpc, grpc_server)
     http_server = http.serve_http(operations, cards, http_options, admin)

@@ -6,10 +6,10 @@ import getpass
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
-from dragoman.bindings.admin.actions import OperatorActions, OperatorCall
+from dragoman.bindings.admin.actions import Operation, OperatorActions, OperatorCall
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
@@ -36,71 +36,50 @@ def _local_operator() -> OperatorCall:
     return OperatorCall(Identity(f"local:{name}"), "command line")
 
 
-class _AuditedMaintenance(MaintenanceOperations):
-    """Maintenance operations with audit entries as on a server."""
+class OfflineOperations:
+    """Operators' operations on an open store, with audit entries as on a server."""
 
-    def __init__(self, maintenance: Maintenance, actions: OperatorActions) -> None:
-        super().__init__(maintenance)
+    def __init__(self, store: Store, auditor: Auditor, actions: OperatorActions) -> None:
+        bus = LocalBus()
+        self._stored = MaintenanceOperations(Maintenance(store, bus, TaskFeeds(store, bus), auditor))
+        self._keys = ApiKeyOperations(ApiKeyService(store.api_keys, clock=now_ms))
         self._actions = actions
         self._operator = _local_operator()
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        return await self._actions.run("Purge", self._operator, request, partial(super().purge, request))
-
-    def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
-        return self._actions.stream("ExportTask", self._operator, request, super().export_task(request))
-
-    def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
-        return self._actions.stream("ExportAudit", self._operator, request, super().export_audit(request))
-
-
-class _AuditedApiKeys(ApiKeyOperations):
-    """API key operations with audit entries as on a server."""
-
-    def __init__(self, api_keys: ApiKeyService, actions: OperatorActions) -> None:
-        super().__init__(api_keys)
-        self._actions = actions
-        self._operator = _local_operator()
+        response = await self._actions.run(Operation("Purge", self._stored.purge), self._operator, request)
+        return cast("ops.PurgeResponse", response)
 
     async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
-        return await self._actions.run("CreateKey", self._operator, request, partial(super().create_key, request))
+        response = await self._actions.run(Operation("CreateKey", self._keys.create_key), self._operator, request)
+        return cast("ops.CreateKeyResponse", response)
+
+    def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
+        operation = Operation("ExportTask", self._stored.export_task)
+        return cast("AsyncGenerator[Any, None]", self._actions.stream(operation, self._operator, request))
+
+    def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
+        operation = Operation("ExportAudit", self._stored.export_audit)
+        return cast("AsyncGenerator[Any, None]", self._actions.stream(operation, self._operator, request))
 
 
 @asynccontextmanager
-async def _audited(store: Store) -> AsyncIterator[tuple[Auditor, OperatorActions]]:
-    """The audit log of an open store. A call that the user interrupts is recorded as canceled."""
-    auditor = Auditor(store.audit, now_ms)
-    actions = OperatorActions(auditor)
-    try:
-        yield auditor, actions
-    finally:
-        await actions.close(0)
-        await auditor.close()
+async def open_operations(settings: Settings, *, create: bool = False) -> AsyncIterator[OfflineOperations]:
+    """Opens the operations on a store that no server holds. Raises StartError.
 
-
-@asynccontextmanager
-async def open_operations(settings: Settings) -> AsyncIterator[MaintenanceOperations]:
-    """Opens maintenance operations on a store that no server holds. Raises StartError."""
+    `create`: creates a missing store. A call that the user interrupts is recorded as canceled.
+    """
     async with AsyncExitStack() as stack:
         _require_lasting(settings)
-        if not settings.is_shared:
+        if not create and not settings.is_shared:
             _require_store(settings)
-        _, store = await open_store(stack, settings, create=False)
+        _, store = await open_store(stack, settings, create=create)
         stack.push_async_callback(store.close)
-        auditor, actions = await stack.enter_async_context(_audited(store))
-        bus = LocalBus()
-        yield _AuditedMaintenance(Maintenance(store, bus, TaskFeeds(store, bus), auditor), actions)
-
-
-@asynccontextmanager
-async def open_keys(settings: Settings) -> AsyncIterator[ApiKeyOperations]:
-    """Opens API key operations on a store that no server holds; creates a missing store. Raises StartError."""
-    async with AsyncExitStack() as stack:
-        _require_lasting(settings)
-        _, store = await open_store(stack, settings)
-        stack.push_async_callback(store.close)
-        _, actions = await stack.enter_async_context(_audited(store))
-        yield _AuditedApiKeys(ApiKeyService(store.api_keys, clock=now_ms), actions)
+        auditor = Auditor(store.audit, now_ms)
+        stack.push_async_callback(auditor.close)
+        actions = OperatorActions(auditor)
+        stack.push_async_callback(actions.close, 0)
+        yield OfflineOperations(store, auditor, actions)
 
 
 async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[BackupProgress, None]:

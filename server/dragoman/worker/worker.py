@@ -77,10 +77,12 @@ class Worker:
         turns: int = DEFAULT_WORKER_TURNS,
         tracer: Tracer | None = None,
         loop_timeout: float = LOOP_TIMEOUT,
+        open_stream: type[ServerStream] = ServerStream,
     ) -> None:
         """`server`: HOST:PORT or grpcs://HOST:PORT. `key`: returns the credential for each connection, or "". `name`:
         shown to operators, by default host and process id. `turns`: concurrent turns per agent. `tracer`: records
-        turns as spans. `loop_timeout`: seconds without an answer of the event loop after which the stream ends."""
+        turns as spans. `loop_timeout`: seconds without an answer of the event loop after which the stream ends.
+        `open_stream`: opens the stream of each connection."""
         self._agents = {agent.spec.id: agent for agent in agents}
         self._server = server
         self._key = key
@@ -90,6 +92,7 @@ class Worker:
         self._turns = turns
         self._tracer = tracer
         self._loop_timeout = loop_timeout
+        self._open_stream = open_stream
         self._stream: ServerStream | None = None
         self._frame_bytes = 0
         self._running: dict[str, _WorkerTurn] = {}
@@ -139,7 +142,7 @@ class Worker:
     async def _serve(self) -> ClientError | None:
         """Runs one stream until it ends. Returns the error, None if the server ended it."""
         self._stream_ended = asyncio.get_running_loop().create_future()
-        self._stream = stream = ServerStream(
+        self._stream = stream = self._open_stream(
             self._server,
             token=self._key(),
             ca=self._ca,

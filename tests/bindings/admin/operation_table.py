@@ -19,7 +19,7 @@ from tests.callers import ByHeader, named
 
 from dragoman import AgentError, Turn, agent
 from dragoman.bindings.admin.actions import OperatorActions, OperatorCall
-from dragoman.bindings.admin.handlers import AdminServices, OperationTable
+from dragoman.bindings.admin.table import OPS_SERVICE, AdminServices, OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.core.access.identity import Identity
 from dragoman.core.agent_sources import UpstreamSpec
@@ -27,10 +27,6 @@ from dragoman.core.audit import AuditEntry
 from dragoman.core.push.configuration import PushConfig
 from dragoman.ports import AddedUpstream, RegisteredAgent, Store, UpstreamStatus
 from dragoman.runtime.api_keys import ApiKeyService
-from dragoman.runtime.operations.bulk_tasks import BulkTasks
-from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
-from dragoman.runtime.operations.operator_tasks import OperatorTasks
-from dragoman.runtime.operations.overview import Overviews
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys
 from dragoman.settings.settings import Address, Settings
@@ -134,7 +130,7 @@ class TableUnderTest:
 
     async def call(self, name: str, request: Message, operator: OperatorCall = OLGA) -> list[Message]:
         """Calls an operation as the bindings do. Returns the responses; of a list that is watched, the first."""
-        if name in self.table.unary_names():
+        if not OPS_SERVICE.methods_by_name[name].server_streaming:
             return [await self.table.run(name, operator, request)]
         responses = list[Message]()
         stream = self.table.stream(name, operator, request)
@@ -163,22 +159,20 @@ async def open_table(folder: Path, url: str = "", *, actions: OperatorActions | 
         actions = actions or OperatorActions(runtime.auditor)
         keys = ApiKeyService(store.api_keys, clock=_now)
         signing_keys = StoredSigningKeys(store.key_values, b"s" * 32, AesGcmSecretBox(), clock=_now)
-        operator_tasks = OperatorTasks(store, operations.access, operations.cancel, operations.send)
         services = AdminServices(
-            actions,
-            CallerTasks(store, operations.access, operations.admission),
-            CallerUsage(store, operations.admission),
-            operator_tasks,
-            BulkTasks(operator_tasks, runtime.maintenance, runtime.auditor),
-            Overviews(store, _now),
-            runtime.explainer,
-            runtime.scheduler.pauses,
-            runtime.maintenance,
-            runtime.redelivery,
-            keys,
-            signing_keys,
-            _StoredWorkers(store),
-            _StoredUpstreams(store),
+            actions=actions,
+            store=store,
+            operations=operations,
+            explainer=runtime.explainer,
+            pauses=runtime.scheduler.pauses,
+            maintenance=runtime.maintenance,
+            redelivery=runtime.redelivery,
+            auditor=runtime.auditor,
+            api_keys=keys,
+            signing_keys=signing_keys,
+            worker_hub=_StoredWorkers(store),
+            upstream_registry=_StoredUpstreams(store),
+            clock=_now,
         )
         table = OperationTable(Cards(operations.access.agents, operations.access.root), services)
         stub: Any = rpc.A2AServiceStub(channel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import types
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -17,14 +17,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from google.protobuf.message import Message
 from tests.bindings.admin.operation_table import CHANGES, OLGA, READS, STREAMS, open_table, work
+from tests.bindings.admin.operators import ALICE, VERA, running_server
+from tests.bindings.admin.operators import OLGA as OLGA_HEADERS
 from tests.bindings.admin.store_dump import changed_tables, dump_store
-from tests.runtime.operations.operators import ALICE, VERA, running_server
-from tests.runtime.operations.operators import OLGA as OLGA_HEADERS
 
 import dragoman
 from dragoman import Turn, agent
-from dragoman.bindings.admin.actions import READING_OPERATIONS, UNAUDITED_OPERATIONS, OperatorActions
-from dragoman.bindings.admin.handlers import OPS_SERVICE
+from dragoman.bindings.admin.actions import Operation, OperatorActions
+from dragoman.bindings.admin.table import OPS_SERVICE
 from dragoman.core.audit import AuditEntry, AuditRecord, parse_audit_line
 from dragoman.core.errors import A2AError, TaskNotFound, Unavailable
 from dragoman.runtime.observe.audit import Auditor
@@ -71,11 +71,11 @@ def test_the_tables_of_this_test_have_every_operation() -> None:
     names = {method.name for method in OPS_SERVICE.methods}
     assert {*READS, *STREAMS, *CHANGES} == names
     assert {method.name for method in OPS_SERVICE.methods if method.server_streaming} == set(STREAMS)
-    assert set(READS) == READING_OPERATIONS
 
 
 async def test_a_caller_who_goes_at_any_moment_leaves_no_change_without_its_entries(tmp_path: Path) -> None:
     async with open_table(tmp_path) as on:
+        assert {name for name, row in on.table.rows.items() if not row.reads} == set(CHANGES)
         for name, new_request in {**READS, **STREAMS, **CHANGES}.items():
             for step in count():
                 request = await new_request(on)
@@ -85,20 +85,20 @@ async def test_a_caller_who_goes_at_any_moment_leaves_no_change_without_its_entr
                 entries = (await on.entries())[known:]
                 changed = changed_tables(before, await dump_store(on.url))
                 assert bool(changed) == (name in CHANGES), (name, step, changed)
-                assert calls(entries, name) in _possible_outcomes(name, canceled), (name, step)
+                assert calls(entries, name) in _possible_outcomes(on.table.rows[name], canceled), (name, step)
                 if not canceled:
                     break
-            assert step or name in UNAUDITED_OPERATIONS, name  # it waited, so that it was canceled
+            assert step or not on.table.rows[name].audited, name  # it waited, so that it was canceled
 
 
-def _possible_outcomes(name: str, canceled: bool) -> Sequence[Sequence[str]]:
+def _possible_outcomes(row: Operation, canceled: bool) -> Sequence[Sequence[str]]:
     """The outcomes in the entries of a call: a change is always complete, others may end at any moment."""
-    if name in CHANGES:
+    if not row.reads:
         return [["begun", "done"]]
-    if name in UNAUDITED_OPERATIONS:
+    if not row.audited:
         return [[]]
-    if name in STREAMS:
-        complete = ["begun", "canceled" if name == "WatchTasks" else "done"]
+    if row.name in STREAMS:
+        complete = ["begun", "canceled" if row.name == "WatchTasks" else "done"]
         return [[], ["begun", "canceled"], complete] if canceled else [complete]
     return [[], ["ok"]] if canceled else [["ok"]]
 
@@ -121,7 +121,7 @@ async def test_nothing_happens_that_cannot_be_recorded(tmp_path: Path, caplog: p
         for name, new_request in {**READS, **STREAMS, **CHANGES}.items():
             request = await new_request(on)
             before = await dump_store(on.url)
-            if name in UNAUDITED_OPERATIONS or name == "Backup":
+            if not on.table.rows[name].audited or name == "Backup":
                 assert await on.call(name, request), name
             else:
                 with pytest.raises(Unavailable, match="the disk is full"):
@@ -148,6 +148,10 @@ def open_actions(log: _Log) -> OperatorActions:
     return OperatorActions(Auditor(log, lambda: 1), new_id=lambda: f"c{next(ids)}")
 
 
+def purge(act: Callable[[], Awaitable[Message]]) -> Operation:
+    return Operation("Purge", lambda *_: act())
+
+
 PURGE = ops.PurgeRequest(selection=ops.Selection(principal="bob"))
 
 
@@ -159,7 +163,7 @@ async def test_the_intent_is_in_the_log_before_the_action_begins() -> None:
         assert log.entries[0].who == {"principal": "olga", "peer": "192.0.2.1", "asked.selection.principal": "bob"}
         return ops.PurgeResponse(receipt=ops.Receipt(number=7, digest="d", tasks=3))
 
-    await open_actions(log).run("Purge", OLGA, PURGE, act)
+    await open_actions(log).run(purge(act), OLGA, PURGE)
     assert log.outcomes()[1:] == [("done", {"call": "c1", "receipt": "7", "digest": "d", "tasks": "3"})]
     assert log.entries[1].who == {"principal": "olga", "peer": "192.0.2.1"}
 
@@ -172,7 +176,7 @@ async def test_a_failed_action_is_recorded_with_its_error(error: Exception) -> N
         raise error
 
     with pytest.raises(type(error)):
-        await open_actions(log).run("Purge", OLGA, PURGE, act)
+        await open_actions(log).run(purge(act), OLGA, PURGE)
     assert log.outcomes()[1:] == [("failed", {"call": "c1", "error": type(error).__name__})]
 
 
@@ -185,7 +189,7 @@ async def test_an_action_that_the_server_cuts_short_is_recorded_as_canceled() ->
         raise AssertionError
 
     actions = open_actions(log)
-    call = asyncio.create_task(actions.run("Purge", OLGA, PURGE, act))
+    call = asyncio.create_task(actions.run(purge(act), OLGA, PURGE))
     await began.wait()
     await actions.close(0)
     with pytest.raises(Unavailable, match="stopping"):
@@ -202,7 +206,7 @@ async def test_the_failure_of_an_action_whose_caller_has_gone_is_logged(caplog: 
         raise ZeroDivisionError
 
     actions = open_actions(log)
-    call = asyncio.create_task(actions.run("Purge", OLGA, PURGE, act))
+    call = asyncio.create_task(actions.run(purge(act), OLGA, PURGE))
     await began.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -222,7 +226,7 @@ async def test_changes_without_callers_do_not_pile_up() -> None:
         return ops.PurgeResponse()
 
     actions = OperatorActions(Auditor(log, lambda: 1), max_changes=2)
-    calls = [asyncio.create_task(actions.run("Purge", OLGA, PURGE, act)) for _ in range(5)]
+    calls = [asyncio.create_task(actions.run(purge(act), OLGA, PURGE)) for _ in range(5)]
     for _ in range(2):
         await begun.acquire()
     for call in calls:
@@ -230,7 +234,7 @@ async def test_changes_without_callers_do_not_pile_up() -> None:
     await asyncio.wait(calls)
     assert [outcome for outcome, _ in log.outcomes()] == ["begun"] * 2  # those who went while they waited did nothing
     go_on.set()
-    await actions.run("Purge", OLGA, PURGE, act)
+    await actions.run(purge(act), OLGA, PURGE)
     assert [outcome for outcome, _ in log.outcomes()].count("done") == 3
 
 
@@ -265,7 +269,7 @@ async def test_a_dry_run_has_one_entry() -> None:
         assert log.entries == []
         return ops.PurgeResponse(dry_run=True)
 
-    await open_actions(log).run("Purge", OLGA, ops.PurgeRequest(selection=PURGE.selection, dry_run=True), act)
+    await open_actions(log).run(purge(act), OLGA, ops.PurgeRequest(selection=PURGE.selection, dry_run=True))
     assert log.outcomes() == [("ok", {})]
 
 
@@ -280,7 +284,7 @@ async def test_a_stream_has_an_entry_for_its_begin_and_its_end(error: A2AError |
         if error is not None:
             raise error
 
-    stream = open_actions(log).stream("ExportAudit", OLGA, ops.ExportAuditRequest(), responses())
+    stream = open_actions(log).stream(Operation("ExportAudit", lambda *_: responses()), OLGA, ops.ExportAuditRequest())
     with pytest.raises(TaskNotFound) if error else nullcontext():
         async for _ in stream:
             pass
@@ -343,6 +347,6 @@ def test_every_operation_of_the_table_and_of_a_store_passes_the_actions() -> Non
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dragoman.bindings.admin.")
         for name in node.names
-        if name.name.endswith("Operations")
+        if name.name.endswith(("Operations", "TaskLists", "TaskChanges"))
     }
-    assert users == {"bindings/admin/handlers.py", "wiring/offline_admin.py"}
+    assert users == {"bindings/admin/table.py", "wiring/offline_admin.py"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.runtime.operations.operators import VERA, running_server
-from tests.runtime.operations.test_operator_tasks import work
+from tests.bindings.admin.operators import VERA, running_server
+from tests.bindings.admin.test_task_lists import work
 
 
 async def test_a_list_is_watched_over_http_with_entries_for_its_begin_and_end(tmp_path: Path) -> None:

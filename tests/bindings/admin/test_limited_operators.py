@@ -12,11 +12,11 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from tests.bindings.admin.operation_table import work
+from tests.bindings.admin.operators import ALICE, OLGA, SCOPE, TENANT_OPERATOR, Server, running_server
 from tests.bindings.admin.store_dump import dump_store, outside_of
 from tests.callers import named
-from tests.runtime.operations.operators import ALICE, OLGA, SCOPE, TENANT_OPERATOR, Server, running_server
 
-from dragoman.bindings.admin.handlers import OPS_SERVICE, request_type_of
+from dragoman.bindings.admin.table import OPS_SERVICE, request_type_of
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -26,7 +26,7 @@ TENANT: Final = f"{SCOPE}/agents/work"
 ROOT: Final = named("root", "operator")
 _GROWING: Final = frozenset(("audit", "receipts"))
 """Tables that get rows for each call; the earlier ones stay."""
-_OF_ALL_SCOPES: Final = "standings"
+_OF_ALL_SCOPES: Final = "quota_counters"
 """The table of quotas: its counts are of a principal's tasks in all scopes."""
 
 

@@ -34,7 +34,8 @@ WHERE t.session > 0 AND coalesce(s.expires, 0) <= {_NOW} - $1
 _STUCK: Final = "SELECT task FROM tasks WHERE state = $1 AND session = 0 AND NOT ready"
 _EXAMPLES: Final = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 _UNPUSHED: Final = (
-    "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
+    "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task)"
+    " WHERE p.state = 0 AND p.last_delivered < t.last_sequence"
 )
 
 

@@ -26,7 +26,10 @@ AGENTS = ("once", "again")
 ALL = 1_000_000
 CLAIMED_ELSEWHERE = "SELECT task FROM tasks WHERE session > 0 AND session != (SELECT max(session) FROM sessions)"
 STUCK = "SELECT task FROM tasks WHERE state = ? AND session = 0 AND NOT ready"
-UNPUSHED = "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
+UNPUSHED = (
+    "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task)"
+    " WHERE p.state = 0 AND p.last_delivered < t.last_sequence"
+)
 EXAMPLES = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
 

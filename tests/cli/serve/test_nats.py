@@ -59,7 +59,7 @@ def task_of(text: str) -> str:
 
 def begun(url: str, agent: str) -> None:
     """Waits until a task of an agent has produced output."""
-    while not asyncio.run(execute(url, "SELECT 1 FROM tasks WHERE last > 2 AND agent = $1", agent)):
+    while not asyncio.run(execute(url, "SELECT 1 FROM tasks WHERE last_sequence > 2 AND agent = $1", agent)):
         pass
 
 

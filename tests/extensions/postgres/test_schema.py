@@ -52,30 +52,6 @@ async def test_a_migration_that_fails_leaves_the_schema_as_it_was(
     await (await open_store(postgres_url)).close()
 
 
-async def test_a_cancel_request_in_a_store_of_an_older_release_has_no_metadata(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older = [step for step in schema._steps() if step[0] < 10]
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "_steps", lambda: iter(older))
-        await (await open_store(postgres_url)).close()
-    ref = new_ref()
-    await execute(postgres_url, "INSERT INTO owners (scope, principal) VALUES ($1, $2)", *ref.owner)
-    await execute(
-        postgres_url,
-        "INSERT INTO tasks (owner, task, agent, id, context, created, updated, state, last, messages, status_message,"
-        " asked, inbox, taken, session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal,"
-        " metadata, memory)"
-        " SELECT owner, $1, 'echo', 'id', 'context', 1, 1, 2, 1, 1, 0, 0, 1, 0, 1, 1, false, true, 1, 0, false, '1.0',"
-        " false, '', '', '' FROM owners",
-        ref.key,
-    )
-    await execute(postgres_url, "INSERT INTO cancels (owner, task, until) SELECT owner, task, inbox FROM tasks")
-    after = await open_store(postgres_url)
-    assert await after.cancel_requests.pending([ref]) == {ref: b""}
-    await after.close()
-
-
 async def test_a_reopened_store_has_its_tasks_its_epoch_and_its_secrets(postgres_url: str) -> None:
     first = await open_store(postgres_url)
     task = await finished(first)

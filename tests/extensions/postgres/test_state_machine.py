@@ -29,14 +29,14 @@ PLENTY = Quota(live_tasks=10**9, queued_bytes=10**12)
 
 COUNTERS = (
     (
-        "SELECT principal, agent, sum(live) FROM standings GROUP BY 1, 2 HAVING sum(live) <> 0",
+        "SELECT principal, agent, sum(live) FROM quota_counters GROUP BY 1, 2 HAVING sum(live) <> 0",
         "SELECT principal, agent, count(*) FROM tasks WHERE state NOT IN (3, 4, 5, 7) GROUP BY 1, 2",
     ),
     (
-        "SELECT principal, agent, sum(queued) FROM standings GROUP BY 1, 2 HAVING sum(queued) <> 0",
+        "SELECT principal, agent, sum(queued) FROM quota_counters GROUP BY 1, 2 HAVING sum(queued) <> 0",
         "SELECT coalesce(nullif(m.sender, ''), o.principal), t.agent, sum(m.size)"
         " FROM tasks t JOIN owners o USING (owner) JOIN messages m USING (owner, task)"
-        " WHERE m.number > t.taken AND m.size > 0 AND t.state NOT IN (3, 4, 5, 7) GROUP BY 1, 2",
+        " WHERE m.number > t.last_delivered AND m.size > 0 AND t.state NOT IN (3, 4, 5, 7) GROUP BY 1, 2",
     ),
     (
         "SELECT owner, agent, state, sum(tasks) FROM totals GROUP BY 1, 2, 3 HAVING sum(tasks) <> 0",

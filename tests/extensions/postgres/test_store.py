@@ -46,7 +46,7 @@ async def test_the_log_can_be_partitioned_by_time(store: PostgresStore, postgres
         claimed = await store.append(created(ref, claim=7))
         await store.append(by_runner(claimed, *[chunk("out", str(n)) for n in range(5)]))
         assert [event.sequence for event in await store.events(ref, 0)] == list(range(1, 7))
-    for table in ("log_rest", "log_2027"):
+    for table in ("log_default", "log_2027"):
         (row,) = await execute(postgres_url, f"SELECT count(DISTINCT task) FROM {table}")
         assert row[0] == 2
 

@@ -70,7 +70,7 @@ async def test_a_task_with_a_question_waits_for_its_caller_and_a_finished_one_ha
         waiting_task = await here.send("ask")
         assert (await explained(here, waiting_task.id)).next == (
             'It waits for a message from its caller: "which?" Without an answer it waits indefinitely '
-            "(--retain-input-required is not set). A cancel also ends it."
+            "(--retention input-required=AGE is not set). A cancel also ends it."
         )
         await here.cancel(waiting_task.id)
         assert (await explained(here, waiting_task.id)).next == "Nothing: the task has ended."

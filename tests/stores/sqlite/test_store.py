@@ -212,7 +212,7 @@ async def test_every_acknowledged_append_survives_a_kill(tmp_path: Path) -> None
             if len(words := line.split()) == 2:
                 acknowledged[words[0].decode()] = int(words[1])
         with sqlite3.connect(path) as connection:
-            kept = {key.hex(): last for key, last in connection.execute("SELECT task, last FROM tasks")}
+            kept = {key.hex(): last for key, last in connection.execute("SELECT task, last_sequence FROM tasks")}
             states_kept = {key.hex(): state for key, state in connection.execute("SELECT task, state FROM tasks")}
             ok = connection.execute("PRAGMA integrity_check").fetchone()[0]
         connection.close()

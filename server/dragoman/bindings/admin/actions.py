@@ -1,6 +1,6 @@
-"""Operators' calls in the audit log: intent, action, outcome.
+"""An operation of operators, and its calls in the audit log: intent, action, outcome.
 
-Every operation of the admin table passes `OperatorActions`, whatever its transport. A call that changes something
+Every operation passes `OperatorActions`, whatever its transport. A call that changes something
 writes its intent durably, acts in a task of the server's that its caller cannot cancel, and writes its outcome; without
 its intent it does nothing. A call that reads has one entry, which is durable before the response leaves. A stream has
 an entry when it begins and one when it ends.
@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -33,29 +33,11 @@ from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage_pb
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers_pb
 
-UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "GetOverview", "ListUpstreams", "ListWorkers"))
-"""Operations that show no content to dashboards; they are not audited."""
-
-READING_OPERATIONS: Final = UNAUDITED_OPERATIONS | frozenset(
-    (
-        "ListTasks",
-        "ListUsage",
-        "Explain",
-        "ListEvents",
-        "ListSteps",
-        "ListPushConfigs",
-        "ListKeys",
-        "ListSigningKeys",
-    )
-)
-"""Unary operations that change nothing: they end with their caller. All others are changes."""
-
 MAX_CONCURRENT_CHANGES: Final = 256
 """Changes that run at the same time. Further callers wait: changes go on without them, and would pile up."""
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.actions")
 
-Response = TypeVar("Response", bound=Message)
 Result = TypeVar("Result")
 
 
@@ -71,6 +53,28 @@ class OperatorCall:
     def audit_fields(self) -> dict[str, str]:
         """Who calls, as in the audit log."""
         return self.identity.log_details | ({"peer": self.peer} if self.peer else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation: its handler, who may call it, and what its calls leave in the audit log."""
+
+    name: str
+    """The method of `dragoman.ops.v1.OpsService`."""
+    handler: Callable[[OperatorCall, Any], Any]
+    """Takes the caller and the request. Returns an awaitable response; a streaming one an async generator."""
+    grant: Literal["operator", "viewer", "none"] = "operator"
+    """The least grant that allows it; with `none`, callers see what is their own."""
+    limited: bool = False
+    """Operators and viewers of some scopes or agents may call it, on tasks within these."""
+    covers_grants: bool = False
+    """It covers all scopes and agents in the grants of its caller; others must name one."""
+    remote: bool = False
+    """A server without authentication offers it over gRPC to other machines, too: of tasks, their own."""
+    reads: bool = False
+    """It changes nothing, so a unary call ends with its caller. All others are changes."""
+    audited: bool = True
+    """False if it shows no content to dashboards."""
 
 
 class OperatorActions:
@@ -89,21 +93,21 @@ class OperatorActions:
         self._running: set[asyncio.Task[Any]] = set()
         self._slots = asyncio.Semaphore(max_changes)
 
-    async def run(
-        self, name: str, operator: OperatorCall, request: Message, act: Callable[[], Awaitable[Response]]
-    ) -> Response:
+    async def run(self, operation: Operation, operator: OperatorCall, request: Any) -> Message:
         """Calls a unary operation. Raises its errors, and Unavailable if the audit log cannot be written.
 
         A change goes on when its caller has gone.
         """
-        if changes_nothing(name, request):
-            response = await act()
-            if self._auditor is not None and _is_recorded(name, operator, request):
+        name = operation.name
+        act = partial(operation.handler, operator, request)
+        if operation.reads or getattr(request, "dry_run", False):
+            response: Message = await act()
+            if self._auditor is not None and _is_recorded(operation, operator, request):
                 who = operator.audit_fields | _request_fields(request)
                 await self._auditor.record_operator_call(name, who, {}, "ok")
             return response
         await self._slots.acquire()
-        changing = self._start(self._change(self._record_of(name, operator, request), act), name)
+        changing = self._start(self._change(self._record_of(operation, operator, request), act), name)
         changing.add_done_callback(lambda _: self._slots.release())
         try:
             return await _result_of(changing)
@@ -111,11 +115,10 @@ class OperatorActions:
             changing.add_done_callback(partial(_log_failure, name))
             raise
 
-    async def stream(
-        self, name: str, operator: OperatorCall, request: Message, responses: AsyncGenerator[Response, None]
-    ) -> AsyncGenerator[Response, None]:
+    async def stream(self, operation: Operation, operator: OperatorCall, request: Any) -> AsyncGenerator[Message, None]:
         """Calls a streaming operation, which ends with its reader. Raises as `run`."""
-        record = self._record_of(name, operator, request)
+        name, responses = operation.name, operation.handler(operator, request)
+        record = self._record_of(operation, operator, request)
         if record is None:
             async with aclosing(responses):
                 async for response in responses:
@@ -149,11 +152,12 @@ class OperatorActions:
             if late:
                 await asyncio.wait(late)
 
-    def _record_of(self, name: str, operator: OperatorCall, request: Message) -> _CallRecord | None:
+    def _record_of(self, operation: Operation, operator: OperatorCall, request: Message) -> _CallRecord | None:
         """The record of a call; None if it is not audited."""
-        if self._auditor is None or not _is_recorded(name, operator, request):
+        if self._auditor is None or not _is_recorded(operation, operator, request):
             return None
-        return _CallRecord(self._auditor, name, operator.audit_fields, _request_fields(request), self._new_id())
+        fields = operator.audit_fields, _request_fields(request)
+        return _CallRecord(self._auditor, operation.name, *fields, self._new_id())
 
     def _start(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
         """Runs work that no caller cancels."""
@@ -162,7 +166,7 @@ class OperatorActions:
         task.add_done_callback(self._running.discard)
         return task
 
-    async def _change(self, record: _CallRecord | None, act: Callable[[], Awaitable[Response]]) -> Response:
+    async def _change(self, record: _CallRecord | None, act: Callable[[], Awaitable[Message]]) -> Message:
         if record is None:
             return await act()
         await record.begin()
@@ -205,11 +209,6 @@ class _CallRecord:
         await self.auditor.settle_operator_call(self.name, self.operator | (who or {}), fields, outcome)
 
 
-def changes_nothing(name: str, request: Message) -> bool:
-    """Whether a unary call only reads, such as a dry run."""
-    return name in READING_OPERATIONS or getattr(request, "dry_run", False)
-
-
 async def _result_of(task: asyncio.Task[Result]) -> Result:
     """Waits for a task without canceling it. Raises its errors."""
     await asyncio.wait((task,))
@@ -236,10 +235,10 @@ def _log_failure(name: str, changing: asyncio.Task[Any]) -> None:
 # What entries contain -------------------------------------------------------------------------------------------------
 
 
-def _is_recorded(name: str, operator: OperatorCall, request: Message) -> bool:
+def _is_recorded(operation: Operation, operator: OperatorCall, request: Message) -> bool:
     """False for a list of the caller's own tasks or figures, and for sums that name no principal: dashboards poll
     these, and they reveal nothing about a person."""
-    if name in UNAUDITED_OPERATIONS:
+    if not operation.audited:
         return False
     listed = request.filter if isinstance(request, tasks_pb.WatchTasksRequest) else request
     if isinstance(listed, tasks_pb.ListTasksRequest):

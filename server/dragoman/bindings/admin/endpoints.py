@@ -10,15 +10,9 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from dragoman.bindings import authentication
-from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.handlers import (
-    OPS_SERVICE,
-    AdminServices,
-    OperationTable,
-    authorize,
-    request_type_of,
-)
-from dragoman.bindings.cards import Cards
+from dragoman.bindings.admin.actions import Operation, OperatorCall
+from dragoman.bindings.admin.handlers import authorize
+from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
 from dragoman.bindings.http import bodies, cors
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.stream_registry import StreamRegistry
@@ -35,26 +29,25 @@ HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.Stre
 
 
 async def authorize_http(
-    request: web.BaseRequest, options: HttpOptions, operation: str = "", *, for_callers: bool = False
+    request: web.BaseRequest, options: HttpOptions, operation: Operation | None = None
 ) -> OperatorCall:
-    """Authenticates the operator of an HTTP request. Raises Unauthenticated, PermissionDenied.
+    """Authenticates the caller of an operation over HTTP. Raises Unauthenticated, PermissionDenied.
 
-    `for_callers`: the operation needs no grant. `operation`: as for `authorize_grpc`.
+    `operation`: None for pages that need the operator's grant.
     """
     if options.authenticator is None and (
         cors.is_cross_site(request) or not authentication.is_local(request.headers.items(), options, request)
     ):
         raise Unauthenticated(authentication.LOCAL_ONLY.format(what="operations are allowed"))
-    return await authorize(request.headers.items(), options, request, request.remote or "", operation, for_callers)
+    return await authorize(request.headers.items(), options, request, request.remote or "", operation)
 
 
 def http_endpoints(
-    services: AdminServices | None, cards: Cards, options: HttpOptions, streams: StreamRegistry
+    table: OperationTable | None, options: HttpOptions, streams: StreamRegistry
 ) -> Iterator[tuple[Rule, HttpEndpoint]]:
-    """Yields each HTTP rule with its endpoint; none without services."""
-    if services is None:
+    """Yields each HTTP rule with its endpoint; none without a table."""
+    if table is None:
         return
-    table = OperationTable(cards, services)
     for method, rule in httprule.rules(OPS_SERVICE):
         transcoder = Transcoder(request_type_of(method.name), OPS_PROTOJSON, body=rule.body)
         if method.server_streaming:
@@ -67,7 +60,7 @@ def _http_endpoint(
     name: str, transcoder: Transcoder[Message], table: OperationTable, options: HttpOptions
 ) -> HttpEndpoint:
     async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        operator = await authorize_http(request, options, name, for_callers=table.is_for_callers(name))
+        operator = await authorize_http(request, options, table.rows[name])
         body = await bodies.read_json(request, options.message_bytes)
         message = transcoder.request(variables, request.query.items(), body)
         response = await table.run(name, operator, message)
@@ -96,7 +89,7 @@ def _http_stream(
         if request.method == "HEAD":  # the headers of a stream are known only when it starts
             raise errors.MethodNotAllowed("HEAD", ("GET",))
         with streams.open() as stream:
-            operator = await authorize_http(request, options, name, for_callers=table.is_for_callers(name))
+            operator = await authorize_http(request, options, table.rows[name])
             stream.identity = operator.identity
             message = transcoder.request(variables, request.query.items(), b"")
             responses = table.stream(name, operator, message)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
 from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX, Identity
-from dragoman.core.errors import InvalidParams
+from dragoman.core.daily_usage import DailyUsageQuery
+from dragoman.core.errors import InvalidParams, PermissionDenied
+from dragoman.core.task.cursors import TaskSearch
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman.runtime.operations.operator_tasks import check_reach
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
@@ -65,6 +67,30 @@ def set_timestamps(message: Message, **milliseconds: int) -> None:
             getattr(message, field).FromMilliseconds(at)
 
 
+Query = TypeVar("Query", TaskSearch, DailyUsageQuery)
+
+
+def within_grants(identity: Identity, query: Query) -> Query:
+    """Returns the query for the scopes and agents of an operator or viewer. Raises PermissionDenied for others."""
+    return replace(
+        query,
+        scopes=allowed_names(identity, SCOPE_GRANT_PREFIX, query.scopes),
+        agents=allowed_names(identity, AGENT_GRANT_PREFIX, query.agents),
+    )
+
+
+def allowed_names(identity: Identity, kind: str, wanted: frozenset[str]) -> frozenset[str]:
+    """Returns the scopes or agents that a request of an operator or viewer covers; empty for all.
+
+    These are those that it names, else all granted. `kind`: the prefix of the grants. Raises PermissionDenied for names
+    outside of the grants.
+    """
+    granted = identity.granted(kind)
+    if granted and (outside := sorted(wanted - granted)):
+        raise PermissionDenied(f'your grants do not include "{kind}{outside[0]}"', log_details=identity.log_details)
+    return wanted or granted
+
+
 def narrow_request(request: Message, identity: Identity) -> None:
     """Limits a request on tasks to the scopes and agents in the grants of its operator or viewer.
 
@@ -75,10 +101,9 @@ def narrow_request(request: Message, identity: Identity) -> None:
         if name not in target.DESCRIPTOR.fields_by_name:
             continue
         named = frozenset(filter(None, (getattr(target, name),)))
-        reach = check_reach(identity, kind, named)
-        if len(reach) > 1:
-            raise InvalidParams.field(
-                name, f"is required, because your grants name several: {', '.join(sorted(reach))}"
-            )
-        if reach:
-            setattr(target, name, *reach)
+        allowed = allowed_names(identity, kind, named)
+        if len(allowed) > 1:
+            names = ", ".join(sorted(allowed))
+            raise InvalidParams.field(name, f"is required, because your grants name several: {names}")
+        if allowed:
+            setattr(target, name, *allowed)

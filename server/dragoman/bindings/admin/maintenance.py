@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman import __version__
+from dragoman.bindings.admin.actions import OperatorCall
 from dragoman.bindings.admin.fields import set_timestamps, task_selection
 from dragoman.bindings.admin.tasks import event_time, push_config_message, step_message
 from dragoman.core.audit import format_audit_line
@@ -27,13 +28,13 @@ EXPORT_FORMAT_VERSION: Final = 1
 
 
 class MaintenanceOperations:
-    """Operations from request message to response messages. They raise A2AError."""
+    """Erases and exports stored tasks, and copies the store."""
 
     def __init__(self, maintenance: Maintenance, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._maintenance = maintenance
         self._now = now
 
-    async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
+    async def purge(self, _: OperatorCall, request: ops.PurgeRequest) -> ops.PurgeResponse:
         """Erases a selection of tasks, or reports what it would remove."""
         selection = parse_selection(request.selection)
         if request.dry_run:
@@ -43,7 +44,9 @@ class MaintenanceOperations:
             receipt = await self._maintenance.purge(selection)
         return ops.PurgeResponse(receipt=_receipt_message(receipt), dry_run=request.dry_run)
 
-    async def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
+    async def export_task(
+        self, _: OperatorCall, request: ops.ExportTaskRequest
+    ) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         """Exports everything stored about one task."""
         end = ops.ExportEnd()
         async with aclosing(self._maintenance.export(task_selection(request))) as entries:
@@ -63,13 +66,15 @@ class MaintenanceOperations:
                 yield _export_message(entry)
         yield ops.ExportTaskResponse(end=end)
 
-    async def backup(self, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
+    async def backup(self, _: OperatorCall, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
         """Backs up the store and streams the progress."""
         async with aclosing(self._maintenance.backup(Path(request.destination))) as steps:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
 
-    async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
+    async def export_audit(
+        self, _: OperatorCall, request: ops.ExportAuditRequest
+    ) -> AsyncGenerator[ops.ExportAuditResponse, None]:
         """Returns a page of the audit log."""
         if request.after < 0:
             raise InvalidParams.field("after", "must be 0 or more")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dragoman.bindings.admin.actions import OperatorCall
 from dragoman.bindings.admin.fields import check_present, set_timestamps
 from dragoman.bindings.cards import Cards
 from dragoman.core import agent_sources
@@ -44,7 +45,7 @@ class AgentOperations:
         self._worker_hub = worker_hub
         self._upstream_registry = upstream_registry
 
-    async def list_agents(self, _: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
+    async def list_agents(self, _: OperatorCall, request: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
         """Lists the agents, the root agent first."""
         return ops.ListAgentsResponse(
             agents=[
@@ -64,23 +65,25 @@ class AgentOperations:
             ]
         )
 
-    async def pause_agent(self, identity: Identity, request: ops.PauseAgentRequest) -> ops.PauseAgentResponse:
+    async def pause_agent(self, operator: OperatorCall, request: ops.PauseAgentRequest) -> ops.PauseAgentResponse:
         """Pauses an agent."""
-        _check_pause(identity, request.agent)
+        _check_pause(operator.identity, request.agent)
         if request.agent not in {spec.id for spec in self._cards.sorted_agents()}:
             raise AgentNotFound
         if len(request.reason) > MAX_PAUSE_REASON:
             raise InvalidParams.field("reason", f"must have at most {MAX_PAUSE_REASON} characters")
-        pause = await self._pauses.pause(request.agent, identity.principal, request.reason)
+        pause = await self._pauses.pause(request.agent, operator.identity.principal, request.reason)
         return ops.PauseAgentResponse(pause=_pause_message(pause))
 
-    async def resume_agent(self, identity: Identity, request: ops.ResumeAgentRequest) -> ops.ResumeAgentResponse:
+    async def resume_agent(self, operator: OperatorCall, request: ops.ResumeAgentRequest) -> ops.ResumeAgentResponse:
         """Resumes an agent."""
-        _check_pause(identity, request.agent)
+        _check_pause(operator.identity, request.agent)
         await self._pauses.resume(request.agent)
         return ops.ResumeAgentResponse()
 
-    async def list_workers(self, _: workers_pb.ListWorkersRequest) -> workers_pb.ListWorkersResponse:
+    async def list_workers(
+        self, _: OperatorCall, request: workers_pb.ListWorkersRequest
+    ) -> workers_pb.ListWorkersResponse:
         """Lists the agents of workers by id."""
         return workers_pb.ListWorkersResponse(
             agents=[
@@ -103,16 +106,22 @@ class AgentOperations:
             ]
         )
 
-    async def forget_agent(self, request: workers_pb.ForgetAgentRequest) -> workers_pb.ForgetAgentResponse:
+    async def forget_agent(
+        self, _: OperatorCall, request: workers_pb.ForgetAgentRequest
+    ) -> workers_pb.ForgetAgentResponse:
         """Removes an agent without connected workers, which frees its id."""
         check_present("agent", request.agent)
         return workers_pb.ForgetAgentResponse(ended_tasks=await self._worker_hub.forget(request.agent))
 
-    async def list_upstreams(self, _: upstreams_pb.ListUpstreamsRequest) -> upstreams_pb.ListUpstreamsResponse:
+    async def list_upstreams(
+        self, _: OperatorCall, request: upstreams_pb.ListUpstreamsRequest
+    ) -> upstreams_pb.ListUpstreamsResponse:
         """Lists the upstream agents with their status, by id."""
         return upstreams_pb.ListUpstreamsResponse(upstreams=map(_upstream_message, self._upstream_registry.status()))
 
-    async def add_upstream(self, request: upstreams_pb.AddUpstreamRequest) -> upstreams_pb.AddUpstreamResponse:
+    async def add_upstream(
+        self, _: OperatorCall, request: upstreams_pb.AddUpstreamRequest
+    ) -> upstreams_pb.AddUpstreamResponse:
         """Adds an upstream agent."""
         table: dict[str, Any] = {
             "url": request.url,
@@ -126,14 +135,16 @@ class AgentOperations:
         try:
             upstream = agent_sources.upstream_from_table(table)
         except ValueError as error:
-            field, _, rule = str(error).partition(": ")
-            if not rule:
+            field, separator, rule = str(error).partition(": ")
+            if not separator:
                 raise InvalidParams(str(error)) from error
             raise InvalidParams.field(field, rule) from error
         status = await self._upstream_registry.add(upstream)
         return upstreams_pb.AddUpstreamResponse(upstream=_upstream_message(status))
 
-    async def remove_upstream(self, request: upstreams_pb.RemoveUpstreamRequest) -> upstreams_pb.RemoveUpstreamResponse:
+    async def remove_upstream(
+        self, _: OperatorCall, request: upstreams_pb.RemoveUpstreamRequest
+    ) -> upstreams_pb.RemoveUpstreamResponse:
         """Removes an upstream agent."""
         check_present("agent", request.agent)
         return upstreams_pb.RemoveUpstreamResponse(ended_tasks=await self._upstream_registry.remove(request.agent))
@@ -180,7 +191,7 @@ class ApiKeyOperations:
     def __init__(self, api_keys: ApiKeyService) -> None:
         self._api_keys = api_keys
 
-    async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
+    async def create_key(self, _: OperatorCall, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
         """Creates an API key. Only this response contains its text."""
         key, text = await self._api_keys.create(
             request.name,
@@ -190,17 +201,17 @@ class ApiKeyOperations:
         )
         return ops.CreateKeyResponse(key=_api_key_message(key), text=text)
 
-    async def list_keys(self, request: ops.ListKeysRequest) -> ops.ListKeysResponse:
+    async def list_keys(self, _: OperatorCall, request: ops.ListKeysRequest) -> ops.ListKeysResponse:
         """Lists the API keys, newest first."""
         return ops.ListKeysResponse(keys=map(_api_key_message, await self._api_keys.list(all=request.all)))
 
-    async def rotate_key(self, request: ops.RotateKeyRequest) -> ops.RotateKeyResponse:
+    async def rotate_key(self, _: OperatorCall, request: ops.RotateKeyRequest) -> ops.RotateKeyResponse:
         """Rotates the secret of an API key."""
         lifetime = request.lifetime.ToMilliseconds() if request.HasField("lifetime") else None
         key, text = await self._api_keys.rotate(request.id, grace=request.grace.ToMilliseconds(), lifetime=lifetime)
         return ops.RotateKeyResponse(key=_api_key_message(key), text=text)
 
-    async def revoke_key(self, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
+    async def revoke_key(self, _: OperatorCall, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
         """Revokes an API key."""
         return ops.RevokeKeyResponse(key=_api_key_message(await self._api_keys.revoke(request.id)))
 
@@ -232,14 +243,16 @@ class SigningKeyOperations:
     def __init__(self, keys: SigningKeys) -> None:
         self._keys = keys
 
-    async def list_signing_keys(self, _: signing_pb.ListSigningKeysRequest) -> signing_pb.ListSigningKeysResponse:
+    async def list_signing_keys(
+        self, _: OperatorCall, request: signing_pb.ListSigningKeysRequest
+    ) -> signing_pb.ListSigningKeysResponse:
         """Lists the published signing keys."""
         return signing_pb.ListSigningKeysResponse(
             keys=[_signing_key_message(key, state) for key, state in await self._keys.list()]
         )
 
     async def rotate_signing_key(
-        self, request: signing_pb.RotateSigningKeyRequest
+        self, _: OperatorCall, request: signing_pb.RotateSigningKeyRequest
     ) -> signing_pb.RotateSigningKeyResponse:
         """Rotates the signing key."""
         lead = request.lead.ToMilliseconds() if request.HasField("lead") else signing_keys.DEFAULT_KEY_LEAD_MS
@@ -248,7 +261,7 @@ class SigningKeyOperations:
         return signing_pb.RotateSigningKeyResponse(key=_signing_key_message(key, "next" if lead else "signing"))
 
     async def withdraw_signing_key(
-        self, request: signing_pb.WithdrawSigningKeyRequest
+        self, _: OperatorCall, request: signing_pb.WithdrawSigningKeyRequest
     ) -> signing_pb.WithdrawSigningKeyResponse:
         """Removes a signing key."""
         check_present("id", request.id)

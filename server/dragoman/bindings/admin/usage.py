@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dragoman.bindings.admin.fields import page_limit, set_timestamps
-from dragoman.core.access.identity import Identity
+from dragoman.bindings.admin.actions import OperatorCall
+from dragoman.bindings.admin.fields import page_limit, set_timestamps, within_grants
 from dragoman.core.daily_usage import (
     HOUR_MS,
     KEPT_HOURS,
     DailyUsageQuery,
     DailyUsageRow,
+    HourlyUsageQuery,
     HourlyUsageRow,
     UsageGroup,
     day_of,
     day_text,
+    hour_of,
     parse_day,
 )
-from dragoman.core.errors import InvalidParams
+from dragoman.core.errors import InvalidParams, Unauthenticated
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.task import states
-from dragoman.core.task.cursors import OpenTasks
-from dragoman.runtime.operations.caller_tasks import CallerUsage
-from dragoman.runtime.operations.overview import AgentOverview, Overviews
+from dragoman.core.task.cursors import OpenTasks, TaskSearch, open_task_counts
+from dragoman.ports import Store
+from dragoman.runtime.access import Admission
 from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as pb
 
@@ -38,6 +39,14 @@ MAX_ROWS: Final = 1000
 DEFAULT_DAYS: Final = 30
 """The length of a period whose first day is not given."""
 
+DEFAULT_HOURS: Final = 24
+"""The hours of an overview."""
+
+_OPEN_FIELDS: Final[Mapping[int, str]] = {
+    states.SUBMITTED: "queued",
+    states.WORKING: "running",
+    states.INPUT_REQUIRED: "waiting",
+}
 _GROUPS: Final[Mapping[int, UsageGroup]] = {
     pb.USAGE_GROUP_DAY: "day",
     pb.USAGE_GROUP_AGENT: "agent",
@@ -47,25 +56,61 @@ _GROUPS: Final[Mapping[int, UsageGroup]] = {
 
 
 class UsageOperations:
-    """Operations from request message to response message. They raise A2AError."""
+    """Lists daily usage, and the overview of what agents do."""
 
-    def __init__(self, caller_usage: CallerUsage, clock: Callable[[], float] = time.time) -> None:
-        """clock: seconds since the epoch."""
-        self._caller_usage = caller_usage
+    def __init__(self, store: Store, admission: Admission, clock: Callable[[], int]) -> None:
+        """`clock`: milliseconds since the epoch."""
+        self._store = store
+        self._admission = admission
         self._clock = clock
 
-    async def list_usage(
-        self, identity: Identity, is_viewer: bool, request: pb.ListUsageRequest
-    ) -> pb.ListUsageResponse:
-        """Lists sums of the figures that the caller may see."""
-        query = self._query(request)
+    async def list_usage(self, operator: OperatorCall, request: pb.ListUsageRequest) -> pb.ListUsageResponse:
+        """Lists sums of figures: for an operator or viewer those of all principals within its grants, else its own.
+
+        Raises Unauthenticated for callers without credentials, who share one name, PermissionDenied for a scope or
+        agent outside of the grants, RateLimited, and InvalidParams.
+        """
+        query, identity = self._query(request), operator.identity
         limit = page_limit(request.limit, default=DEFAULT_ROWS, maximum=MAX_ROWS)
-        rows = await self._caller_usage.list_usage(identity, replace(query, limit=limit + 1), is_viewer=is_viewer)
+        self._admission.check_rate(identity)
+        if operator.is_viewer:
+            query = within_grants(identity, query)
+        elif not identity.is_authenticated:
+            raise Unauthenticated("usage is listed for callers with credentials only")
+        elif query.principal not in ("", identity.principal):
+            return pb.ListUsageResponse()
+        else:
+            query = replace(query, principal=identity.principal)
+        rows = await self._store.daily_usage(replace(query, limit=limit + 1))
         has_more = len(rows) > limit
         return pb.ListUsageResponse(
             rows=[_row_message(query.group_by, row) for row in rows[:limit]],
             next_page_token=_page_token(request, query, rows[limit - 1]) if has_more else "",
         )
+
+    async def get_overview(
+        self, operator: OperatorCall, request: overview_pb.GetOverviewRequest
+    ) -> overview_pb.GetOverviewResponse:
+        """Shows the agents that have unfinished tasks or did something in the last hours, by id."""
+        if not 0 <= request.hours <= KEPT_HOURS:
+            raise InvalidParams.field("hours", f"must be 1 to {KEPT_HOURS}, or 0 for {DEFAULT_HOURS}")
+        scopes, agents = (frozenset(filter(None, (name,))) for name in (request.scope, request.agent))
+        query = within_grants(operator.identity, TaskSearch(scopes=scopes, agents=agents))
+        first_hour = hour_of(self._clock()) - (request.hours or DEFAULT_HOURS) + 1
+        found: dict[str, overview_pb.AgentOverview] = {}
+        for tasks in open_task_counts(map(_with_waiting, await self._store.open_tasks(query))):
+            overview = found.setdefault(tasks.agent, overview_pb.AgentOverview(agent=tasks.agent))
+            message = overview_pb.OpenTasks(count=tasks.count, is_minimum=not tasks.is_exact)
+            set_timestamps(message, oldest=tasks.oldest)
+            getattr(overview, _OPEN_FIELDS[tasks.state]).CopyFrom(message)
+        for row in await self._store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
+            found.setdefault(row.agent, overview_pb.AgentOverview(agent=row.agent)).hours.append(_hour_message(row))
+        for overview in found.values():
+            for name in _OPEN_FIELDS.values():
+                getattr(overview, name).SetInParent()
+        response = overview_pb.GetOverviewResponse(agents=[overview for _, overview in sorted(found.items())])
+        set_timestamps(response, first_hour=first_hour * HOUR_MS)
+        return response
 
     def _query(self, request: pb.ListUsageRequest) -> DailyUsageQuery:
         groups = tuple(_GROUPS.get(group) for group in request.group_by)
@@ -73,7 +118,7 @@ class UsageOperations:
         if len(set(group_by)) < len(groups):
             names = ", ".join(map(pb.UsageGroup.Name, _GROUPS))
             raise InvalidParams.field("groupBy", f"must be some of {names}, each once")
-        today = day_of(int(self._clock() * 1000))
+        today = day_of(self._clock())
         last = _day("lastDay", request.last_day) if request.last_day else today
         first = _day("firstDay", request.first_day) if request.first_day else last - DEFAULT_DAYS + 1
         if first > last:
@@ -135,45 +180,9 @@ def _after_page(request: pb.ListUsageRequest, query: DailyUsageQuery) -> DailyUs
     return replace(query, first_day=first, last_day=last, after=tuple(group))
 
 
-DEFAULT_HOURS: Final = 24
-"""The hours of an overview."""
-
-
-class OverviewOperations:
-    """Operations from request message to response message. They raise A2AError."""
-
-    def __init__(self, overviews: Overviews) -> None:
-        self._overviews = overviews
-
-    async def get_overview(
-        self, identity: Identity, request: overview_pb.GetOverviewRequest
-    ) -> overview_pb.GetOverviewResponse:
-        """Shows what agents do now, and did in the last hours."""
-        if not 0 <= request.hours <= KEPT_HOURS:
-            raise InvalidParams.field("hours", f"must be 1 to {KEPT_HOURS}, or 0 for {DEFAULT_HOURS}")
-        scopes, agents = (frozenset(filter(None, (name,))) for name in (request.scope, request.agent))
-        first_hour, found = await self._overviews.read(identity, request.hours or DEFAULT_HOURS, scopes, agents)
-        response = overview_pb.GetOverviewResponse(agents=map(_overview_message, found))
-        set_timestamps(response, first_hour=first_hour * HOUR_MS)
-        return response
-
-
-def _overview_message(overview: AgentOverview) -> overview_pb.AgentOverview:
-    return overview_pb.AgentOverview(
-        agent=overview.agent,
-        queued=_open_tasks_message(overview.open_tasks.get(states.SUBMITTED)),
-        running=_open_tasks_message(overview.open_tasks.get(states.WORKING)),
-        waiting=_open_tasks_message(overview.open_tasks.get(states.INPUT_REQUIRED)),
-        hours=map(_hour_message, overview.hours),
-    )
-
-
-def _open_tasks_message(tasks: OpenTasks | None) -> overview_pb.OpenTasks:
-    if tasks is None:
-        return overview_pb.OpenTasks()
-    message = overview_pb.OpenTasks(count=tasks.count, is_minimum=not tasks.is_exact)
-    set_timestamps(message, oldest=tasks.oldest)
-    return message
+def _with_waiting(tasks: OpenTasks) -> OpenTasks:
+    """Counts tasks that wait for credentials with those that wait for an answer: both wait for the caller."""
+    return replace(tasks, state=states.INPUT_REQUIRED) if tasks.state == states.AUTH_REQUIRED else tasks
 
 
 def _hour_message(row: HourlyUsageRow) -> overview_pb.HourlyFigures:

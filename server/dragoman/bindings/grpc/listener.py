@@ -1,4 +1,4 @@
-"""gRPC port: TLS, connection limits, health, reflection and channelz."""
+"""gRPC port: TLS, connection limits, health and reflection."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 from grpc_health.v1.health import aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings.admin.handlers import AbortCall, AuthorizeOperator, GrpcContext
 from dragoman.bindings.grpc.messages import UNREAD_WINDOW_BYTES, MessageReader
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.ports.security import CertificatePair, ServerCertificates
@@ -162,72 +160,6 @@ async def _abort(context: Any, error: A2AError) -> Never:
     code = grpc.StatusCode.UNAVAILABLE if isinstance(error, Unavailable) else grpc.StatusCode.INVALID_ARGUMENT
     await context.abort(code, error.message)
     raise error  # not reached: `abort` raises
-
-
-CHANNELZ_SERVICE_NAME: Final = "grpc.channelz.v1.Channelz"
-
-
-class _CallStatus:
-    """Stands in for the context of the library's servicer, and keeps the status that it sets."""
-
-    code: grpc.StatusCode | None = None
-    details = ""
-
-    def set_code(self, code: grpc.StatusCode) -> None:
-        self.code = code
-
-    def set_details(self, details: str) -> None:
-        self.details = details
-
-
-def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall, reader: MessageReader) -> grpc.GenericRpcHandler:
-    """Returns the handler of the channelz service, which only operators may call."""
-    from grpc_channelz.v1 import channelz_pb2  # type: ignore[import-untyped]  # few servers have the service
-    from grpc_channelz.v1.channelz import ChannelzServicer  # type: ignore[import-untyped]
-
-    _pool.adopt(channelz_pb2.DESCRIPTOR)  # type: ignore[no-untyped-call]  # generated
-    methods = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].methods
-    return grpc.method_handlers_generic_handler(
-        CHANNELZ_SERVICE_NAME,
-        {
-            method.name: _channelz_method(
-                method.name,
-                getattr(channelz_pb2, method.input_type.name),
-                getattr(ChannelzServicer, method.name),
-                authorize,
-                abort,
-                reader,
-            )
-            for method in methods
-        },
-    )
-
-
-def _channelz_method(
-    name: str,
-    request_type: type[Message],
-    servicer_method: Callable[..., Message],
-    authorize: AuthorizeOperator,
-    abort: AbortCall,
-    reader: MessageReader,
-) -> grpc.RpcMethodHandler[bytes, bytes]:
-
-    async def call(_: object, context: GrpcContext) -> bytes:
-        log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE_NAME}/{name}", "ops")
-        status = _CallStatus()
-        try:
-            operator = await authorize(context)
-            data = await reader.read(context, operator.identity.principal)
-            response = servicer_method(parse_message(request_type, data), status)
-        except Exception as error:
-            await abort(context, error, log_entry)
-        if status.code is not None:
-            log_entry.finish(status.code.name)
-            await context.abort(status.code, status.details)
-        log_entry.finish("OK")
-        return response.SerializeToString()
-
-    return grpc.stream_unary_rpc_method_handler(call)
 
 
 REFLECTION_SERVICES: Final = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)

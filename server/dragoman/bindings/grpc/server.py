@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 
 from dragoman.bindings import a2a_headers, event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
-from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import listener, messages, worker_service
 from dragoman.bindings.grpc.messages import MessageReader
@@ -53,7 +53,7 @@ async def serve_grpc(
     operations: Operations,
     cards: Cards,
     options: ServerOptions,
-    admin: AdminServices | None = None,
+    admin: OperationTable | None = None,
 ) -> AsyncIterator[BoundAddress]:
     """Serves all gRPC services while the block runs; without `admin` no worker service and no operator calls.
 
@@ -71,7 +71,6 @@ async def serve_grpc(
             ("grpc.keepalive_timeout_ms", 20_000),
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.enable_channelz", int(options.channelz)),
             *listener.limit_options(options),
         )
     )
@@ -85,19 +84,15 @@ async def serve_grpc(
         handlers = {name: _method_handler(row, pipeline, reader) for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
     abort = CallAborter(options)
-    names.append(admin_handlers.OPS_SERVICE.full_name)
+    names.append(OPS_SERVICE.full_name)
     if admin is not None:
         server.add_generic_rpc_handlers(
             (
-                admin_handlers.grpc_handler(admin, cards, options, abort, streams, reader),
+                admin_handlers.grpc_handler(admin, options, abort, streams, reader),
                 worker_service.worker_service_handler(admin.worker_hub, options, abort, streams, reader),
             )
         )
         names.append(worker_service.WORKER_SERVICE.full_name)
-    if options.channelz:
-        authorize = partial(admin_handlers.authorize_grpc, options=options)
-        server.add_generic_rpc_handlers((listener.channelz_handler(authorize, abort, reader),))
-        names.append(listener.CHANNELZ_SERVICE_NAME)
     health_servicer = await _add_health(server, names, options)
     address = str(BoundAddress(options.host, options.port))
     try:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from dragoman.bindings import a2a_headers, authentication, cards, openapi, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
-from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
@@ -64,7 +64,7 @@ _STREAM_METHOD_PARTS: Final = (b"tream", b"ubscribe")
 
 @asynccontextmanager
 async def serve_http(
-    operations: Operations, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
+    operations: Operations, cards: Cards, options: HttpOptions, admin: OperationTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all HTTP paths while the block runs.
 
@@ -117,7 +117,7 @@ class _HttpServer:
         agent_cards: Cards,
         options: HttpOptions,
         stream_registry: StreamRegistry,
-        admin: AdminServices | None,
+        admin: OperationTable | None,
     ) -> None:
         self._cards = agent_cards
         self._options = options
@@ -132,7 +132,7 @@ class _HttpServer:
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
             ):
                 self._routes.add(method, rule.template, route)
-        for rule, operation in http_endpoints(admin, agent_cards, options, stream_registry):
+        for rule, operation in http_endpoints(admin, options, stream_registry):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):

@@ -56,26 +56,16 @@ async def _exit_code_of(command: Coroutine[Any, Any, ExitCode]) -> ExitCode:
 
 
 @asynccontextmanager
-async def open_admin_client(target: AdminTarget) -> AsyncIterator[Any]:
-    """Opens a client for purge, export and the audit log: of the server, or on the store itself."""
+async def open_admin_client(target: AdminTarget, *, create: bool = False) -> AsyncIterator[Any]:
+    """Opens a client for purge, export, the audit log and new keys: of the server, or on the store itself.
+
+    `create`: creates a missing store.
+    """
     if target.store:
         from dragoman.wiring.offline_admin import open_operations  # most commands need no store
 
-        async with open_operations(store_settings(target.store)) as operations:
+        async with open_operations(store_settings(target.store), create=create) as operations:
             yield operations
-    else:
-        async with target.operator() as operator:
-            yield operator
-
-
-@asynccontextmanager
-async def open_key_admin(target: AdminTarget) -> AsyncIterator[Any]:
-    """Opens a client for API keys: of the server, or on the store itself."""
-    if target.store:
-        from dragoman.wiring.offline_admin import open_keys
-
-        async with open_keys(store_settings(target.store)) as key_admin:
-            yield key_admin
     else:
         async with target.operator() as operator:
             yield operator

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from dragoman.cli import ExitCode, print_note
-from dragoman.cli.admin import AdminTarget, open_key_admin, run_admin_command
+from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, Key, Server
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
@@ -161,7 +161,7 @@ async def create_key(
     request = ops.CreateKeyRequest(name=name, principal=principal, grants=grants)
     if lifetime:
         request.lifetime.FromMilliseconds(lifetime)
-    async with open_key_admin(target) as key_admin:
+    async with open_admin_client(target, create=True) as key_admin:
         response: ops.CreateKeyResponse = await key_admin.create_key(request)
     if json:
         print(json_line(response), flush=True)
@@ -174,7 +174,7 @@ async def create_key(
 
 async def print_keys(target: AdminTarget, *, all: bool, json: bool) -> ExitCode:
     """Prints keys, one line each."""
-    async with open_key_admin(target) as key_admin:
+    async with open_admin_client(target, create=True) as key_admin:
         response: ops.ListKeysResponse = await key_admin.list_keys(ops.ListKeysRequest(all=all))
     for key in response.keys:
         ConsoleOutput().line(json_line(key) if json else _format_key(key))
@@ -189,7 +189,7 @@ async def rotate_key(target: AdminTarget, id: str, *, grace: int, lifetime: int 
     request.grace.FromMilliseconds(grace)
     if lifetime is not None:
         request.lifetime.FromMilliseconds(lifetime)
-    async with open_key_admin(target) as key_admin:
+    async with open_admin_client(target, create=True) as key_admin:
         response: ops.RotateKeyResponse = await key_admin.rotate_key(request)
     if json:
         print(json_line(response), flush=True)
@@ -203,7 +203,7 @@ async def rotate_key(target: AdminTarget, id: str, *, grace: int, lifetime: int 
 
 async def revoke_key(target: AdminTarget, id: str, *, json: bool) -> ExitCode:
     """Revokes a key."""
-    async with open_key_admin(target) as key_admin:
+    async with open_admin_client(target, create=True) as key_admin:
         response: ops.RevokeKeyResponse = await key_admin.revoke_key(ops.RevokeKeyRequest(id=_key_id(id)))
     ConsoleOutput().line(json_line(response.key) if json else _format_key(response.key))
     return ExitCode.OK

@@ -33,7 +33,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "": (
         ServeOption("http", "HOST:PORT", "Address of REST, JSON-RPC and the card. [127.0.0.1:8080; port 0: any]"),
         ServeOption("grpc", "HOST:PORT", "Address of gRPC. [127.0.0.1:50051]"),
-        ServeOption("channelz", "", "Serve grpc.channelz.v1 to operators: connections of the gRPC port.", bool),
         ServeOption("metrics", "HOST:PORT", "Address for metrics without authentication. [/metrics, for operators]"),
         ServeOption(
             "store",
@@ -136,7 +135,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     "Limits": (
         ServeOption("message_bytes", "SIZE", "Maximum size of a message. [16MiB]"),
         ServeOption("connections", "N", "Open connections per port. [4096]"),
-        ServeOption("connection_calls", "N", "Concurrent calls per gRPC connection. [100]"),
         ServeOption("slots", "N", "Concurrent turns; more are queued. [1000]"),
         ServeOption(
             "worker_wait", "S", "Seconds that tasks wait for an unavailable upstream agent or for workers. [300]"
@@ -176,13 +174,12 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("lossy_numbers", "", "Accept JSON integers beyond 2^53.", bool),
     ),
     "Retention": (
-        ServeOption("retain_completed", "AGE", "Erase completed tasks after this age: 30d, 12h, ... [never]"),
-        ServeOption("retain_failed", "AGE", "Erase failed tasks after this age. [never]"),
-        ServeOption("retain_canceled", "AGE", "Erase canceled tasks after this age. [never]"),
-        ServeOption("retain_rejected", "AGE", "Erase rejected tasks after this age. [never]"),
-        ServeOption("retain_input_required", "AGE", "Fail tasks that have waited so long for input. [never]"),
-        ServeOption("retain_auth_required", "AGE", "Fail tasks that have waited so long for credentials. [never]"),
-        ServeOption("retention", "STATE=AGE,...", "The same in one value; also AGENT.STATE=AGE."),
+        ServeOption(
+            "retention",
+            "STATE=AGE,...",
+            "Erase tasks after this age in a state, such as completed=30d; fail those that wait so long for a caller "
+            "(input-required=7d); of single agents: AGENT.STATE=AGE. [never]",
+        ),
         ServeOption("audit", "all|security|off", "What the audit log records. [all]"),
         ServeOption("retain_audit", "AGE", "Erase audit entries after this age; 0: never. [365d]"),
     ),

@@ -164,24 +164,25 @@ async def _tasks_by_principal(
 
 
 _REQUEST_CANCEL: Final = """
-INSERT INTO cancels (owner, task, until, metadata)
-SELECT t.owner, t.task, t.inbox, $4 FROM owners o JOIN tasks t ON t.owner = o.owner
+INSERT INTO cancel_requests (owner, task, until, metadata)
+SELECT t.owner, t.task, t.last_received, $4 FROM owners o JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND (t.session > 0 OR t.ready)
 ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
 """
-_IS_PENDING: Final = "t.answered < c.until AND (t.session > 0 OR t.ready)"
+_IS_PENDING: Final = "t.last_completed < c.until AND (t.session > 0 OR t.ready)"
 _SELECT_PENDING_CANCELS: Final = f"""
-SELECT o.scope, o.principal, c.task, c.metadata FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+SELECT o.scope, o.principal, c.task, c.metadata
+FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
 JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
 """
 # In one order, so that two processes never deadlock here.
 _DELETE_OBSOLETE_CANCELS: Final = f"""
-DELETE FROM cancels WHERE (owner, task) IN (
-    SELECT c.owner, c.task FROM cancels c WHERE NOT EXISTS (
+DELETE FROM cancel_requests WHERE (owner, task) IN (
+    SELECT c.owner, c.task FROM cancel_requests c WHERE NOT EXISTS (
         SELECT 1 FROM tasks t WHERE t.owner = c.owner AND t.task = c.task AND {_IS_PENDING})
     ORDER BY c.owner, c.task FOR UPDATE OF c)
 """
-_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancels)"
+_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancel_requests)"
 
 
 class PostgresCancels:

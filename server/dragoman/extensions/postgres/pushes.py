@@ -1,7 +1,7 @@
 """Statements for push configurations, their cursors and delivery attempts. `core.push` decides what they mean.
 
-A task with `pushed` has a live configuration. An append to such a task marks its idle configurations as due, so an
-index finds what is to be delivered, whatever else is stored, after a crash as before it. Changes of a configuration
+A task with `has_live_push` has a live configuration. An append to such a task marks its idle configurations as due, so
+an index finds what is to be delivered, whatever else is stored, after a crash as before it. Changes of a configuration
 lock its task first, as appends do: no cursor moves while the log grows.
 """
 
@@ -48,8 +48,8 @@ from dragoman.stores.shared.rows import (
 _COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
 
 MARK_DUE: Final = PostgresBulkStatement(
-    "UPDATE pushes p SET due = $3 FROM {rows}"
-    " WHERE p.owner = r.owner AND p.task = r.task AND p.due = 0 AND p.state = 0",
+    "UPDATE pushes p SET due_at = $3 FROM {rows}"
+    " WHERE p.owner = r.owner AND p.task = r.task AND p.due_at = 0 AND p.state = 0",
     "iy",
     "owner, task",
 )
@@ -57,7 +57,7 @@ MARK_DUE: Final = PostgresBulkStatement(
 
 _COUNT_OTHERS: Final = "SELECT count(*) FROM pushes WHERE owner = $1 AND task = $2 AND id <> $3"
 _LOCK_TASKS: Final = PostgresBulkStatement(
-    "SELECT r.scope, r.principal, r.task, t.owner, t.visible, t.last, t.state, t.id, t.agent FROM {rows}"
+    "SELECT r.scope, r.principal, r.task, t.owner, t.visible, t.last_sequence, t.state, t.id, t.agent FROM {rows}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY o.scope, o.principal, t.task FOR UPDATE OF t",
     "tty",
@@ -97,8 +97,8 @@ _SELECT_ATTEMPTS: Final = """
 SELECT d.sequence, d.at, d.status, d.error, d.ms FROM owners o JOIN deliveries d ON d.owner = o.owner
 WHERE o.scope = $1 AND o.principal = $2 AND d.task = $3 AND d.id = $4 ORDER BY d.number DESC
 """
-_UPDATE_PUSHED: Final = PostgresBulkStatement(
-    "UPDATE tasks t SET pushed = EXISTS (SELECT 1 FROM pushes p WHERE p.owner = t.owner AND p.task = t.task"
+_UPDATE_LIVE_PUSH: Final = PostgresBulkStatement(
+    "UPDATE tasks t SET has_live_push = EXISTS (SELECT 1 FROM pushes p WHERE p.owner = t.owner AND p.task = t.task"
     " AND p.state = 0) FROM {rows} WHERE t.owner = r.owner AND t.task = r.task",
     "iy",
     "owner, task",
@@ -107,10 +107,10 @@ _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > {}"
 """At a time; at 0, those that have not certainly ended."""
 _NEXT_HOSTS: Final = """
 WITH RECURSIVE hosts (host, number) AS (
-    (SELECT host, 1 FROM pushes WHERE due > 0 AND host > $1 ORDER BY host LIMIT 1)
+    (SELECT host, 1 FROM pushes WHERE due_at > 0 AND host > $1 ORDER BY host LIMIT 1)
     UNION ALL
     SELECT next.host, hosts.number + 1 FROM hosts CROSS JOIN LATERAL
-        (SELECT host FROM pushes WHERE due > 0 AND host > hosts.host ORDER BY host LIMIT 1) next
+        (SELECT host FROM pushes WHERE due_at > 0 AND host > hosts.host ORDER BY host LIMIT 1) next
     WHERE hosts.number < $2)
 SELECT host FROM hosts ORDER BY host
 """
@@ -118,10 +118,10 @@ _DUE_PUSHES_OF_HOSTS: Final = f"""
 SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number) CROSS JOIN LATERAL (
     SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
-    WHERE p.due > 0 AND p.host = h.host AND (p.due <= $2 OR p.due > $2 + $5) AND t.visible
+    WHERE p.due_at > 0 AND p.host = h.host AND (p.due_at <= $2 OR p.due_at > $2 + $5) AND t.visible
         AND p.session NOT IN ({_LIVE_SESSIONS.format("$4")})
-    ORDER BY p.due LIMIT $3) found
-ORDER BY h.number, found.due
+    ORDER BY p.due_at LIMIT $3) found
+ORDER BY h.number, found.due_at
 """
 _SELECT_WAITING: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
@@ -199,7 +199,7 @@ async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_no
     stored = await _upsert_push(
         connection, row_key, new_push(ref, config, now, task_values[0], task_values[1], task_values), now
     )
-    await _UPDATE_PUSHED.run(connection, [row_key])
+    await _UPDATE_LIVE_PUSH.run(connection, [row_key])
     return stored
 
 
@@ -211,7 +211,7 @@ async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:
     row_key = locked.row_keys[ref]
     for statement in _DELETE_PUSH:
         await connection.execute(statement, *row_key, id)
-    await _UPDATE_PUSHED.run(connection, [row_key])
+    await _UPDATE_LIVE_PUSH.run(connection, [row_key])
     return True
 
 
@@ -289,7 +289,7 @@ async def apply_reports(
     await _update_delivery(connection, locked, list(changed.values()))
     await _INSERT_ATTEMPT.run(connection, [(*where, *values) for where, values in attempts.items()])
     over = {locked.row_keys[push.task] for push in changed.values() if push.state is not PushState.LIVE}
-    await _UPDATE_PUSHED.run(connection, sorted(over))
+    await _UPDATE_LIVE_PUSH.run(connection, sorted(over))
     return results
 
 
@@ -301,14 +301,14 @@ async def restart(
     inside = sorted(locked.pushes.values(), key=lambda push: (push.created, push.config.id))
     restarted = [restart_record(push, now, after) for push in inside if not ids or push.config.id in ids]
     await _update_delivery(connection, locked, restarted)
-    await _UPDATE_PUSHED.run(connection, list(locked.row_keys.values()))
+    await _UPDATE_LIVE_PUSH.run(connection, list(locked.row_keys.values()))
     return restarted
 
 
 async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
-    for where in ("p.state = 2 ORDER BY p.failing", "p.due > 0"):
+    for where in ("p.state = 2 ORDER BY p.failing_since", "p.due_at > 0"):
         found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
     # A claimed push with nothing to deliver is not waiting.
     found = [push for push in found if push.lag or push.state is PushState.DEAD]

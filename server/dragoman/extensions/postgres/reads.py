@@ -115,7 +115,7 @@ _SELECT_TASK_OWNER: Final = (
     f"SELECT t.owner {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3"
 )
 _CONVERSATION: Final = f"""
-SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.memory {_TASKS_WITH_OWNERS}
+SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.agent_state {_TASKS_WITH_OWNERS}
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 """
 _MESSAGES: Final = f"""
@@ -135,7 +135,7 @@ SELECT scope, agent, sum(tasks)::bigint, max(changed) AS newest FROM (
 ) found GROUP BY scope, agent ORDER BY newest DESC, scope, agent
 """
 _VERSIONS: Final = PostgresBulkStatement(
-    "SELECT t.task, t.last FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
+    "SELECT t.task, t.last_sequence FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task",
     "tty",
     "scope, principal, task",
@@ -423,9 +423,9 @@ async def _total(connection: Connection, owner: int, query: TaskQuery, condition
 _COUNT_TASKS: Final = "SELECT agent, state, sum(tasks)::bigint FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"
 _COUNT_WAITING: Final = "SELECT agent, count(*), min(updated) FROM tasks WHERE ready GROUP BY agent"
 _COUNT_PUSHES: Final = """
-SELECT count(*) FILTER (WHERE due <= $1), coalesce(min(due) FILTER (WHERE due <= $1), 0),
-    coalesce(min(failing) FILTER (WHERE failing > 0), 0)
-FROM pushes WHERE due > 0
+SELECT count(*) FILTER (WHERE due_at <= $1), coalesce(min(due_at) FILTER (WHERE due_at <= $1), 0),
+    coalesce(min(failing_since) FILTER (WHERE failing_since > 0), 0)
+FROM pushes WHERE due_at > 0
 """
 _COUNT_DEAD: Final = "SELECT count(*) FROM pushes WHERE state = 2"
 

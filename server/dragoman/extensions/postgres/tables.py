@@ -190,13 +190,13 @@ async def _write_value(connection: Connection, name: str, text: str, expected: s
 
 _WORKER_AGENT_COLUMNS: Final = "agent, principal, registration, since, seen"
 _UPSERT_WORKER_AGENT: Final = f"""
-INSERT INTO roster ({_WORKER_AGENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO worker_agents ({_WORKER_AGENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (agent) DO UPDATE SET registration = excluded.registration, seen = excluded.seen
-    WHERE roster.principal = excluded.principal
+    WHERE worker_agents.principal = excluded.principal
 """
-_SELECT_WORKER_AGENT: Final = f"SELECT {_WORKER_AGENT_COLUMNS} FROM roster WHERE agent = $1"
-_SELECT_WORKER_AGENTS: Final = f"SELECT {_WORKER_AGENT_COLUMNS} FROM roster ORDER BY agent"
-_DELETE_WORKER_AGENT: Final = "DELETE FROM roster WHERE agent = $1"
+_SELECT_WORKER_AGENT: Final = f"SELECT {_WORKER_AGENT_COLUMNS} FROM worker_agents WHERE agent = $1"
+_SELECT_WORKER_AGENTS: Final = f"SELECT {_WORKER_AGENT_COLUMNS} FROM worker_agents ORDER BY agent"
+_DELETE_WORKER_AGENT: Final = "DELETE FROM worker_agents WHERE agent = $1"
 
 
 class PostgresWorkerRegistry:

@@ -114,34 +114,34 @@ KeyName = tuple[int, str, str]
 
 
 class UsedKey(NamedTuple):
-    """What a key was used for. host, number: the task's owner and its number, unless it is the key's owner."""
+    """What a key was used for. task_owner, number: the task's owner and its number, unless it is the key's owner."""
 
     digest: bytes
     task: bytes | None
     reply: bytes | None
     first: int
     created: int
-    host: Owner | None
+    task_owner: Owner | None
     number: int | None
 
 
 UsedKeys = dict[KeyName, UsedKey]
 
 _SELECT_KEYS: Final = PostgresBulkStatement(
-    "SELECT i.owner, i.agent, i.key, i.digest, i.task, i.reply, i.first, i.created, o.scope, o.principal, i.host"
+    "SELECT i.owner, i.agent, i.key, i.digest, i.task, i.reply, i.first, i.created, o.scope, o.principal, i.task_owner"
     " FROM {rows} JOIN idempotency i ON i.owner = r.owner AND i.agent = r.agent AND i.key = r.key"
-    " LEFT JOIN owners o ON o.owner = i.host",
+    " LEFT JOIN owners o ON o.owner = i.task_owner",
     "itt",
     "owner, agent, key",
 )
 _UPSERT_KEYS: Final = insert_statement(
     "idempotency",
     "ittyyyiii",
-    "owner, agent, key, digest, task, reply, first, created, host",
+    "owner, agent, key, digest, task, reply, first, created, task_owner",
     "ON CONFLICT (owner, agent, key) DO UPDATE SET digest = excluded.digest, task = excluded.task,"
-    " reply = excluded.reply, first = excluded.first, created = excluded.created, host = excluded.host",
+    " reply = excluded.reply, first = excluded.first, created = excluded.created, task_owner = excluded.task_owner",
 )
-_KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND host IS NULL", "host = $1 AND task = $2")
+_KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND task_owner IS NULL", "task_owner = $1 AND task = $2")
 """Keys of a task: of its owner, and of principals of its scope that share it."""
 
 
@@ -150,8 +150,8 @@ async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKey
     rows = await _SELECT_KEYS.fetch(connection, names)
     found: UsedKeys = {}
     for owner, agent, key, digest, task, reply, first, created, scope, principal, number in rows:
-        host = None if scope is None else Owner(scope, principal)
-        found[owner, agent, key] = UsedKey(digest, task, reply, first, created, host, number)
+        task_owner = None if scope is None else Owner(scope, principal)
+        found[owner, agent, key] = UsedKey(digest, task, reply, first, created, task_owner, number)
     return found
 
 
@@ -160,7 +160,7 @@ def check_key(used_keys: Mapping[KeyName, UsedKey], name: KeyName, owner: Owner,
     used = used_keys.get(name)
     if used is None or is_key_expired(used.created, now):
         return
-    task = TaskRef(used.host or owner, used.task) if used.task else None
+    task = TaskRef(used.task_owner or owner, used.task) if used.task else None
     raise DuplicateKey(KeyRecord(used.digest, task, used.reply or b"", used.first))
 
 
@@ -180,7 +180,7 @@ async def clear_task_keys(connection: Connection, row_key: TaskRowKey) -> None:
     """Makes the keys of an erased task answer NOT_FOUND until they expire, and removes stored replies."""
     for condition in _KEYS_OF_TASK:
         await connection.execute(
-            f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {condition}", *row_key
+            f"UPDATE idempotency SET task = NULL, reply = NULL, task_owner = NULL WHERE {condition}", *row_key
         )
 
 
@@ -203,13 +203,13 @@ ON CONFLICT (owner, task, key) DO UPDATE SET tokens = least(usage.tokens + exclu
     cost = least(usage.cost + excluded.cost, {MAX_USAGE}) WHERE usage.key = ''
 """
 _ADD_DELEGATED_USAGE: Final = f"""
-INSERT INTO delegated (owner, task, tokens, cost) VALUES ($1, $2, $3, $4)
-ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated.tokens + excluded.tokens, {MAX_USAGE}),
-    cost = least(delegated.cost + excluded.cost, {MAX_USAGE})
+INSERT INTO delegated_usage (owner, task, tokens, cost) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated_usage.tokens + excluded.tokens, {MAX_USAGE}),
+    cost = least(delegated_usage.cost + excluded.cost, {MAX_USAGE})
 """
 _SELECT_USAGE: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = $1 AND task = $2
-UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = $1 AND task = $2
+UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = $1 AND task = $2
 """
 _INSERT_PARENT: Final = "INSERT INTO parents (owner, task, parent) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
@@ -222,7 +222,7 @@ _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task 
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = $3 WHERE owner = $1 AND task = $2"
 _DELETE_USAGE: Final = (
     "DELETE FROM usage WHERE owner = $1 AND task = $2",
-    "DELETE FROM delegated WHERE owner = $1 AND task = $2",
+    "DELETE FROM delegated_usage WHERE owner = $1 AND task = $2",
     "DELETE FROM parents WHERE owner = $1 AND task = $2",
     "DELETE FROM parents WHERE owner = $1 AND parent = $2",
 )

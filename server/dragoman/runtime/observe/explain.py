@@ -182,7 +182,7 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
     until = (
         f"Without an answer it ends as FAILED at about {_format_date(record.updated + facts.retention_ms)}."
         if facts.retention_ms
-        else f"Without an answer it waits indefinitely (--retain-{_option_state(record.state)} is not set)."
+        else f"Without an answer it waits indefinitely (--retention {_option_state(record.state)}=AGE is not set)."
     )
     waits = f"It waits for a message from its caller{_quoted(facts.status_text)}"
     if facts.spec is None:

@@ -197,7 +197,8 @@ class SendOperations:
         except AppendRejected as rejected:
             if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None
-            raise _send_error(rejected) from rejected
+            failure = _send_error(rejected)
+            raise failure from rejected
         if self._on_action is not None:
             self._on_action("task.created" if create else "task.continued", call, appended.record.id)
         return SendResult(appended.record, appended.events, reservation.runner, create is not None)

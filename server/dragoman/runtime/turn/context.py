@@ -284,7 +284,7 @@ class AgentFacade:
         self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
         messages = {stored.number: pb.Message.FromString(stored.message) for stored in conversation.messages}
         usage = await store.usage(ref)
-        # A rerun refers to the task that has finished its first steps (`operations.operator_tasks`).
+        # A rerun refers to the task that has finished its first steps (`bindings/admin/task_changes.py`).
         may_be_rerun = messages[unread[0].number].reference_task_ids
         if self.record.token > 1 or self.record.last_completed or may_be_rerun:
             self._journal = StepJournal(await store.steps(ref, results=True), ref.key.hex())

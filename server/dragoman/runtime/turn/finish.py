@@ -284,6 +284,8 @@ def decide(
     """
     changes: Sequence[Change] = output.changes
     if not begun and _waits_again(result, output, stop):
+        # The sender gets the task now, so others have to see it, too: it may wait for its agent for minutes.
+        changes = changes if changes or record.visible else [StatusChange(states.WORKING)]
         return Finish(FinishKind.REQUEUE, changes, output.state_update)
     if output.failure is not None:
         match output.failure:
@@ -304,8 +306,7 @@ def decide(
         if not result.pause.error:
             result = TurnResult(stop_status(), state_update=result.state_update)
     if result.status.state == states.FAILED and _may_retry(stop, lost, record, retries):
-        if record.visible:
-            changes = [*changes, retry_status(record.attempt + 1)]
+        changes = [*changes, retry_status(record.attempt + 1)]
         # Without the conversation's state, which might be rejected: the next attempt writes it.
         return Finish(FinishKind.RETRY, changes, replace(output.state_update, context_state=None))
     if result.reply is not None and not changes and not record.visible:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, Final
 
 from dragoman.core.access.caller_credentials import ApiKey
@@ -16,23 +17,11 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.steps import StepRecord, StepState
 
-RECORD_COLUMNS: Final = (
-    "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, attempt, answered, pushed, wakes, status_text, dialect, alias, principal,"
-    " summary"
-)
-"""The columns of `tasks` that a `TaskRecord` has, in the order of its fields after `ref`.
+RECORD_FIELDS: Final = tuple(field.name for field in fields(TaskRecord))[1:]
+RECORD_COLUMNS: Final = ", ".join(RECORD_FIELDS)
+"""The columns of `tasks` that a `TaskRecord` has: its fields after `ref`."""
 
-Some have older names than their fields: `last` is `last_sequence`, `messages` is `message_count`, `asked` is
-`question`, `inbox` is `last_received`, `taken` is `last_delivered`, `answered` is `last_completed`, `pushed` is
-`has_live_push`, and `wakes` is `wake_at`. Servers of the release before use the same table during an upgrade, so no
-column can get a new name.
-"""
-
-MUTABLE_COLUMNS: Final = (
-    "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
-    " answered, pushed, wakes, status_text"
-)
+MUTABLE_COLUMNS: Final = ", ".join(RECORD_FIELDS[3:-4])
 """Those that an append may change: all but the first three and the last four."""
 
 
@@ -41,15 +30,8 @@ def qualified(columns: str, table: str) -> str:
     return ", ".join(f"{table}.{name.strip()}" for name in columns.split(","))
 
 
-def record_values(record: TaskRecord) -> tuple[Any, ...]:
-    """The values of RECORD_COLUMNS."""
-    return (
-        record.agent, record.id, record.context, record.state, record.updated, record.last_sequence,
-        record.message_count, record.status_message, record.question, record.last_received, record.last_delivered,
-        record.session, record.token, record.ready, record.visible, record.attempt, record.last_completed,
-        record.has_live_push, record.wake_at, record.status_text, record.dialect, record.alias,
-        record.principal, record.summary,
-    )  # fmt: skip
+record_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*RECORD_FIELDS)
+"""Returns the values of RECORD_COLUMNS."""
 
 
 def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
@@ -59,7 +41,7 @@ def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
 
 # Steps ------------------------------------------------------------------------------------------------------------
 
-STEP_COLUMNS: Final = "turn, name, number, position, state, attempt, started, ended, wakes, size, result, error"
+STEP_COLUMNS: Final = "turn, name, number, position, state, attempt, started, ended, wake_at, size, result, error"
 
 
 def step_values(step: StepRecord) -> tuple[Any, ...]:
@@ -131,9 +113,12 @@ def audit_record_from_row(row: Sequence[Any]) -> AuditRecord:
 # Push configurations ----------------------------------------------------------------------------------------------
 
 PUSH_CONFIG_COLUMNS: Final = "url, token, scheme, credentials, dialect"
-DELIVERY_COLUMNS: Final = "delivered, shown, state, why, tries, failing, due, session, claims, attempts"
+DELIVERY_COLUMNS: Final = (
+    "last_delivered, last_state_sent, state, reason, failures, failing_since, due_at, session, claim_token,"
+    " attempt_count"
+)
 PUSH_COLUMNS: Final = f"id, {PUSH_CONFIG_COLUMNS}, created, {DELIVERY_COLUMNS}"
-PUSH_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
+PUSH_TASK_COLUMNS: Final = "t.last_sequence, t.state, t.id, t.agent"
 """Columns of a push's task."""
 
 
@@ -168,14 +153,14 @@ def delivery_values(push: PushRecord) -> tuple[Any, ...]:
 
 def push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
     """The push in a row of PUSH_COLUMNS and PUSH_TASK_COLUMNS."""
-    id, url, token, scheme, credentials, dialect, *delivery, last, task_state, task_id, agent = row
-    created, delivered, shown, state, why, tries, failing, due, session, claims, attempts = delivery
+    id, url, token, scheme, credentials, dialect, created, *delivery, last_sequence, task_state, task_id, agent = row
+    last_delivered, last_state_sent, state, reason, failures, failing_since, due_at, session, claim, attempts = delivery
     config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
     return PushRecord(
-        task=ref, config=config, created=created, last_delivered=delivered, last_state_sent=shown,
-        state=PushState(state), reason=why, failures=tries, failing_since=failing, due_at=due, session=session,
-        token=claims, attempt_count=attempts, last_sequence=last, task_ended=task_state in states.TERMINAL,
-        task_id=task_id, agent=agent,
+        task=ref, config=config, created=created, last_delivered=last_delivered, last_state_sent=last_state_sent,
+        state=PushState(state), reason=reason, failures=failures, failing_since=failing_since, due_at=due_at,
+        session=session, token=claim, attempt_count=attempts, last_sequence=last_sequence,
+        task_ended=task_state in states.TERMINAL, task_id=task_id, agent=agent,
     )  # fmt: skip
 
 

@@ -44,14 +44,14 @@ def _expiry(now: int, lease: float) -> int:
     return now + round(lease * 1000)
 
 
-_SELECT_PAIR: Final = "SELECT principal, agent FROM tasks INDEXED BY tasks_waiting WHERE ready"
+_SELECT_PAIR: Final = "SELECT principal, agent FROM tasks INDEXED BY tasks_ready WHERE ready"
 _NEXT_PRINCIPAL: Final = f"{_SELECT_PAIR} AND principal > ? ORDER BY principal, agent LIMIT 1"
 _FIRST_PRINCIPAL: Final = f"{_SELECT_PAIR} ORDER BY principal, agent LIMIT 1"
 _NEXT_AGENT: Final = f"{_SELECT_PAIR} AND principal = ? AND agent > ? ORDER BY principal, agent LIMIT 1"
 """With `(principal, agent) > (?, ?)` instead, SQLite would walk through all rows of the first pair."""
 _OLDEST_TASKS: Final = f"""
 SELECT t.created, t.task, o.scope, o.principal, {TABLE_RECORD_COLUMNS}
-FROM tasks t INDEXED BY tasks_waiting CROSS JOIN owners o USING (owner)
+FROM tasks t INDEXED BY tasks_ready CROSS JOIN owners o USING (owner)
 WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
 """
 
@@ -109,22 +109,23 @@ def _record(row: tuple[Any, ...]) -> TaskRecord:
 
 
 _REQUEST_CANCEL: Final = """
-INSERT INTO cancels (owner, task, until, metadata)
-SELECT t.owner, t.task, t.inbox, ? FROM owners o JOIN tasks t ON t.owner = o.owner
+INSERT INTO cancel_requests (owner, task, until, metadata)
+SELECT t.owner, t.task, t.last_received, ? FROM owners o JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND t.task = ? AND (t.session > 0 OR t.ready)
 ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
 """
-_IS_PENDING: Final = "t.answered < c.until AND (t.session > 0 OR t.ready)"
+_IS_PENDING: Final = "t.last_completed < c.until AND (t.session > 0 OR t.ready)"
 _SELECT_PENDING_CANCELS: Final = f"""
-SELECT o.scope, o.principal, c.task, c.metadata FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+SELECT o.scope, o.principal, c.task, c.metadata
+FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
 JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
 """
 _DELETE_OBSOLETE_CANCELS: Final = f"""
-DELETE FROM cancels WHERE NOT EXISTS (
-    SELECT 1 FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
-    WHERE c.owner = cancels.owner AND c.task = cancels.task AND {_IS_PENDING})
+DELETE FROM cancel_requests WHERE NOT EXISTS (
+    SELECT 1 FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+    WHERE c.owner = cancel_requests.owner AND c.task = cancel_requests.task AND {_IS_PENDING})
 """
-_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancels)"
+_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancel_requests)"
 
 Read = Callable[..., Awaitable[Any]]
 """Runs a function of a reader's connection and further arguments."""

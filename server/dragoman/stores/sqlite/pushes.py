@@ -1,7 +1,7 @@
 """Statements for push configurations, their cursors and delivery attempts. `core.push` decides what they mean.
 
-A task with `pushed` has a live configuration. An append to such a task marks its idle configurations as due, so an
-index finds what is to be delivered, whatever else is stored, after a crash as before it.
+A task with `has_live_push` has a live configuration. An append to such a task marks its idle configurations as due, so
+an index finds what is to be delivered, whatever else is stored, after a crash as before it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dragoman.core.push.delivery import (
 from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan
 from dragoman.stores.shared.rows import (
+    DELIVERY_COLUMNS,
     PUSH_COLUMNS,
     PUSH_TASK_COLUMNS,
     config_values,
@@ -49,13 +50,12 @@ _SELECT_PUSHES_OF_TASK: Final = f"""
 SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ? AND t.task = ? ORDER BY p.created, p.id
 """
-_SELECT_TASK: Final = "SELECT last, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
+_SELECT_TASK: Final = "SELECT last_sequence, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
 _UPSERT_PUSH: Final = f"""
 INSERT OR REPLACE INTO pushes (owner, task, host, {PUSH_COLUMNS}) VALUES ({", ".join("?" * 20)})
 """
-_UPDATE_DELIVERY: Final = """
-UPDATE pushes SET delivered = ?, shown = ?, state = ?, why = ?, tries = ?, failing = ?, due = ?, session = ?,
-    claims = ?, attempts = ?
+_UPDATE_DELIVERY: Final = f"""
+UPDATE pushes SET ({DELIVERY_COLUMNS}) = ({", ".join("?" * len(DELIVERY_COLUMNS.split()))})
 WHERE owner = ? AND task = ? AND id = ?
 """
 _INSERT_ATTEMPT: Final = """
@@ -66,20 +66,21 @@ _SELECT_ATTEMPTS: Final = """
 SELECT sequence, at, status, error, ms FROM deliveries WHERE owner = ? AND task = ? AND id = ? ORDER BY number DESC
 """
 _COUNT_OTHERS: Final = "SELECT count(*) FROM pushes WHERE owner = ? AND task = ? AND id != ?"
-_MARK_DUE: Final = "UPDATE pushes SET due = ? WHERE owner = ? AND task = ? AND due = 0 AND state = 0"
+_MARK_DUE: Final = "UPDATE pushes SET due_at = ? WHERE owner = ? AND task = ? AND due_at = 0 AND state = 0"
 _IS_TASK_VISIBLE: Final = "SELECT 1 FROM tasks WHERE owner = ? AND task = ? AND visible"
-_UPDATE_PUSHED: Final = """
-UPDATE tasks SET pushed = EXISTS (SELECT 1 FROM pushes WHERE owner = ?1 AND task = ?2 AND state = 0)
+_UPDATE_LIVE_PUSH: Final = """
+UPDATE tasks SET has_live_push = EXISTS (SELECT 1 FROM pushes WHERE owner = ?1 AND task = ?2 AND state = 0)
 WHERE owner = ?1 AND task = ?2
 """
-_NEXT_HOST: Final = "SELECT host FROM pushes WHERE due > 0 AND host > ? ORDER BY host LIMIT 1"
+_NEXT_HOST: Final = "SELECT host FROM pushes WHERE due_at > 0 AND host > ? ORDER BY host LIMIT 1"
 _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
 """At a time; at 0, those that have not certainly ended."""
 _DUE_PUSHES_OF_HOST: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
-WHERE p.due > 0 AND p.host = ? AND (p.due <= ? OR p.due > ?) AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS})
-ORDER BY p.due LIMIT ?
+WHERE p.due_at > 0 AND p.host = ? AND (p.due_at <= ? OR p.due_at > ?) AND t.visible
+    AND p.session NOT IN ({_LIVE_SESSIONS})
+ORDER BY p.due_at LIMIT ?
 """
 _SELECT_WAITING: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
@@ -133,7 +134,7 @@ def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: i
     if others >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, None)
     stored = _upsert_push(connection, owner, new_push(ref, config, now, row[0], row[1], row), now)
-    connection.execute(_UPDATE_PUSHED, (owner, ref.key))
+    connection.execute(_UPDATE_LIVE_PUSH, (owner, ref.key))
     return stored
 
 
@@ -142,7 +143,7 @@ def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
     owner = _owner_number(connection, ref.owner)
     for statement in _DELETE_PUSH:
         deleted = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
-    connection.execute(_UPDATE_PUSHED, (owner, ref.key))
+    connection.execute(_UPDATE_LIVE_PUSH, (owner, ref.key))
     return deleted
 
 
@@ -213,14 +214,14 @@ def restart(
     ]
     for push in restarted:
         _update_delivery(connection, push)
-    connection.execute(_UPDATE_PUSHED, (_owner_number(connection, ref.owner), ref.key))
+    connection.execute(_UPDATE_LIVE_PUSH, (_owner_number(connection, ref.owner), ref.key))
     return restarted
 
 
 def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
     """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
-    for index, where in (("pushes_dead", "p.state = 2 ORDER BY p.failing"), ("pushes_due", "p.due > 0")):
+    for index, where in (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0")):
         found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))
     # A claimed push with nothing to deliver is not waiting.
     found = [push for push in found if push.lag or push.state is PushState.DEAD]
@@ -243,7 +244,7 @@ def _apply_report(connection: sqlite3.Connection, report: DeliveryReport, now: i
         values = (attempt.sequence, now, attempt.status, attempt.error, attempt.duration_ms)
         connection.execute(_INSERT_ATTEMPT, (*where, *values))
     if after.state is not PushState.LIVE:
-        connection.execute(_UPDATE_PUSHED, (owner, report.task.key))
+        connection.execute(_UPDATE_LIVE_PUSH, (owner, report.task.key))
     return after
 
 

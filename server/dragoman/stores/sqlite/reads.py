@@ -37,7 +37,7 @@ from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMN
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
+TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
 ALIASES: Final = "SELECT task FROM tasks WHERE owner = ? AND id = ? AND alias"
 MESSAGE: Final = "SELECT data FROM messages WHERE owner = ? AND task = ? AND number = ?"
 MESSAGE_SIZE: Final = "SELECT length(data) FROM messages WHERE owner = ? AND task = ? AND number = ?"
@@ -391,7 +391,7 @@ def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> 
     for ref in tasks:
         if ref.owner not in known:
             known[ref.owner] = owner_number(connection, ref.owner)
-        sql = "SELECT last FROM tasks WHERE owner = ? AND task = ?"
+        sql = "SELECT last_sequence FROM tasks WHERE owner = ? AND task = ?"
         if row := connection.execute(sql, (known[ref.owner], ref.key)).fetchone():
             found[ref.key] = row[0]
     return found
@@ -403,15 +403,15 @@ def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit
 
 _COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"
 _COUNT_WAITING: Final = (
-    "SELECT agent, count(*), min(updated) FROM tasks INDEXED BY tasks_waiting WHERE ready GROUP BY agent"
+    "SELECT agent, count(*), min(updated) FROM tasks INDEXED BY tasks_ready WHERE ready GROUP BY agent"
 )
 _COUNT_DUE: Final = (
-    "SELECT count(*), coalesce(min(due), 0) FROM pushes INDEXED BY pushes_due WHERE due > 0 AND due <= ?"
+    "SELECT count(*), coalesce(min(due_at), 0) FROM pushes INDEXED BY pushes_due WHERE due_at > 0 AND due_at <= ?"
 )
 _MIN_FAILING: Final = """
-SELECT coalesce(min(failing), 0) FROM pushes INDEXED BY pushes_due WHERE due > 0 AND failing > 0
+SELECT coalesce(min(failing_since), 0) FROM pushes INDEXED BY pushes_due WHERE due_at > 0 AND failing_since > 0
 """
-_COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_dead WHERE state = 2"
+_COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_given_up WHERE state = 2"
 
 
 def read_stats(connection: sqlite3.Connection, now: int) -> StoreStats:

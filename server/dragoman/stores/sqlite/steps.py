@@ -22,8 +22,8 @@ _WITHOUT_RESULT: Final = STEP_COLUMNS.replace("result", "x''")
 _WITH_RESULT: Final = STEP_COLUMNS.replace("result", f"iif(turn = {CURRENT_TURN}, result, x'')")
 _SLEEPING_TASKS: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
-FROM tasks t INDEXED BY tasks_asleep CROSS JOIN owners o USING (owner)
-WHERE t.wakes > 0 AND t.wakes <= ? ORDER BY t.wakes LIMIT ?
+FROM tasks t INDEXED BY tasks_sleeping CROSS JOIN owners o USING (owner)
+WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?
 """
 
 

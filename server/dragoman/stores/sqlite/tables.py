@@ -201,13 +201,13 @@ def _read_value(connection: sqlite3.Connection, name: str) -> str:
 
 
 _UPSERT_WORKER_AGENT: Final = (
-    "INSERT INTO roster (agent, principal, registration, since, seen) VALUES (?, ?, ?, ?, ?) "
+    "INSERT INTO worker_agents (agent, principal, registration, since, seen) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (agent) DO UPDATE SET registration = excluded.registration, seen = excluded.seen "
     "WHERE principal = excluded.principal"
 )
-_SELECT_WORKER_AGENT: Final = "SELECT agent, principal, registration, since, seen FROM roster WHERE agent = ?"
-_SELECT_WORKER_AGENTS: Final = "SELECT agent, principal, registration, since, seen FROM roster ORDER BY agent"
-_DELETE_WORKER_AGENT: Final = "DELETE FROM roster WHERE agent = ?"
+_SELECT_WORKER_AGENT: Final = "SELECT agent, principal, registration, since, seen FROM worker_agents WHERE agent = ?"
+_SELECT_WORKER_AGENTS: Final = "SELECT agent, principal, registration, since, seen FROM worker_agents ORDER BY agent"
+_DELETE_WORKER_AGENT: Final = "DELETE FROM worker_agents WHERE agent = ?"
 
 
 class SqliteWorkerRegistry:

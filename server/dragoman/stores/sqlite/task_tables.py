@@ -44,14 +44,14 @@ def write_context_state(connection: sqlite3.Connection, owner: int, record: Task
 
 _SELECT_KEY: Final = """
 SELECT digest, task, reply, created, first, o.scope, o.principal
-FROM idempotency i LEFT JOIN owners o ON o.owner = i.host
+FROM idempotency i LEFT JOIN owners o ON o.owner = i.task_owner
 WHERE i.owner = ? AND agent = ? AND key = ?
 """
 _UPSERT_KEY: Final = """
-INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, first, created, host)
+INSERT OR REPLACE INTO idempotency (owner, agent, key, digest, task, reply, first, created, task_owner)
 VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?)
 """
-_KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND task = ?")
+_KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND task_owner IS NULL", "task_owner = ? AND task = ?")
 """Keys of a task: of its owner, and of principals of its scope that share it."""
 
 
@@ -60,25 +60,25 @@ def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: Id
     row = connection.execute(_SELECT_KEY, (number, key.agent, key.text)).fetchone()
     if row is None:
         return
-    digest, task, reply, created, first, host_scope, host_principal = row
+    digest, task, reply, created, first, task_scope, task_principal = row
     if is_key_expired(created, now):
         return
-    host = owner if host_principal is None else Owner(host_scope, host_principal)
-    raise DuplicateKey(KeyRecord(digest, TaskRef(host, task) if task else None, reply or b"", first))
+    task_owner = owner if task_principal is None else Owner(task_scope, task_principal)
+    raise DuplicateKey(KeyRecord(digest, TaskRef(task_owner, task) if task else None, reply or b"", first))
 
 
 def record_key(
     connection: sqlite3.Connection, number: int, owner: int, key: IdempotencyKey, task: bytes, first: int, now: int
 ) -> None:
     """Records the use of `number`'s key: a task of `owner`, and its last sequence before that."""
-    host = None if owner == number else owner
-    connection.execute(_UPSERT_KEY, (number, key.agent, key.text, key.digest, task, first, now, host))
+    task_owner = None if owner == number else owner
+    connection.execute(_UPSERT_KEY, (number, key.agent, key.text, key.digest, task, first, now, task_owner))
 
 
 def clear_task_keys(connection: sqlite3.Connection, number: int, task: bytes) -> None:
     """Makes the keys of an erased task answer NOT_FOUND until they expire, and removes stored replies."""
     for condition in _KEYS_OF_TASK:
-        sql = f"UPDATE idempotency SET task = NULL, reply = NULL, host = NULL WHERE {condition}"
+        sql = f"UPDATE idempotency SET task = NULL, reply = NULL, task_owner = NULL WHERE {condition}"
         connection.execute(sql, (number, task))
 
 
@@ -98,13 +98,13 @@ ON CONFLICT (owner, task, key) DO UPDATE
     WHERE key = ''
 """
 ADD_DELEGATED_USAGE: Final = f"""
-INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
+INSERT INTO delegated_usage (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, task) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
 """
 _SELECT_USAGE: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
-UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = ?1 AND task = ?2
+UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = ?1 AND task = ?2
 """
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 _INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
@@ -118,7 +118,7 @@ _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task =
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"
 _DELETE_USAGE: Final = (
     "DELETE FROM usage WHERE owner = ?1 AND task = ?2",
-    "DELETE FROM delegated WHERE owner = ?1 AND task = ?2",
+    "DELETE FROM delegated_usage WHERE owner = ?1 AND task = ?2",
     "DELETE FROM parents WHERE owner = ?1 AND task = ?2",
     "DELETE FROM parents WHERE owner = ?1 AND parent = ?2",
 )

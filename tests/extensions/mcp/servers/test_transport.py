@@ -324,6 +324,19 @@ async def test_answers_are_matched_with_the_open_requests() -> None:
     assert requests.ids == [4, 5]
 
 
+async def test_the_end_of_a_subscription_is_passed_on_and_fails_no_call() -> None:
+    requests = OpenRequests(None, [])
+    requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call"))
+    requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id="listen-1", method="subscriptions/listen"))
+    error = types.ErrorData(code=-32000, message="SSE stream ended without a response")
+    end = types.JSONRPCError(jsonrpc="2.0", id="listen-1", error=error)
+    assert requests.received(end) is end
+    assert requests.ids == [1]
+    again = requests.received(end)
+    assert again.id == 1
+    assert "listen-1, which no call has" in again.error.message
+
+
 async def test_a_list_of_tools_is_cleaned_and_its_bad_tools_are_kept_with_the_reason() -> None:
     left_out: list[str] = []
     requests = OpenRequests(None, left_out)

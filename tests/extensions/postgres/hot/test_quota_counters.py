@@ -70,11 +70,11 @@ async def test_counters_are_exact_across_processes(stores: Stores, postgres_url:
     queued = """
         SELECT coalesce(nullif(m.sender, ''), o.principal), t.agent, sum(m.size)
         FROM tasks t JOIN owners o USING (owner) JOIN messages m USING (owner, task)
-        WHERE m.number > t.taken AND m.size > 0 AND t.state NOT IN (3, 4, 5, 7) GROUP BY 1, 2"""
+        WHERE m.number > t.last_delivered AND m.size > 0 AND t.state NOT IN (3, 4, 5, 7) GROUP BY 1, 2"""
     seen = "SELECT owner, agent, state, count(*) FROM tasks WHERE visible GROUP BY 1, 2, 3"
     for counted, real in (
-        ("SELECT principal, agent, sum(live) FROM standings GROUP BY 1, 2 HAVING sum(live) <> 0", live),
-        ("SELECT principal, agent, sum(queued) FROM standings GROUP BY 1, 2 HAVING sum(queued) <> 0", queued),
+        ("SELECT principal, agent, sum(live) FROM quota_counters GROUP BY 1, 2 HAVING sum(live) <> 0", live),
+        ("SELECT principal, agent, sum(queued) FROM quota_counters GROUP BY 1, 2 HAVING sum(queued) <> 0", queued),
         ("SELECT owner, agent, state, sum(tasks) FROM totals GROUP BY 1, 2, 3 HAVING sum(tasks) <> 0", seen),
     ):
         found = [sorted(map(tuple, await execute(postgres_url, sql))) for sql in (counted, real)]

@@ -69,4 +69,4 @@ async def test_the_cancel_request_of_an_erased_task_is_deleted(stores: Stores, p
     for record in [(await running(stores[0])).record for _ in range(2)]:
         await stores[0].cancel_requests.request(record.ref, b"my name is Ada")
     await stores[0].erase(TaskSelection(task=record.id))
-    assert len(await execute(postgres_url, "SELECT metadata FROM cancels")) == 1
+    assert len(await execute(postgres_url, "SELECT metadata FROM cancel_requests")) == 1

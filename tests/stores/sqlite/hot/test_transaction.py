@@ -56,7 +56,7 @@ def test_a_batch_has_one_statement_for_each_table(connection: sqlite3.Connection
 
 def test_new_and_changed_tasks_are_written_by_one_statement(connection: sqlite3.Connection) -> None:
     [old] = claimed_tasks(connection, 1)
-    columns = "SELECT agent, created, metadata, memory, last, session FROM tasks WHERE task = ?"
+    columns = "SELECT agent, created, metadata, agent_state, last_sequence, session FROM tasks WHERE task = ?"
     before = connection.execute(columns, (old.record.ref.key,)).fetchone()
     transaction, first = begin(connection), created(new_ref(), claim=1)
     new = transaction.apply(first)

@@ -18,13 +18,12 @@ from dragoman.core.task.log import Appended
 from dragoman.core.task.maintenance import MAX_MERGED_ROW_BYTES, group_rows
 from dragoman.core.task.plan import plan
 from dragoman.ports import CompactionResult
-from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store, schema
+from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
 from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.stores.sqlite.maintenance import compaction
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
 from dragoman.testing.contracts.store_size import StoreSize
 from dragoman.testing.fixtures import (
-    OWNER,
     SESSION,
     Clock,
     artifact,
@@ -98,7 +97,7 @@ async def test_ten_thousand_chunks_become_a_few_rows(store: SqliteStore) -> None
     tidied = await store.compact()
     assert tidied.rows == 10_000 - count(store, "chunks")
     assert count(store, "chunks") < 3
-    assert count(store, "grown") == 0
+    assert count(store, "artifact_growth") == 0
 
 
 async def test_few_rows_are_not_compacted_until_the_task_ends(store: SqliteStore) -> None:
@@ -147,7 +146,7 @@ async def test_an_erased_task_is_removed_from_the_compaction_queue(store: Sqlite
     await store.writer.submit(erase)
     clock.now += 10**9
     assert await store.compact() == CompactionResult()
-    assert count(store, "grown") == count(store, "long") == 0
+    assert count(store, "artifact_growth") == count(store, "long_logs") == 0
 
 
 @pytest.mark.parametrize("together", [1, 7, 100])
@@ -177,26 +176,6 @@ def test_growth_is_counted_for_a_limited_number_of_tasks() -> None:
         growth.record(connection, 1, plan(first.record, by_runner(first.outcome, chunk("out", "x")), 2))
     assert len(growth) == 3
     connection.close()
-
-
-async def test_a_store_from_before_compaction_is_compacted_too(tmp_path: Path) -> None:
-    path, steps = tmp_path / "old.db", dict(schema.migrations())
-    connection = schema.connect(path)
-    schema.migrate(connection, [(number, steps[number]) for number in (1, 2, 3)])
-    zeros = ("last", "messages", "status_message", "asked", "inbox", "taken", "session", "token", "ready")
-    connection.execute("INSERT INTO owners VALUES (1, ?, ?)", (OWNER.scope, OWNER.principal))
-    connection.execute(
-        f"INSERT INTO tasks (owner, task, agent, id, context, created, updated, state, visible, metadata,"
-        f" {', '.join(zeros)}) VALUES (1, x'00', 'a', 'a', 'c', 1, 1, 3, 1, x'', 100, {', '.join('0' * 8)})"
-    )
-    connection.execute("INSERT INTO artifacts VALUES (1, x'00', 'out', 1, x'')")
-    for number in range(100):
-        connection.execute("INSERT INTO chunks VALUES (1, x'00', 'out', ?, 1, x'78')", (number,))
-        connection.execute("INSERT INTO log VALUES (1, x'00', ?, 1, 0, x'')", (number + 1,))
-    connection.close()
-    store = open_store(path, sizes=StorageOptions(cut_after=1))
-    assert await store.compact() == CompactionResult(rows=99, events=36)
-    await store.close()
 
 
 # Steps ---------------------------------------------------------------------------------------------------------------

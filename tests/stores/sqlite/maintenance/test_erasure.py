@@ -144,7 +144,7 @@ async def test_an_erasure_interrupted_by_a_crash_is_completed_afterwards(path: P
     assert receipt.digest == task_ids_digest(sorted(head.id for head in records))
     assert (receipt.counts.tasks, receipt.counts.events, receipt.counts.artifacts) == (5, 15, 5)
     rows = rows_by_table(path)
-    assert {rows[name] for name in ("tasks", "log", "messages", "artifacts", "chunks", "leaving")} == {0}
+    assert {rows[name] for name in ("tasks", "log", "messages", "artifacts", "chunks", "erasure_queue")} == {0}
 
 
 async def test_an_erasure_step_is_limited_in_rows_and_bytes(store: SqliteStore, path: Path, clock: Clock) -> None:
@@ -235,4 +235,4 @@ async def test_the_cancel_request_of_an_erased_task_is_deleted(store: SqliteStor
     for record in [(await running(store)).record for _ in range(2)]:
         await store.cancel_requests.request(record.ref, b"my name is Ada")
     await store.erase(TaskSelection(task=record.id))
-    assert query(path, "SELECT metadata FROM cancels") == [(b"my name is Ada",)]
+    assert query(path, "SELECT metadata FROM cancel_requests") == [(b"my name is Ada",)]

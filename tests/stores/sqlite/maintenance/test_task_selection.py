@@ -39,7 +39,7 @@ async def test_selection_by_age_uses_an_index(store: SqliteStore, path: Path, cl
     await finished(store)
     connection = sqlite3.connect(path)
     for selection, index in (
-        (TaskSelection(older_than=1), "tasks_resting"),
+        (TaskSelection(older_than=1), "tasks_inactive"),
         (TaskSelection(context="context"), "tasks_by_context"),
         (TaskSelection(principal=OWNER.principal), "PRIMARY KEY"),
     ):

@@ -193,6 +193,8 @@ class OpenRequests:
         """Called for a request that has waited too long."""
         self.silence = silence
         self._methods: dict[int, str] = {}
+        self._subscriptions: set[str] = set()
+        """The ids of open subscriptions: the SDK names them by texts, and has to know when they end."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._question_seconds = question_seconds
         self._server_requests: dict[types.RequestId, asyncio.TimerHandle | None] = {}
@@ -214,6 +216,10 @@ class OpenRequests:
                 self._methods[id] = message.method
                 self._last_id = max(self._last_id, id)
                 self._restart(id)
+            case types.JSONRPCRequest(id=str(id)):
+                self._subscriptions.add(id)
+            case types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": str(id)}):
+                self._subscriptions.discard(id)
             case types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": int(id)}):
                 self._forget(id)
             case types.JSONRPCResponse(id=id) | types.JSONRPCError(id=int() | str() as id):
@@ -266,6 +272,9 @@ class OpenRequests:
             self._forget(id)
             if method == "tools/list" and isinstance(message, types.JSONRPCResponse):
                 return self._tool_list(id, message)
+            return message
+        if isinstance(message.id, str) and message.id in self._subscriptions:
+            self._subscriptions.discard(message.id)
             return message
         if isinstance(id, int) and 0 < id <= self._last_id:
             return None  # of a call that was canceled or has failed

@@ -25,14 +25,14 @@ COUNTER_SLOTS: Final = 32
 MINUTE_MS: Final = 60_000
 
 ADD_TO_COUNTERS: Final = insert_statement(
-    "standings",
+    "quota_counters",
     "ttiii",
     "principal, agent, slot, live, queued",
-    "ON CONFLICT (principal, agent, slot) DO UPDATE SET live = standings.live + excluded.live,"
-    " queued = standings.queued + excluded.queued",
+    "ON CONFLICT (principal, agent, slot) DO UPDATE SET live = quota_counters.live + excluded.live,"
+    " queued = quota_counters.queued + excluded.queued",
 )
 _SELECT_COUNTERS: Final = """
-SELECT principal, agent, sum(live)::bigint, sum(queued)::bigint FROM standings
+SELECT principal, agent, sum(live)::bigint, sum(queued)::bigint FROM quota_counters
 WHERE principal = ANY ($1::text[]) GROUP BY principal, agent
 """
 _SELECT_UNREAD_MESSAGES: Final = PostgresBulkStatement(
@@ -42,8 +42,8 @@ _SELECT_UNREAD_MESSAGES: Final = PostgresBulkStatement(
     "owner, task, after",
 )
 _DELETE_EMPTY_COUNTERS: Final = """
-DELETE FROM standings s WHERE s.principal = $1 AND NOT EXISTS (
-    SELECT 1 FROM standings o WHERE o.principal = s.principal AND o.agent = s.agent
+DELETE FROM quota_counters s WHERE s.principal = $1 AND NOT EXISTS (
+    SELECT 1 FROM quota_counters o WHERE o.principal = s.principal AND o.agent = s.agent
     HAVING sum(o.live) <> 0 OR sum(o.queued) <> 0)
 """
 

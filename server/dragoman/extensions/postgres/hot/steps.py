@@ -16,7 +16,7 @@ WRITE_STEPS: Final = insert_statement(
     "iyitiiiiiiiiyt",
     f"owner, task, {STEP_COLUMNS}",
     "ON CONFLICT (owner, task, turn, name, number) DO UPDATE SET position = excluded.position, state = excluded.state,"
-    " attempt = excluded.attempt, started = excluded.started, ended = excluded.ended, wakes = excluded.wakes,"
+    " attempt = excluded.attempt, started = excluded.started, ended = excluded.ended, wake_at = excluded.wake_at,"
     " size = excluded.size, result = excluded.result, error = excluded.error",
 )
 """Rows of the owner's number, the task's key and STEP_COLUMNS, each step once."""
@@ -32,7 +32,7 @@ _WITHOUT_RESULT: Final = STEP_COLUMNS.replace("result", "''::bytea")
 _WITH_RESULT: Final = STEP_COLUMNS.replace("result", f"CASE WHEN turn = {CURRENT_TURN} THEN result ELSE ''::bytea END")
 _SLEEPING_TASKS: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM tasks t JOIN owners o ON o.owner = t.owner
-WHERE t.wakes > 0 AND t.wakes <= $1 ORDER BY t.wakes LIMIT $2
+WHERE t.wake_at > 0 AND t.wake_at <= $1 ORDER BY t.wake_at LIMIT $2
 """
 
 

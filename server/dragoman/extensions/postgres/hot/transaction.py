@@ -147,10 +147,17 @@ class PostgresTransaction:
         if change.context_state is not None:
             await task_tables.write_context_state(connection, owner, planned.record, change.context_state)
         if change.idempotency_key is not None:
-            host = change.task.owner if change.idempotency_key.owner not in (None, change.task.owner) else None
+            is_shared = change.idempotency_key.owner not in (None, change.task.owner)
+            task_owner = change.task.owner if is_shared else None
             first = planned.before.last_sequence if planned.before else 0
             used = task_tables.UsedKey(
-                change.idempotency_key.digest, change.task.key, None, first, now, host, owner if host else None
+                change.idempotency_key.digest,
+                change.task.key,
+                None,
+                first,
+                now,
+                task_owner,
+                owner if is_shared else None,
             )
             self._used_keys[self._key_name(change)] = pending.used_keys[self._key_name(change)] = used
         self._quota_counters.record(row_key, planned)
@@ -195,7 +202,7 @@ class PostgresTransaction:
         pending.blob_uses.update((*row_key, blob.digest) for blob in change.blobs)
         grew, is_long = self._artifact_growth.record(row_key, plan)
         if grew:
-            pending.grown.append((*row_key, grew))
+            pending.growth.append((*row_key, grew))
         if is_long:
             pending.long_logs.append((record.updated, *row_key))
         pending.add(row_key, plan)
@@ -259,7 +266,7 @@ ADD_TO_TOTALS: Final = insert_statement(
     "ON CONFLICT (owner, agent, state, slot) DO UPDATE SET tasks = totals.tasks + excluded.tasks",
 )
 _INSERT_TASKS: Final = insert_statement(
-    "tasks", "iyiyy" + RECORD_TYPES, f"owner, task, created, metadata, memory, {RECORD_COLUMNS}"
+    "tasks", "iyiyy" + RECORD_TYPES, f"owner, task, created, metadata, agent_state, {RECORD_COLUMNS}"
 )
 _UPDATE_TASKS: Final = PostgresBulkStatement(
     f"UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({qualified(MUTABLE_COLUMNS, 'r')})"
@@ -273,9 +280,9 @@ _INSERT_MESSAGES: Final = insert_statement(
 )
 
 _UPDATE_TASK_STATES: Final = PostgresBulkStatement(
-    "UPDATE tasks SET memory = r.memory FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
+    "UPDATE tasks SET agent_state = r.agent_state FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
     "iyy",
-    "owner, task, memory",
+    "owner, task, agent_state",
 )
 _DELETE_CHUNKS: Final = PostgresBulkStatement(
     "DELETE FROM chunks c USING {rows}"
@@ -340,7 +347,7 @@ class PostgresPendingRows:
     """New references: owner, task key and digest."""
     steps: dict[tuple[int, bytes, str, int], tuple[Any, ...]] = field(default_factory=dict)
     """Values of STEP_COLUMNS, by task, name and number."""
-    grown: list[tuple[int, bytes, int]] = field(default_factory=list)
+    growth: list[tuple[int, bytes, int]] = field(default_factory=list)
     long_logs: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def add(self, row_key: TaskRowKey, plan: Plan) -> None:
@@ -383,7 +390,7 @@ class PostgresPendingRows:
         self.chunks.setdefault(artifact_key, []).append((row.sequence, row.text, row.data))
 
     async def write(self, connection: Connection, counts: Sequence[Sequence[Any]], now: int) -> None:
-        """Sends the pending rows, and these rows of the tables `totals`, `standings` and `daily_usage`."""
+        """Sends the pending rows, and these rows of the tables `totals`, `quota_counters` and `daily_usage`."""
         await self._write_main_tables(connection, counts)
         await _UPDATE_TASK_STATES.run(connection, [(*row_key, memory) for row_key, memory in self.task_states.items()])
         for row_key, update in self.task_metadata.items():
@@ -392,7 +399,7 @@ class PostgresPendingRows:
         await pushes.MARK_DUE.run(connection, sorted(self.due_tasks), now)
         await blobs.INSERT_BLOB_USES.run(connection, sorted(self.blob_uses))
         await WRITE_STEPS.run(connection, [(*key[:2], *values) for key, values in self.steps.items()])
-        await compaction.ADD_GROWN.run(connection, sorted(self.grown))
+        await compaction.ADD_GROWTH.run(connection, sorted(self.growth))
         await compaction.INSERT_LONG_LOGS.run(connection, self.long_logs)
 
     async def _write_main_tables(self, connection: Connection, counts: Sequence[Sequence[Any]]) -> None:
@@ -426,6 +433,6 @@ class PostgresPendingRows:
 
 async def delete_task(connection: Connection, row_key: TaskRowKey) -> None:
     """Deletes a task that was never visible. Pending rows have to be sent before."""
-    await blobs.mark_blobs_loose(connection, [row_key])
+    await blobs.mark_blobs_maybe_unused(connection, [row_key])
     for statement in _DELETE_TASK_ROWS:
         await connection.execute(statement, *row_key)

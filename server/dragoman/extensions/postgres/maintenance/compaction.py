@@ -33,20 +33,23 @@ COMPACTION_STEP_ROWS: Final = 512
 COMPACTION_STEP_BYTES: Final = 1024 * 1024
 """Limits of one step."""
 
-ADD_GROWN: Final = insert_statement(
-    "grown", "iyi", "owner, task, rows", "ON CONFLICT (owner, task) DO UPDATE SET rows = grown.rows + excluded.rows"
+ADD_GROWTH: Final = insert_statement(
+    "artifact_growth",
+    "iyi",
+    "owner, task, rows",
+    "ON CONFLICT (owner, task) DO UPDATE SET rows = artifact_growth.rows + excluded.rows",
 )
-INSERT_LONG_LOGS: Final = insert_statement("long", "iiy", "ended, owner, task", "ON CONFLICT DO NOTHING")
+INSERT_LONG_LOGS: Final = insert_statement("long_logs", "iiy", "ended, owner, task", "ON CONFLICT DO NOTHING")
 
-_SELECT_GROWN: Final = f"""
-SELECT g.owner, g.task, g.rows FROM grown g LEFT JOIN tasks t ON t.owner = g.owner AND t.task = g.task
+_SELECT_GROWTH: Final = f"""
+SELECT g.owner, g.task, g.rows FROM artifact_growth g LEFT JOIN tasks t ON t.owner = g.owner AND t.task = g.task
 WHERE g.rows >= $1 OR t.state IS NULL OR t.state IN ({", ".join(map(str, sorted(states.TERMINAL)))}) LIMIT 1
 """
 _LOCK_TASK: Final = "SELECT 1 FROM tasks WHERE owner = $1 AND task = $2 FOR UPDATE"
-_SUBTRACT_GROWN: Final = "UPDATE grown SET rows = rows - $3 WHERE owner = $1 AND task = $2"
-_DELETE_GROWN: Final = "DELETE FROM grown WHERE owner = $1 AND task = $2 AND rows <= 0"
+_SUBTRACT_GROWTH: Final = "UPDATE artifact_growth SET rows = rows - $3 WHERE owner = $1 AND task = $2"
+_DELETE_GROWTH: Final = "DELETE FROM artifact_growth WHERE owner = $1 AND task = $2 AND rows <= 0"
 _SELECT_ARTIFACTS: Final = """
-SELECT artifact, folded FROM artifacts WHERE owner = $1 AND task = $2 AND artifact >= $3 ORDER BY artifact LIMIT $4
+SELECT artifact, compacted FROM artifacts WHERE owner = $1 AND task = $2 AND artifact >= $3 ORDER BY artifact LIMIT $4
 """
 _SELECT_CHUNKS: Final = """
 SELECT sequence, text::int, length(data) FROM chunks
@@ -58,11 +61,11 @@ UPDATE chunks SET data = (SELECT string_agg(data, ''::bytea ORDER BY sequence) {
 WHERE owner = $1 AND task = $2 AND artifact = $3 AND sequence = $4
 """
 _DELETE_MERGED_CHUNKS: Final = f"DELETE {_CHUNK_RANGE} AND sequence > $4"
-_SET_FOLDED: Final = "UPDATE artifacts SET folded = $4 WHERE owner = $1 AND task = $2 AND artifact = $3"
+_SET_COMPACTED: Final = "UPDATE artifacts SET compacted = $4 WHERE owner = $1 AND task = $2 AND artifact = $3"
 _SELECT_LONG_LOG: Final = """
-SELECT l.ended, l.owner, l.task, coalesce(t.last, 0) FROM long l
+SELECT l.ended, l.owner, l.task, coalesce(t.last_sequence, 0) FROM long_logs l
 LEFT JOIN tasks t ON t.owner = l.owner AND t.task = l.task
-WHERE l.ended <= $1 AND NOT coalesce(t.pushed, false) ORDER BY l.ended LIMIT 1
+WHERE l.ended <= $1 AND NOT coalesce(t.has_live_push, false) ORDER BY l.ended LIMIT 1
 """
 _SELECT_OLD_EVENTS: Final = """
 SELECT first, count, length(data) FROM log
@@ -71,7 +74,7 @@ WHERE owner = $1 AND task = $2
 ORDER BY first LIMIT $4
 """
 _DELETE_EVENTS: Final = "DELETE FROM log WHERE owner = $1 AND task = $2 AND first <= $3"
-_DELETE_LONG_LOG: Final = "DELETE FROM long WHERE ended = $1 AND owner = $2 AND task = $3"
+_DELETE_LONG_LOG: Final = "DELETE FROM long_logs WHERE ended = $1 AND owner = $2 AND task = $3"
 
 
 class PostgresArtifactGrowth:
@@ -122,7 +125,7 @@ class PostgresFinishedLog:
 
 async def find_grown_task(connection: Connection, min_rows: int) -> PostgresCompactionCursor | None:
     """A task that grew by at least `min_rows`, or by fewer and has ended."""
-    found = await connection.fetchrow(_SELECT_GROWN, min_rows)
+    found = await connection.fetchrow(_SELECT_GROWTH, min_rows)
     return PostgresCompactionCursor(*found) if found else None
 
 
@@ -133,9 +136,9 @@ async def compact_artifacts(
     rows_left, bytes_left, saved = COMPACTION_STEP_ROWS, COMPACTION_STEP_BYTES, 0
     where = cursor.owner, cursor.task
     await connection.execute(_LOCK_TASK, *where)  # so that no append replaces what is merged here
-    for artifact, folded in await connection.fetch(_SELECT_ARTIFACTS, *where, cursor.artifact, COMPACTION_STEP_ROWS):
+    for artifact, compacted in await connection.fetch(_SELECT_ARTIFACTS, *where, cursor.artifact, COMPACTION_STEP_ROWS):
         found: Sequence[tuple[int, int, int]] = await connection.fetch(
-            _SELECT_CHUNKS, *where, artifact, folded, rows_left
+            _SELECT_CHUNKS, *where, artifact, compacted, rows_left
         )
         rows = rows_within_limit(found, bytes_left)
         groups = group_rows(rows)
@@ -143,14 +146,14 @@ async def compact_artifacts(
             if group.rows > 1:
                 await _merge_chunks(connection, (*where, artifact), group)
                 saved += group.rows - 1
-        if groups and groups[-1].first > folded:  # the last one may still grow: the next step starts with it
-            await connection.execute(_SET_FOLDED, *where, artifact, groups[-1].first)
+        if groups and groups[-1].first > compacted:  # the last one may still grow: the next step starts with it
+            await connection.execute(_SET_COMPACTED, *where, artifact, groups[-1].first)
         rows_left -= len(found) + 1
         bytes_left -= sum(group.bytes for group in groups if group.bytes < MAX_MERGED_ROW_BYTES)
         if len(rows) < len(found) or rows_left < 2:
             return replace(cursor, artifact=artifact), saved
-    await connection.execute(_SUBTRACT_GROWN, *where, cursor.grown_rows)
-    await connection.execute(_DELETE_GROWN, *where)
+    await connection.execute(_SUBTRACT_GROWTH, *where, cursor.grown_rows)
+    await connection.execute(_DELETE_GROWTH, *where)
     return None, saved
 
 

@@ -67,9 +67,9 @@ UPDATE receipts SET tasks = tasks + $2, events = events + $3, messages = message
     chunks = chunks + $6, bytes = bytes + $7, touched = greatest(touched, $8)
 WHERE receipt = $1
 """
-_INSERT_QUEUED_TASK: Final = "INSERT INTO leaving (receipt, id, owner, task) VALUES ($1, $2, $3, $4)"
+_INSERT_QUEUED_TASK: Final = "INSERT INTO erasure_queue (receipt, id, owner, task) VALUES ($1, $2, $3, $4)"
 _SELECT_QUEUED_TASKS: Final = f"""
-SELECT id, owner, task FROM leaving WHERE receipt = $1 AND (id, owner, task) > ($2, $3, $4)
+SELECT id, owner, task FROM erasure_queue WHERE receipt = $1 AND (id, owner, task) > ($2, $3, $4)
 ORDER BY id, owner, task LIMIT {ERASURE_STEP_ROWS}
 """
 _LOCK_RECEIPT: Final = "SELECT 1 FROM receipts WHERE receipt = $1 FOR UPDATE"
@@ -78,12 +78,12 @@ _FINISH_RECEIPT: Final = (
     "UPDATE receipts SET digest = $2, ended = greatest(began, $3) WHERE receipt = $1 AND digest = ''"
 )
 _DELETE_QUEUED_TASKS: Final = f"""
-DELETE FROM leaving WHERE (receipt, id, owner, task) IN
-    (SELECT receipt, id, owner, task FROM leaving WHERE receipt = $1 LIMIT {ERASURE_STEP_ROWS})
+DELETE FROM erasure_queue WHERE (receipt, id, owner, task) IN
+    (SELECT receipt, id, owner, task FROM erasure_queue WHERE receipt = $1 LIMIT {ERASURE_STEP_ROWS})
 """
 _SELECT_UNFINISHED: Final = f"""
 SELECT r.receipt FROM receipts r
-WHERE r.receipt IN (SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM leaving)
+WHERE r.receipt IN (SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue)
     AND (r.receipt = ANY ($1::bigint[]) OR r.touched < $2::bigint - {ABANDONED_AFTER_MS}) ORDER BY r.receipt
 """
 _SELECT_RECEIPT: Final = """
@@ -205,7 +205,7 @@ async def delete_context_or_principal(connection: Connection, selection: TaskSel
 
 async def digest_of_queued_ids(connection: Connection, number: int) -> str:
     """See `ErasureStatements.digest_of_queued_ids`."""
-    rows = await connection.fetch("SELECT id FROM leaving WHERE receipt = $1 ORDER BY id", number)
+    rows = await connection.fetch("SELECT id FROM erasure_queue WHERE receipt = $1 ORDER BY id", number)
     return task_ids_digest(row[0] for row in rows)
 
 

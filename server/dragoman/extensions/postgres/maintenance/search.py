@@ -77,7 +77,7 @@ ORDER BY f.n
 _USAGE: Final = """
 SELECT u.owner, u.task, u.tokens, u.cost, u.delegated FROM (
     SELECT owner, task, tokens, cost, 0 AS delegated FROM usage
-    UNION ALL SELECT owner, task, tokens, cost, 1 FROM delegated) u
+    UNION ALL SELECT owner, task, tokens, cost, 1 FROM delegated_usage) u
 JOIN unnest($1::bigint[], $2::bytea[]) f(owner, task) ON u.owner = f.owner AND u.task = f.task
 """
 

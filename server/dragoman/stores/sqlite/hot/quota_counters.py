@@ -35,15 +35,16 @@ WHERE visible AND owner = ? AND agent = ? AND state = ? AND principal = ?
 """
 _HIDDEN_TASKS: Final = """
 SELECT agent FROM tasks INDEXED BY tasks_claimed WHERE session > 0 AND NOT visible AND principal = ?1
-UNION ALL SELECT agent FROM tasks INDEXED BY tasks_waiting WHERE ready AND NOT visible AND principal = ?1
+UNION ALL SELECT agent FROM tasks INDEXED BY tasks_ready WHERE ready AND NOT visible AND principal = ?1
 """
 _UNFINISHED_TASKS: Final = """
-SELECT owner, task FROM tasks INDEXED BY tasks_waiting WHERE ready AND (?1 = '' OR principal = ?1)
+SELECT owner, task FROM tasks INDEXED BY tasks_ready WHERE ready AND (?1 = '' OR principal = ?1)
 UNION ALL SELECT owner, task FROM tasks INDEXED BY tasks_claimed WHERE session > 0 AND (?1 = '' OR principal = ?1)
 """
 _SUM_QUEUED_BYTES: Final = """
 SELECT coalesce(sum(m.size), 0) FROM tasks t JOIN messages m USING (owner, task) JOIN owners o USING (owner)
-WHERE t.owner = ? AND t.task = ? AND m.number > t.taken AND m.size > 0 AND iif(m.sender = '', o.principal, m.sender) = ?
+WHERE t.owner = ? AND t.task = ? AND m.number > t.last_delivered AND m.size > 0
+    AND iif(m.sender = '', o.principal, m.sender) = ?
 """
 _SELECT_MESSAGE_SIZES: Final = """
 SELECT number, size, sender FROM messages WHERE owner = ? AND task = ? AND number > ? AND number <= ? AND size > 0

@@ -37,7 +37,7 @@ _SELECT_RECORDS: Final = SqliteBulkStatement(
 )
 
 _WRITE_TASKS: Final = SqliteBulkStatement(
-    f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})",
+    f"INSERT INTO tasks (owner, task, created, metadata, agent_state, {RECORD_COLUMNS})",
     29,
     "ON CONFLICT (owner, task) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in MUTABLE_COLUMNS.split(", ")),
@@ -48,9 +48,9 @@ _EXISTING: Final = (0, bytearray(), bytearray())
 """In the row of a task that exists: the columns that only its creation writes."""
 
 _UPDATE_TASK_STATES: Final = SqliteBulkStatement(
-    "WITH changed (owner, task, memory) AS (",
+    "WITH changed (owner, task, agent_state) AS (",
     3,
-    ") UPDATE tasks SET memory = changed.memory FROM changed"
+    ") UPDATE tasks SET agent_state = changed.agent_state FROM changed"
     " WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
     large=(2,),
 )

@@ -4,7 +4,7 @@ An artifact that grew by many small chunks has a row for each: `compact_artifact
 reading joins anyway. A finished task keeps all its events for clients that resume its stream: some time after the end
 `truncate_log` drops all but the last, and clients with an older cursor are told of the gap. Both work in steps, each a
 transaction with a limited number of rows and bytes; the writer runs a step only when no append waits. A row is
-rewritten a few times at most: at MAX_MERGED_ROW_BYTES it stays, and `artifacts.folded` is where the next step starts.
+rewritten a few times at most: at MAX_MERGED_ROW_BYTES it stays, and the next step starts at `artifacts.compacted`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ COMPACTION_STEP_BYTES: Final = 1024 * 1024
 """Limits of one step: about what one commit of appends writes. With fewer than 4 rows, or less than two rows of
 MAX_MERGED_ROW_BYTES, a step would make no progress."""
 
-_ADD_GROWN: Final = """
-INSERT INTO grown (owner, task, rows) VALUES (?, ?, ?)
+_ADD_GROWTH: Final = """
+INSERT INTO artifact_growth (owner, task, rows) VALUES (?, ?, ?)
 ON CONFLICT (owner, task) DO UPDATE SET rows = rows + excluded.rows
 """
-_SELECT_GROWN: Final = f"""
-SELECT owner, task, rows FROM grown LEFT JOIN tasks USING (owner, task)
+_SELECT_GROWTH: Final = f"""
+SELECT owner, task, rows FROM artifact_growth LEFT JOIN tasks USING (owner, task)
 WHERE rows >= ? OR state IS NULL OR state IN ({", ".join(map(str, sorted(states.TERMINAL)))}) LIMIT 1
 """
-_SUBTRACT_GROWN: Final = "UPDATE grown SET rows = rows - ? WHERE owner = ? AND task = ?"
-_DELETE_GROWN: Final = "DELETE FROM grown WHERE owner = ? AND task = ? AND rows <= 0"
+_SUBTRACT_GROWTH: Final = "UPDATE artifact_growth SET rows = rows - ? WHERE owner = ? AND task = ?"
+_DELETE_GROWTH: Final = "DELETE FROM artifact_growth WHERE owner = ? AND task = ? AND rows <= 0"
 _SELECT_ARTIFACTS: Final = """
-SELECT artifact, folded FROM artifacts WHERE owner = ? AND task = ? AND artifact >= ? ORDER BY artifact LIMIT ?
+SELECT artifact, compacted FROM artifacts WHERE owner = ? AND task = ? AND artifact >= ? ORDER BY artifact LIMIT ?
 """
 _SELECT_CHUNKS: Final = """
 SELECT sequence, text, length(data) FROM chunks
@@ -56,12 +56,12 @@ WHERE owner = ? AND task = ? AND artifact = ? AND sequence >= ? ORDER BY sequenc
 """
 _CHUNK_RANGE: Final = "FROM chunks WHERE owner = ? AND task = ? AND artifact = ? AND sequence BETWEEN ? AND ?"
 _INSERT_CHUNK: Final = "INSERT INTO chunks (owner, task, artifact, sequence, text, data) VALUES (?, ?, ?, ?, ?, ?)"
-_SET_FOLDED: Final = "UPDATE artifacts SET folded = ? WHERE owner = ? AND task = ? AND artifact = ?"
+_SET_COMPACTED: Final = "UPDATE artifacts SET compacted = ? WHERE owner = ? AND task = ? AND artifact = ?"
 
-_INSERT_LONG_LOG: Final = "INSERT OR IGNORE INTO long (ended, owner, task) VALUES (?, ?, ?)"
+_INSERT_LONG_LOG: Final = "INSERT OR IGNORE INTO long_logs (ended, owner, task) VALUES (?, ?, ?)"
 _SELECT_LONG_LOG: Final = """
-SELECT ended, owner, task, coalesce(last, 0) FROM long LEFT JOIN tasks USING (owner, task)
-WHERE ended <= ? AND NOT coalesce(pushed, 0) ORDER BY ended LIMIT 1
+SELECT ended, owner, task, coalesce(last_sequence, 0) FROM long_logs LEFT JOIN tasks USING (owner, task)
+WHERE ended <= ? AND NOT coalesce(has_live_push, 0) ORDER BY ended LIMIT 1
 """
 _SELECT_OLD_EVENTS: Final = """
 SELECT first, count, length(data) FROM log
@@ -70,7 +70,7 @@ WHERE owner = ?1 AND task = ?2
 ORDER BY first LIMIT ?4
 """
 _DELETE_EVENTS: Final = "DELETE FROM log WHERE owner = ? AND task = ? AND first <= ?"
-_DELETE_LONG_LOG: Final = "DELETE FROM long WHERE ended = ? AND owner = ? AND task = ?"
+_DELETE_LONG_LOG: Final = "DELETE FROM long_logs WHERE ended = ? AND owner = ? AND task = ?"
 
 
 class SqliteArtifactGrowth:
@@ -96,7 +96,7 @@ class SqliteArtifactGrowth:
             key = (owner, record.ref.key)
             grew += self._rows.get(key, 0)
             if grew >= MIN_GROWN_ROWS:
-                connection.execute(_ADD_GROWN, (*key, grew))
+                connection.execute(_ADD_GROWTH, (*key, grew))
                 grew = 0
             if len(self._rows) >= self._max_tasks and key not in self._rows:
                 del self._rows[next(iter(self._rows))]
@@ -119,7 +119,7 @@ class SqliteCompactionCursor:
 
 def find_grown_task(connection: sqlite3.Connection, min_rows: int) -> SqliteCompactionCursor | None:
     """A task that grew by at least `min_rows`, or by fewer and has ended."""
-    found = connection.execute(_SELECT_GROWN, (min_rows,)).fetchone()
+    found = connection.execute(_SELECT_GROWTH, (min_rows,)).fetchone()
     return SqliteCompactionCursor(*found) if found else None
 
 
@@ -129,24 +129,24 @@ def compact_artifacts(
     """One step. Returns where the next begins (None when the task is done), and how many rows were saved."""
     rows_left, bytes_left, saved = COMPACTION_STEP_ROWS, COMPACTION_STEP_BYTES, 0
     where = (cursor.owner, cursor.task)
-    for artifact, folded in connection.execute(
+    for artifact, compacted in connection.execute(
         _SELECT_ARTIFACTS, (*where, cursor.artifact, COMPACTION_STEP_ROWS)
     ).fetchall():
-        found = connection.execute(_SELECT_CHUNKS, (*where, artifact, folded, rows_left)).fetchall()
+        found = connection.execute(_SELECT_CHUNKS, (*where, artifact, compacted, rows_left)).fetchall()
         rows = rows_within_limit(found, bytes_left)
         groups = group_rows(rows)
         for group in groups:
             if group.rows > 1:
                 _merge_chunks(connection, (*where, artifact), group)
                 saved += group.rows - 1
-        if groups and groups[-1].first > folded:  # the last one may still grow: the next step starts with it
-            connection.execute(_SET_FOLDED, (groups[-1].first, *where, artifact))
+        if groups and groups[-1].first > compacted:  # the last one may still grow: the next step starts with it
+            connection.execute(_SET_COMPACTED, (groups[-1].first, *where, artifact))
         rows_left -= len(found) + 1
         bytes_left -= sum(group.bytes for group in groups if group.bytes < MAX_MERGED_ROW_BYTES)
         if len(rows) < len(found) or rows_left < 2:
             return replace(cursor, artifact=artifact), saved
-    connection.execute(_SUBTRACT_GROWN, (cursor.grown_rows, *where))
-    connection.execute(_DELETE_GROWN, where)
+    connection.execute(_SUBTRACT_GROWTH, (cursor.grown_rows, *where))
+    connection.execute(_DELETE_GROWTH, where)
     return None, saved
 
 

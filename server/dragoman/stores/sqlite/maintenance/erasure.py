@@ -58,15 +58,15 @@ UPDATE receipts SET tasks = tasks + ?, events = events + ?, messages = messages 
 WHERE receipt = ?
 """
 _SELECT_QUEUED_TASKS: Final = """
-SELECT id, owner, task FROM leaving WHERE receipt = ? AND (id, owner, task) > (?, ?, ?) ORDER BY id, owner, task
+SELECT id, owner, task FROM erasure_queue WHERE receipt = ? AND (id, owner, task) > (?, ?, ?) ORDER BY id, owner, task
 """
 _OTHER_TASK_IN_CONTEXT: Final = "SELECT 1 FROM tasks WHERE visible AND owner = ? AND context = ? LIMIT 1"
 _DELETE_QUEUED_TASKS: Final = """
-DELETE FROM leaving WHERE (receipt, id, owner, task) IN
-    (SELECT receipt, id, owner, task FROM leaving WHERE receipt = ? LIMIT ?)
+DELETE FROM erasure_queue WHERE (receipt, id, owner, task) IN
+    (SELECT receipt, id, owner, task FROM erasure_queue WHERE receipt = ? LIMIT ?)
 """
 _SELECT_UNFINISHED: Final = (
-    "SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM leaving ORDER BY 1"
+    "SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue ORDER BY 1"
 )
 _SELECT_RECEIPT: Final = """
 SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifacts, chunks, bytes, digest
@@ -108,7 +108,7 @@ def _delete_task_records(
             number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
         connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
         connection.execute(
-            "INSERT INTO leaving (receipt, id, owner, task) VALUES (?, ?, ?, ?)", (number, record.id, owner, key)
+            "INSERT INTO erasure_queue (receipt, id, owner, task) VALUES (?, ?, ?, ?)", (number, record.id, owner, key)
         )
         for clean_up in TASK_CLEANUPS:
             clean_up(connection, owner, key)
@@ -203,7 +203,7 @@ def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskS
 
 def digest_of_queued_ids(connection: sqlite3.Connection, number: int) -> str:
     """See `ErasureStatements.digest_of_queued_ids`."""
-    sql = "SELECT id FROM leaving WHERE receipt = ? ORDER BY id"
+    sql = "SELECT id FROM erasure_queue WHERE receipt = ? ORDER BY id"
     return task_ids_digest(row[0] for row in connection.execute(sql, (number,)))
 
 

@@ -47,7 +47,7 @@ SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
 _IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
 """Whether a principal created all tasks of an owner. Others may have tasks of theirs where a scope shares its tasks."""
 _NEXT_AGENT: Final = "SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} AND agent > ? ORDER BY agent LIMIT 1"
-_INACTIVE: Final = ("tasks_resting", "state > 2")
+_INACTIVE: Final = ("tasks_inactive", "state > 2")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
 """Tasks in other states than SUBMITTED and WORKING are always visible."""
 _BY_KEY: Final = "INDEXED BY tasks_by_key"

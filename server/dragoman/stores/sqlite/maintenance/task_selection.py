@@ -79,7 +79,7 @@ def task_ranges(connection: sqlite3.Connection, selection: TaskSelection, now: i
         return [TaskRange("t.owner = ?", (number,)) for number in _owners_of_principal_tasks(connection, selection)]
     before = now - selection.older_than
     ranges = [
-        TaskRange(_INACTIVE, (agent, state, before), by_time=True, index="tasks_resting")
+        TaskRange(_INACTIVE, (agent, state, before), by_time=True, index="tasks_inactive")
         for agent, state in inactive_pairs(selection, inactive_states(connection))
     ]
     if selects_active(selection):
@@ -98,7 +98,7 @@ def _context_ranges(connection: sqlite3.Connection, owner: int, selection: TaskS
     context = (owner, selection.context)
     ranges = [
         TaskRange("t.session > 0 AND NOT t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_claimed"),
-        TaskRange("t.ready AND NOT t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_waiting"),
+        TaskRange("t.ready AND NOT t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_ready"),
     ]
     if connection.execute(_IN_CONTEXT, context).fetchone():
         ranges.append(TaskRange("t.visible AND t.owner = ? AND t.context = ?", context, index="tasks_by_context"))

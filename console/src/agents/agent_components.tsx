@@ -1,0 +1,151 @@
+// Components that the overview and the pages of agents share: figures of an agent, durations of turns, and pausing.
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
+import { call, encodeSegment } from "../shared/api";
+import { ErrorMessage, TimeSince } from "../shared/components";
+import { formatCount, formatDuration, formatPercent, sum } from "../shared/format";
+import { quantile, type Metrics } from "../shared/metrics";
+import { canOperate } from "../shared/sign_in";
+import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
+
+/** The quantile of the durations of an agent's turns. */
+export function TurnQuantile({ metrics: metrics, agent, share }: { metrics: Metrics | undefined; agent: string; share: number }) {
+  const seconds = quantile(metrics, share, "dragoman_run_duration_seconds", (labels) => labels["agent"] === agent);
+  return <>{seconds === undefined ? "–" : formatDuration(seconds * 1000)}</>;
+}
+
+/** The mean duration of the turns in these hours. */
+export function MeanTurnDuration({ hours }: { hours: readonly HourFigures[] }) {
+  const turns = sum(hours.map((hour) => hour.turns));
+  return <>{turns ? formatDuration((sum(hours.map((hour) => hour.turnSeconds)) / turns) * 1000) : "–"}</>;
+}
+
+interface PauseSwitchProps {
+  agent: AgentActivity;
+  /** Called after a change. */
+  refresh: () => void;
+}
+
+/** Pauses or resumes the agent; nothing for users without the grant. */
+export function PauseSwitch({ agent, refresh }: PauseSwitchProps) {
+  if (!canOperate.value) return null;
+  return agent.pause ? <ResumeButton agent={agent} refresh={refresh} /> : <PauseButton agent={agent} refresh={refresh} />;
+}
+
+function ResumeButton({ agent, refresh }: PauseSwitchProps) {
+  const failure = useSignal<unknown>(undefined);
+  const resume = async () => {
+    failure.value = undefined;
+    try {
+      await call(`operations/agents/${encodeSegment(agent.id)}:resume`, { body: {} });
+    } catch (error) {
+      failure.value = error;
+    }
+    refresh();
+  };
+  return (
+    <>
+      <button type="button" class="primary" onClick={() => void resume()}>
+        Resume
+      </button>
+      <ErrorMessage error={failure.value} />
+    </>
+  );
+}
+
+/** Asks for a reason, which others see, and pauses the agent. */
+function PauseButton({ agent, refresh }: PauseSwitchProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const reason = useSignal("");
+  const failure = useSignal<unknown>(undefined);
+  const pause = async (event: SubmitEvent) => {
+    event.preventDefault();
+    failure.value = undefined;
+    try {
+      await call(`operations/agents/${encodeSegment(agent.id)}:pause`, { body: { reason: reason.value.trim() } });
+      dialog.current?.close();
+      refresh();
+    } catch (error) {
+      failure.value = error;
+    }
+  };
+  return (
+    <>
+      <button type="button" onClick={() => dialog.current?.showModal()}>
+        Pause
+      </button>
+      <dialog ref={dialog} aria-labelledby="pause-title" onClose={() => (failure.value = undefined)}>
+        <h2 id="pause-title">Pause {agent.name}?</h2>
+        <p>Running turns go on. New tasks and messages wait in the queue until the agent is resumed.</p>
+        <form onSubmit={(event) => void pause(event)}>
+          <label>
+            Reason, for other operators
+            <input value={reason.value} maxLength={200} onInput={(event) => (reason.value = event.currentTarget.value)} />
+          </label>
+          <ErrorMessage error={failure.value} />
+          <div class="buttons">
+            <button type="submit" class="primary">
+              Pause
+            </button>
+            <button type="button" onClick={() => dialog.current?.close()}>
+              Close
+            </button>
+          </div>
+        </form>
+      </dialog>
+    </>
+  );
+}
+
+export function PauseNote({ activity }: { activity: AgentActivity }) {
+  if (!activity.pause) return null;
+  const { since, reason } = activity.pause;
+  return (
+    <p class="notice">
+      Paused <TimeSince time={since} suffix=" ago" />
+      {pausedByText(activity.pause)}
+      {reason ? `: ${reason}` : "."}
+    </p>
+  );
+}
+
+/** The agent's open tasks and its outcomes of the last hours, each with a link to the tasks. */
+export function ActivityFigures({ activity, metrics: metrics }: { activity: AgentActivity; metrics: Metrics | undefined }) {
+  const [failure, all] = [sum(activity.hours.map((hour) => hour.failed)), sum(activity.hours.map(endedTasks))];
+  const taskLink = (tasks: OpenTaskCount, state: string) => (tasks.count ? <a href={taskListHref(activity.id, state)}>{formatCount(tasks)}</a> : 0);
+  const facts: readonly (readonly [string, ComponentChildren])[] = [
+    ["in the queue", taskLink(activity.queued, "SUBMITTED")],
+    ["running", taskLink(activity.running, "WORKING")],
+    ["waiting for callers", taskLink(activity.waiting, "INPUT_REQUIRED")],
+    [`failed in ${HOURS} h`, failure ? <a href={taskListHref(activity.id, "FAILED", "day")}>{formatPercent(failure, all)}</a> : "0 %"],
+    ["p50 of turns", metrics && <TurnQuantile metrics={metrics} agent={activity.id} share={0.5} />],
+    ["p95 of turns", metrics && <TurnQuantile metrics={metrics} agent={activity.id} share={0.95} />],
+  ];
+  return (
+    <dl class="figures-line">
+      {facts
+        .filter(([, value]) => value !== undefined)
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
+/** The local time at which an hour begins. */
+export function formatHour(at: number): string {
+  return new Date(at).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+}
+
+export function outcomeSeries(hours: readonly HourFigures[]) {
+  return [
+    { name: "completed", tone: "main", values: hours.map((hour) => hour.completed) },
+    { name: "canceled or rejected", tone: "quiet", values: hours.map((hour) => hour.canceled + hour.rejected) },
+    { name: "failed", tone: "bad", values: hours.map((hour) => hour.failed) },
+  ] as const;
+}

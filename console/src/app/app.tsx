@@ -1,0 +1,131 @@
+// The frame around the pages: navigation, credentials and shortcuts.
+
+import { AgentsPage } from "../agents/agents_page";
+import { OverviewPage } from "../overview/overview_page";
+import { agents, catalogError } from "../shared/agents";
+import { ErrorMessage } from "../shared/components";
+import { EmptyState, Page, useTitle } from "../shared/page";
+import { route, section, selectedTask } from "../shared/route";
+import { canViewAll } from "../shared/sign_in";
+import { setTheme, theme, THEMES, type Theme } from "../shared/theme";
+import { NewTask } from "../task/compose/message_form";
+import { TaskView } from "../task/task_view";
+import { listTitle } from "../tasks/filters";
+import { TaskList } from "../tasks/task_list";
+import { UsagePage } from "../usage/usage_page";
+import { WebhooksPage } from "../webhooks/webhooks_page";
+import { CredentialsButton, CredentialsDialog } from "./credentials";
+import { helpIsOpen, ShortcutsDialog } from "./shortcuts";
+
+interface NavigationItem {
+  id: string;
+  name: string;
+  /** The path of its icon, of 20 by 20 units. */
+  icon: string;
+  /** Only operators and viewers see it. */
+  needsGrant?: boolean;
+}
+
+const NAVIGATION: readonly NavigationItem[] = [
+  { id: "overview", name: "Overview", icon: "M3 10h3l2-5 4 10 2-5h3", needsGrant: true },
+  { id: "tasks", name: "Tasks", icon: "M3 5h2M3 10h2M3 15h2M8 5h9M8 10h9M8 15h9" },
+  { id: "agents", name: "Agents", icon: "M4 7h12v9H4zM10 7V3.5M7.5 11v1.5M12.5 11v1.5" },
+  { id: "usage", name: "Usage", icon: "M4 17v-6M8 17V7M12 17v-8M16 17V3" },
+  { id: "webhooks", name: "Webhooks", icon: "M3 10h11M10 5.5l4.5 4.5-4.5 4.5M17 4v12", needsGrant: true },
+];
+
+export function App() {
+  const current = section.value;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        Skip to the content
+      </a>
+      <header class="top">
+        <h1>Dragoman</h1>
+        <nav aria-label="Console">
+          {NAVIGATION.filter((item) => !item.needsGrant || canViewAll.value).map((item) => (
+            <a key={item.id} href={`#/${item.id}`} aria-current={current === item.id ? "page" : undefined}>
+              <svg viewBox="0 0 20 20" aria-hidden="true">
+                <path d={item.icon} />
+              </svg>
+              {item.name}
+            </a>
+          ))}
+        </nav>
+        <a class="button primary" href="#/new" aria-current={current === "new" ? "page" : undefined}>
+          New task
+        </a>
+        <span class="space" />
+        <label class="theme">
+          <span class="hidden">Colors</span>
+          <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
+            {THEMES.map((theme) => (
+              <option key={theme.id} value={theme.id}>
+                {theme.name}
+              </option>
+            ))}
+          </select>
+        </label>
+        <CredentialsButton />
+        <button type="button" class="keyboard" aria-label="Keyboard shortcuts" onClick={() => (helpIsOpen.value = true)}>
+          ?
+        </button>
+      </header>
+      {catalogError.value && current !== "agents" && <ErrorMessage error={catalogError.value} />}
+      <main id="main" tabIndex={-1}>
+        <SectionContent section={current} />
+      </main>
+      <CredentialsDialog />
+      <ShortcutsDialog />
+    </>
+  );
+}
+
+function SectionContent({ section }: { section: string }) {
+  switch (section) {
+    case "overview":
+      return <OverviewPage />;
+    case "tasks":
+    case "new":
+      return <TasksSection />;
+    case "agents":
+      return <AgentsPage />;
+    case "usage":
+      return <UsagePage />;
+    case "webhooks":
+      return <WebhooksPage />;
+    default:
+      return <PageNotFound />;
+  }
+}
+
+/** The list, and the selected item beside it. */
+function TasksSection() {
+  const task = selectedTask.value;
+  const aside = task !== null || section.value === "new";
+  useTitle(task ? undefined : aside ? "New task" : listTitle());
+  return (
+    <div class={aside ? "split chosen" : "split alone"}>
+      <TaskList />
+      {aside && (
+        <div class="detail">
+          {task ? <TaskView key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <NewTask />}
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** For addresses of no page, such as those of an earlier version. */
+function PageNotFound() {
+  return (
+    <Page title="Page not found">
+      <EmptyState title={`The console has no page ${route.value.path.join("/")}.`}>
+        <p>
+          <a href="#/">Go to the start page</a>, or <a href="#/tasks">look for a task</a>.
+        </p>
+      </EmptyState>
+    </Page>
+  );
+}

@@ -1,0 +1,261 @@
+// Actions for operators on all tasks that the filters select: the dialog counts first, and acts page by page.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { agentName } from "../shared/agents";
+import { accessToken, call, newIdempotencyKey } from "../shared/api";
+import { ErrorMessage, StateLabel } from "../shared/components";
+import { formatNumber, formatCount, plural, shortId } from "../shared/format";
+import { STATES, type BulkResponse, type TaskFailure } from "../shared/messages";
+import { href } from "../shared/route";
+import { caller } from "../shared/sign_in";
+import { tenantOf } from "../shared/tenant";
+import { filterTexts, listRequest, statesOf, type Filters } from "./filters";
+import { countInStates, rowKey, type LoadedTasks, type TaskCount, type TaskRow } from "./listing";
+
+const PAGE_SIZE = 100; // the maximum of the server
+const SAMPLE_SIZE = 5;
+const MAX_SHOWN_FAILURES = 50;
+
+interface BulkAction {
+  id: "cancel" | "rerun" | "erase";
+  /** `Cancel 12 open tasks`. */
+  verb: string;
+  participle: string;
+  kind: string;
+  /** The states of the tasks that it concerns; empty for all. */
+  states: readonly string[];
+  consequence: string;
+}
+
+const OPEN_STATES = STATES.slice(0, 4);
+const RERUN_STATES = ["FAILED", "CANCELED", "REJECTED"];
+
+/** The actions on the tasks in these states; in all if none is given. */
+function actionsOn(states: readonly string[]): BulkAction[] {
+  const restrictTo = (allowed: readonly string[]) => (states.length ? states.filter((state) => allowed.includes(state)) : allowed);
+  const open = restrictTo(OPEN_STATES);
+  const ended = states.length ? restrictTo(RERUN_STATES) : ["FAILED"];
+  const all: BulkAction[] = [
+    {
+      id: "cancel",
+      verb: "Cancel",
+      participle: "canceled",
+      kind: "open ",
+      states: open,
+      consequence: "Their agents are asked to stop. What they have produced so far stays.",
+    },
+    {
+      id: "rerun",
+      verb: "Rerun",
+      participle: "started again",
+      kind: states.length ? "" : "failed ",
+      states: ended,
+      consequence: "Each gets a new task with the same first message, for the same principal. Finished steps are kept.",
+    },
+    {
+      id: "erase",
+      verb: "Erase",
+      participle: "erased",
+      kind: "",
+      states,
+      consequence: "They are removed with everything that belongs to them. This cannot be undone.",
+    },
+  ];
+  return all.filter((action) => action.id === "erase" || action.states.length > 0);
+}
+
+/** The buttons for actions on the tasks that the filters select; nothing for viewers. */
+export function BulkActions({ filters, loaded }: { filters: Filters; loaded: LoadedTasks }) {
+  const chosen = useSignal<BulkAction | undefined>(undefined);
+  if (accessToken.value && !caller.value?.grants.includes("operator")) return null;
+  const counted = actionsOn(statesOf(filters)).map((action) => ({ action, number: countInStates(loaded.counts ?? new Map(), action.states) }));
+  const available = counted.filter(({ number }) => number.count > 0);
+  if (available.length === 0 && !chosen.value) return null;
+  return (
+    <div class="bulk" role="group" aria-label="Actions on all matching tasks">
+      {available.map(({ action, number }) => (
+        <button key={action.id} type="button" class={action.id === "rerun" ? "" : "danger"} onClick={() => (chosen.value = action)}>
+          {title(action, number)}
+        </button>
+      ))}
+      {chosen.value && (
+        <BulkDialog
+          action={chosen.value}
+          filters={filters}
+          sample={loaded.rows.filter((row) => appliesTo(chosen.value as BulkAction, row)).slice(0, SAMPLE_SIZE)}
+          close={() => (chosen.value = undefined)}
+        />
+      )}
+    </div>
+  );
+}
+
+function appliesTo({ states }: BulkAction, { task }: TaskRow): boolean {
+  return states.length === 0 || states.includes(task.status.state.replace("TASK_STATE_", ""));
+}
+
+function title({ verb, kind }: BulkAction, number: TaskCount): string {
+  return `${verb} ${formatCount(number)} ${kind}task${number.count === 1 && !number.isMinimum ? "" : "s"}`;
+}
+
+interface Progress {
+  done: number;
+  changed: number;
+  skipped: number;
+  failures: TaskFailure[];
+  finished: boolean;
+}
+
+interface BulkDialogProps {
+  action: BulkAction;
+  filters: Filters;
+  /** Some of the tasks. */
+  sample: readonly TaskRow[];
+  close: () => void;
+}
+
+function BulkDialog({ action, filters, sample, close }: BulkDialogProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const stopped = useRef(false);
+  const matched = useSignal<TaskCount | undefined>(undefined);
+  const progress = useSignal<Progress | undefined>(undefined);
+  const error = useSignal<unknown>(undefined);
+  const shownRows = useSignal(sample); // not those that match while it acts
+  const request = useRef({
+    ...listRequest(filters, true, Date.now()),
+    states: action.states.map((state) => `TASK_STATE_${state}`),
+    order: undefined,
+  });
+
+  const callAction = (fields: object) => call<BulkResponse>(`operations/tasks:${action.id}`, { body: { filter: request.current, ...fields } });
+
+  useEffect(() => {
+    dialog.current?.showModal();
+    callAction({ dryRun: true })
+      .then((counted) => (matched.value = { count: Number(counted.matched ?? 0), isMinimum: counted.matchedIsMinimum ?? false }))
+      .catch((failed: unknown) => (error.value = failed));
+    return () => void (stopped.current = true);
+  }, []);
+
+  const run = async () => {
+    const requestId = newIdempotencyKey();
+    let now: Progress = { done: 0, changed: 0, skipped: 0, failures: [], finished: false };
+    progress.value = now;
+    error.value = undefined;
+    let pageToken = "";
+    try {
+      do {
+        const page = await callAction({ limit: PAGE_SIZE, pageToken, requestId });
+        const [changed, skipped, failures] = [Number(page.changed ?? 0), Number(page.skipped ?? 0), page.failures ?? []];
+        now = {
+          done: now.done + changed + skipped + failures.length,
+          changed: now.changed + changed,
+          skipped: now.skipped + skipped,
+          failures: [...now.failures, ...failures],
+          finished: false,
+        };
+        progress.value = now;
+        pageToken = page.nextPageToken ?? "";
+      } while (pageToken && !stopped.current);
+    } catch (failed) {
+      error.value = failed;
+    }
+    progress.value = { ...now, finished: true };
+  };
+
+  const total = matched.value;
+  const state = progress.value;
+  return (
+    <dialog ref={dialog} class="bulk-dialog" aria-labelledby="bulk-title" onClose={close}>
+      <h2 id="bulk-title">{total ? `${title(action, total)}${state ? "" : "?"}` : `${action.verb} tasks`}</h2>
+      {!state && (
+        <>
+          <p>{action.consequence}</p>
+          <SelectedFilters action={action} filters={filters} />
+          <SampleRows rows={shownRows.value} fields={Math.max(0, (total?.count ?? 0) - shownRows.value.length)} />
+        </>
+      )}
+      {state && <BulkResult action={action} state={state} total={total?.count ?? 0} />}
+      <ErrorMessage error={error.value} />
+      <div class="buttons">
+        {!state && (
+          <button type="button" class={action.id === "rerun" ? "primary" : "primary risky"} disabled={!total?.count} onClick={() => void run()}>
+            {total ? title(action, total) : "Counting…"}
+          </button>
+        )}
+        {state && !state.finished && (
+          <button type="button" onClick={() => (stopped.current = true)}>
+            Stop
+          </button>
+        )}
+        {(!state || state.finished) && (
+          <button type="button" autofocus onClick={() => dialog.current?.close()}>
+            {state ? "Close" : action.id === "rerun" ? "Back" : "Keep them"}
+          </button>
+        )}
+      </div>
+    </dialog>
+  );
+}
+
+/** The filters in words. */
+function SelectedFilters({ action, filters }: { action: BulkAction; filters: Filters }) {
+  const texts = filterTexts(filters).map((chip) => chip.text);
+  if (filters.text) texts.unshift(`Text: ${filters.text}`);
+  if (action.states.length) texts.push(`State: ${action.states.join(" or ").replaceAll("_", " ").toLowerCase()}`);
+  return (
+    <ul class="chips" aria-label="Filters">
+      {texts.map((text) => (
+        <li key={text} class="plain-chip">
+          {text}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function SampleRows({ rows, fields: fields }: { rows: readonly TaskRow[]; fields: number }) {
+  return (
+    <ul class="sample" aria-label="Some of these tasks">
+      {rows.map((row) => (
+        <li key={rowKey(row)}>
+          <StateLabel state={row.task.status.state} />
+          <span>{row.summary || shortId(row.task.id)}</span>
+          <span class="faint">{row.principal || agentName(row.tenant)}</span>
+        </li>
+      ))}
+      {fields > 0 && <li class="faint">and {formatNumber(fields)} more</li>}
+    </ul>
+  );
+}
+
+function BulkResult({ action, state, total }: { action: BulkAction; state: Progress; total: number }) {
+  const { done, changed, skipped, failures, finished } = state;
+  return (
+    <div class="result" aria-live="polite">
+      <progress max={Math.max(total, done, 1)} value={finished ? Math.max(total, done, 1) : done} aria-label="Progress" />
+      <p>
+        <b>
+          {plural(changed, "task")} {action.participle}
+        </b>
+        {skipped > 0 && `, ${formatNumber(skipped)} skipped: they had changed`}
+        {failures.length > 0 && `, ${formatNumber(failures.length)} failed`}
+        {finished && done < total && `. ${formatNumber(total - done)} were not reached`}
+      </p>
+      {failures.length > 0 && (
+        <ul class="failures" aria-label="Failures">
+          {failures.slice(0, MAX_SHOWN_FAILURES).map((failure) => (
+            <li key={`${failure.scope}/${failure.agent}/${failure.taskId}`}>
+              <a href={href(["tasks", tenantOf(failure.scope, failure.agent), failure.taskId])}>
+                <code>{shortId(failure.taskId)}</code>
+              </a>{" "}
+              {agentName(failure.agent)}: {failure.reason}
+            </li>
+          ))}
+          {failures.length > MAX_SHOWN_FAILURES && <li class="faint">and {formatNumber(failures.length - MAX_SHOWN_FAILURES)} more</li>}
+        </ul>
+      )}
+    </div>
+  );
+}

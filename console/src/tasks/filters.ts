@@ -1,0 +1,171 @@
+// The filters of the task list. They are query parameters of its URL, so that a link or a bookmark is a saved filter.
+
+import { agentName } from "../shared/agents";
+import { STATES, stateText } from "../shared/messages";
+import { route, section, selectedTask } from "../shared/route";
+
+export interface Filters {
+  /** A text of the request, the error or the question; or a task id. */
+  text: string;
+  /** The id of a tab of `STATE_TABS`. */
+  state: string;
+  agent: string;
+  principal: string;
+  scope: string;
+  context: string;
+  /** The id of one of `AGES`. */
+  age: string;
+  /** Entries of the metadata: `KEY=VALUE, KEY=VALUE`. */
+  metadata: string;
+  order: string;
+}
+
+export type FilterName = keyof Filters;
+
+/** The query parameter of each filter. */
+const PARAMETERS: Record<FilterName, string> = {
+  text: "q",
+  state: "state",
+  agent: "agent",
+  principal: "principal",
+  scope: "scope",
+  context: "context",
+  age: "age",
+  metadata: "meta",
+  order: "order",
+};
+
+export const FILTER_NAMES = Object.keys(PARAMETERS) as FilterName[];
+
+/** Filters that only searches of operators and viewers have. */
+export const FOR_ALL: readonly FilterName[] = ["principal", "age", "metadata", "order"];
+
+/** The tabs: all tasks, those that have not ended, and those in each state. */
+export const STATE_TABS: readonly { id: string; name: string; states: readonly string[] }[] = [
+  { id: "", name: "All", states: [] },
+  { id: "OPEN", name: "Open", states: STATES.slice(0, 4) },
+  ...STATES.map((state) => ({ id: state, name: capitalize(stateText(state)), states: [state] })),
+];
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+
+interface Age {
+  id: string;
+  name: string;
+  /** The beginning or the end of the time of the last change. */
+  since?: (now: number) => number;
+  before?: (now: number) => number;
+}
+
+export const AGES: readonly Age[] = [
+  { id: "hour", name: "in the last hour", since: (now) => now - HOUR_MS },
+  { id: "today", name: "today", since: (now) => new Date(now).setHours(0, 0, 0, 0) },
+  { id: "day", name: "in the last 24 hours", since: (now) => now - DAY_MS },
+  { id: "week", name: "in the last 7 days", since: (now) => now - 7 * DAY_MS },
+  { id: "still-10m", name: "not for 10 minutes", before: (now) => now - 10 * MINUTE_MS },
+  { id: "still-1h", name: "not for an hour", before: (now) => now - HOUR_MS },
+  { id: "still-1d", name: "not for a day", before: (now) => now - DAY_MS },
+];
+
+export function filtersOf(query: URLSearchParams): Filters {
+  return Object.fromEntries(FILTER_NAMES.map((name) => [name, query.get(PARAMETERS[name]) ?? ""])) as unknown as Filters;
+}
+
+/** Filters as query parameters. */
+export function parameters(filters: Partial<Filters>): Record<string, string> {
+  return Object.fromEntries(Object.entries(filters).map(([name, value]) => [PARAMETERS[name as FilterName], value]));
+}
+
+/** The filters of the list as query parameters, for the next view. */
+export function filterQuery(): Record<string, string> {
+  return section.value === "tasks" || section.value === "new" ? parameters(filtersOf(route.value.query)) : {};
+}
+
+/** Whether there is a filter; the order is none. */
+export function isFiltered(filters: Filters): boolean {
+  return FILTER_NAMES.some((name) => name !== "order" && filters[name]);
+}
+
+/** The states that a list shows; empty for all. */
+export function statesOf(filters: Filters): readonly string[] {
+  return STATE_TABS.find((tab) => tab.id === filters.state)?.states ?? [];
+}
+
+export const TASK_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+/**
+ * ListTasksRequest in JSON. `allPrincipals`: for the tasks of all principals, which operators and viewers may search. Times
+ * are relative to `now`.
+ */
+export function listRequest(filters: Filters, allPrincipals: boolean, now: number): Record<string, string | string[]> {
+  const { text, agent, scope, context, principal, metadata } = filters;
+  const states = statesOf(filters).map((state) => `TASK_STATE_${state}`);
+  const request: Record<string, string | string[]> = {};
+  const set = (name: string, value: string | string[] | undefined) => {
+    if (value?.length) request[name] = value;
+  };
+  set("scope", scope);
+  set("agent", agent);
+  set("contextId", context);
+  if (TASK_ID.test(text.trim())) set("taskId", text.trim());
+  if (!allPrincipals) {
+    if (states.length === 1) set("state", states[0]);
+    return { ...request, own: "true" };
+  }
+  if (!request["taskId"]) set("text", text.trim().slice(0, 200));
+  const age = AGES.find((age) => age.id === filters.age);
+  set("states", states);
+  set("principal", principal);
+  set("metadata", metadataEntries(metadata));
+  set("changedSince", age?.since && new Date(age.since(now)).toISOString());
+  set("changedBefore", age?.before && new Date(age.before(now)).toISOString());
+  set("order", `TASK_ORDER_${isOrderedByCreation(filters) ? "CREATED" : "CHANGED"}`);
+  return request;
+}
+
+/** Whether the list has the newest tasks first, not the last changed: much faster in searches for a text alone. */
+export function isOrderedByCreation({ order, text, state, principal, age }: Filters): boolean {
+  if (order) return order === "created";
+  return text !== "" && !TASK_ID.test(text.trim()) && !state && !principal && !age;
+}
+
+/** `a=1, b=2` as entries; a comma is part of a value unless another key follows. */
+export function metadataEntries(text: string): string[] {
+  return text
+    .split(/,\s*(?=[^,=]+=)/)
+    .map((entry) => entry.trim())
+    .filter((entry) => /^[^=]+=/.test(entry));
+}
+
+/** The active filters as texts, except for the state, which the tabs show. */
+export function filterTexts(filters: Filters): { name: FilterName; text: string }[] {
+  const texts: Partial<Record<FilterName, string>> = {
+    agent: `Agent: ${agentName(filters.agent)}`,
+    principal: `Principal: ${filters.principal}`,
+    scope: `Scope: ${filters.scope}`,
+    context: `Context: ${filters.context}`,
+    age: `Changed ${AGES.find((age) => age.id === filters.age)?.name ?? filters.age}`,
+    metadata: `Metadata: ${filters.metadata}`,
+  };
+  return FILTER_NAMES.flatMap((name) => (filters[name] && texts[name] ? [{ name, text: texts[name] }] : []));
+}
+
+/** The heading of the list: `Failed tasks`. */
+export function listHeading(filters: Filters): string {
+  const tab = STATE_TABS.find((tab) => tab.id === filters.state && tab.id);
+  return tab ? `${tab.name} tasks` : "Tasks";
+}
+
+/** The title of the browser's tab; undefined if another component sets it. */
+export function listTitle(): string | undefined {
+  if (selectedTask.value || section.value !== "tasks") return undefined;
+  const filters = filtersOf(route.value.query);
+  const ofAgent = filters.agent ? ` of ${agentName(filters.agent)}` : "";
+  return `${listHeading(filters)}${ofAgent}${filters.text ? ` with “${filters.text}”` : ""}`;
+}
+
+function capitalize(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,152 @@
+// The rows of the task list: the request, its error or question beneath, and facts beside them.
+
+import { useRef } from "preact/hooks";
+import { agentName } from "../shared/agents";
+import { StateLabel, TimeSince } from "../shared/components";
+import { formatCompact, formatCost as price, formatDuration, now, shortId } from "../shared/format";
+import { isTerminal } from "../shared/messages";
+import { href, selectedTask } from "../shared/route";
+import { DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
+import { filterQuery, type Filters } from "./filters";
+import { rowKey, statusTextOf, type TaskRow } from "./listing";
+
+interface Columns {
+  principal: boolean;
+  scope: boolean;
+  tokens: boolean;
+  cost: boolean;
+}
+
+export function TaskRows({
+  rows,
+  filters,
+  scopes,
+  allPrincipals,
+}: {
+  rows: readonly TaskRow[];
+  filters: Filters;
+  scopes: readonly string[];
+  allPrincipals: boolean;
+}) {
+  const body = useRef<HTMLTableSectionElement>(null);
+  const columns: Columns = {
+    principal: allPrincipals && (filters.principal !== "" || rows.some((row) => row.principal !== rows[0]?.principal)),
+    scope: filters.scope !== "" || scopes.some((scope) => scope !== DEFAULT_SCOPE),
+    tokens: rows.some((row) => row.tokens),
+    cost: rows.some((row) => row.cost),
+  };
+  const moveFocus = (event: KeyboardEvent) => {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    const links = [...(body.current?.querySelectorAll<HTMLElement>("a.row") ?? [])];
+    const index = links.indexOf(document.activeElement as HTMLElement);
+    const next = links[index + (event.key === "ArrowDown" ? 1 : -1)] ?? (index === 0 ? document.getElementById("find") : undefined);
+    if (next) {
+      event.preventDefault();
+      next.focus();
+    }
+  };
+  return (
+    <table onKeyDown={moveFocus}>
+      <thead>
+        <tr>
+          <th scope="col">State</th>
+          <th scope="col">Task</th>
+          <th scope="col">Agent</th>
+          {columns.principal && <th scope="col">Principal</th>}
+          {columns.scope && <th scope="col">Scope</th>}
+          {columns.tokens && (
+            <th scope="col" class="number">
+              Tokens
+            </th>
+          )}
+          {columns.cost && (
+            <th scope="col" class="number">
+              Cost
+            </th>
+          )}
+          <th scope="col" class="number">
+            Duration
+          </th>
+          <th scope="col" class="number">
+            Changed
+          </th>
+          <th scope="col" class="number">
+            Id
+          </th>
+        </tr>
+      </thead>
+      <tbody ref={body}>
+        {rows.map((row) => (
+          <TaskTableRow key={rowKey(row)} row={row} columns={columns} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function TaskTableRow({ row, columns }: { row: TaskRow; columns: Columns }) {
+  const { tenant, task, principal, tokens, cost, changed } = row;
+  const selected = selectedTask.value?.id === task.id && selectedTask.value.tenant === tenant;
+  const note = statusTextOf(row);
+  const title = row.summary || note || `Task ${shortId(task.id)}`;
+  const scope = scopeOf(tenant);
+  return (
+    <tr aria-current={selected ? "true" : undefined} data-state={task.status.state.replace("TASK_STATE_", "")}>
+      <td class="of-state">
+        <StateLabel state={task.status.state} />
+      </td>
+      <td class="what">
+        <a class="row" href={href(["tasks", tenant, task.id], filterQuery())} title={task.id}>
+          {title}
+        </a>
+        {note && note !== title && (
+          <span class="note" title={note}>
+            {note}
+          </span>
+        )}
+      </td>
+      <td class="agent">{agentName(tenant)}</td>
+      {columns.principal && (
+        <td class="principal" title={principal}>
+          {principal}
+        </td>
+      )}
+      {columns.scope && (
+        <td class="scope" title={scope}>
+          {shortenScope(scope)}
+        </td>
+      )}
+      {columns.tokens && (
+        <td class="number spent" title={tokens ? `${tokens} tokens` : undefined}>
+          {tokens ? formatCompact(tokens) : ""}
+        </td>
+      )}
+      {columns.cost && (
+        <td class="number spent" title={cost ? "in the currency of the agent" : undefined}>
+          {cost ? price(cost) : ""}
+        </td>
+      )}
+      <td class="number duration">
+        <Duration row={row} />
+      </td>
+      <td class="number age">
+        <TimeSince time={changed} />
+      </td>
+      <td class="number id">
+        <code title={task.id}>{shortId(task.id)}</code>
+      </td>
+    </tr>
+  );
+}
+
+/** From creation to the end, or until now. */
+function Duration({ row: { created, changed, task } }: { row: TaskRow }) {
+  if (!created || !changed) return <span class="faint">–</span>;
+  if (isTerminal(task.status.state)) return <>{formatDuration(Math.max(0, changed - created))}</>;
+  return <span class="faint">{formatDuration(Math.floor(Math.max(0, now.value - created) / 1000) * 1000)}</span>;
+}
+
+/** The last names of a resource name: those before them are often the same. */
+function shortenScope(scope: string): string {
+  return scope.length > 24 ? `…/${scope.split("/").slice(-3).join("/")}` : scope;
+}

@@ -1,0 +1,318 @@
+"""Changes of tasks of all principals for operators (`dragoman.ops.v1`): cancel and rerun one, or a page of a search.
+
+Pages go by creation, newest first, so that no page meets a task again, or a new one. Every changed task has an entry of
+its own in the audit log, and a task that cannot be changed does not stop its page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from dragoman.bindings.admin.actions import OperatorCall
+from dragoman.bindings.admin.fields import check_request_id, page_limit, task_selection, within_grants
+from dragoman.bindings.admin.task_lists import check_state_names, task_search
+from dragoman.core.access.identity import Caller, Identity
+from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
+from dragoman.core.task import states
+from dragoman.core.task.cursors import TaskSearch, parse_search_token, search_token
+from dragoman.core.task.log import TaskRecord
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.core.task.steps import CURRENT_TURN, StepRecord, StepState
+from dragoman.ids import IDS
+from dragoman.ports import Store, StoredMessage
+from dragoman.runtime.access import Call
+from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.observe.audit import Auditor
+from dragoman.runtime.operations import Operations
+from dragoman.runtime.operations.send import SendResult, read_stored_task
+from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk_pb
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+DEFAULT_BULK_PAGE: Final = 50
+MAX_BULK_PAGE: Final = 100
+"""Tasks of one page."""
+
+MAX_BULK_COUNT: Final = 100_000
+"""Tasks that a dry run counts."""
+
+COUNTED_ROWS: Final = 4_000_000
+"""About how many rows a dry run reads, where no index has the tasks that match."""
+
+PAGE_ROWS: Final = 100_000
+"""The same for a page: with fewer, most pages of a search for rare tasks would be empty."""
+
+OPEN_STATES: Final = states.STORED_STATES - states.TERMINAL
+UNSUCCESSFUL_STATES: Final = states.TERMINAL - {states.COMPLETED}
+
+_SELECTING_FIELDS: Final = (
+    "task_id", "scope", "agent", "context_id", "state", "principal", "states", "changed_since", "changed_before",
+    "text", "metadata",
+)  # fmt: skip
+_REFUSED_FIELDS: Final = ("own", "page_token")
+
+Response = TypeVar("Response", bulk_pb.CancelTasksResponse, bulk_pb.RerunTasksResponse, bulk_pb.EraseTasksResponse)
+ChangeTask = Callable[[TaskRecord], Awaitable[str | None]]
+"""Changes a task. Returns the id of a task that it has created, else an empty text; None if there was nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One kind of change of many tasks."""
+
+    entry: str
+    """The operation in the audit entry of each task."""
+    allowed: frozenset[int]
+    """The states that a filter may name."""
+    default: frozenset[int]
+    """The states of a filter that names none; empty for all."""
+    concurrency: int
+    """Tasks of a page that are changed at the same time."""
+
+
+_CANCEL: Final = _Change("CancelTask", OPEN_STATES, OPEN_STATES, MAX_BULK_PAGE)
+_RERUN: Final = _Change("RerunTask", states.TERMINAL, UNSUCCESSFUL_STATES, 16)  # each has its messages in memory
+_ERASE: Final = _Change("EraseTask", states.STORED_STATES, frozenset(), 4)  # each has a transaction for itself
+
+
+class TaskChanges:
+    """Cancels, reruns and erases tasks of all principals."""
+
+    def __init__(
+        self, store: Store, operations: Operations, maintenance: Maintenance, auditor: Auditor | None = None
+    ) -> None:
+        self._store = store
+        self._operations = operations
+        self._maintenance = maintenance
+        self._auditor = auditor
+
+    async def cancel_task(
+        self, operator: OperatorCall, request: tasks_pb.CancelTaskRequest
+    ) -> tasks_pb.CancelTaskResponse:
+        """Cancels a task as its owner does. Raises TaskNotFound, TaskNotCancelable, InvalidParams."""
+        record = await self._find(task_selection(request))
+        for_agent = pb.CancelTaskRequest(id=record.id)
+        if request.HasField("metadata"):
+            for_agent.metadata.CopyFrom(request.metadata)
+        return tasks_pb.CancelTaskResponse(
+            task=_changed_task(record, await self._cancel(operator.identity, record, for_agent))
+        )
+
+    async def rerun_task(
+        self, operator: OperatorCall, request: tasks_pb.RerunTaskRequest
+    ) -> tasks_pb.RerunTaskResponse:
+        """Sends the first message of an ended task again, as a new task of its creator.
+
+        A repeated rerun with the same request id returns the task of the first one. Raises TaskNotFound, AgentNotFound,
+        InvalidParams, UnsupportedOperation for a task that has not ended, and as a send.
+        """
+        check_request_id(request.request_id)
+        record = await self._find(task_selection(request))
+        result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
+        snapshot = await read_stored_task(self._store, result, 0)
+        return tasks_pb.RerunTaskResponse(task=_changed_task(snapshot.record, snapshot.task))
+
+    async def cancel_tasks(
+        self, operator: OperatorCall, request: bulk_pb.CancelTasksRequest
+    ) -> bulk_pb.CancelTasksResponse:
+        """Cancels a page of tasks, all at once."""
+
+        async def cancel(record: TaskRecord) -> str | None:
+            try:
+                await self._cancel(operator.identity, record, pb.CancelTaskRequest(id=record.id))
+            except TaskNotCancelable:
+                if states.is_terminal((await self._find(_selection_of(record))).state):
+                    return None
+                raise
+            return ""
+
+        return await self._change(operator.identity, request, _CANCEL, cancel, bulk_pb.CancelTasksResponse())
+
+    async def rerun_tasks(
+        self, operator: OperatorCall, request: bulk_pb.RerunTasksRequest
+    ) -> bulk_pb.RerunTasksResponse:
+        """Reruns a page of tasks."""
+
+        async def rerun(record: TaskRecord) -> str | None:
+            result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
+            return None if result.repeated else result.record.id
+
+        return await self._change(operator.identity, request, _RERUN, rerun, bulk_pb.RerunTasksResponse())
+
+    async def erase_tasks(
+        self, operator: OperatorCall, request: bulk_pb.EraseTasksRequest
+    ) -> bulk_pb.EraseTasksResponse:
+        """Erases a page of tasks."""
+
+        async def erase(record: TaskRecord) -> str | None:
+            return "" if (await self._maintenance.purge(_selection_of(record))).number else None
+
+        return await self._change(operator.identity, request, _ERASE, erase, bulk_pb.EraseTasksResponse())
+
+    # ---- one task
+
+    async def _find(self, selection: TaskSelection) -> TaskRecord:
+        """The visible task of a selection by id. Raises TaskNotFound, and InvalidParams when several tasks match."""
+        found = [
+            record
+            for record in await self._store.locate(selection.task)
+            if record.visible
+            and selection.agent in ("", record.agent)
+            and selection.principal in ("", record.principal)
+            and selection.scope in ("", record.ref.owner.scope)
+        ]
+        if not found:
+            raise TaskNotFound
+        if len(found) > 1:
+            names = ", ".join(sorted(f"{one.agent} of {one.principal} in {one.ref.owner.scope}" for one in found))
+            raise InvalidParams.field("taskId", f"several tasks have it; name agent, principal or scope: {names}")
+        return found[0]
+
+    async def _cancel(self, identity: Identity, record: TaskRecord, request: pb.CancelTaskRequest) -> bytes:
+        """Cancels a task. Returns the serialized Task after it."""
+        caller = Caller(record.ref.owner, record.agent, identity)
+        return await self._operations.cancel.cancel_task(Call(caller), request)
+
+    async def _rerun(self, identity: Identity, record: TaskRecord, request_id: str, repeat_steps: bool) -> SendResult:
+        if not states.is_terminal(record.state):
+            state = states.name(record.state)
+            text = f"the task is {state}: only a task that has ended can be rerun; cancel it, or wait for its end"
+            raise UnsupportedOperation(text)
+        caller = self._operations.access.creator(record)
+        conversation = await self._store.messages(record.ref)
+        if conversation is None:
+            raise TaskNotFound
+        first = conversation.messages[0]
+        has_steps = record.state != states.COMPLETED and record.last_received == first.number and not repeat_steps
+        steps = finished_steps(await self._store.steps(record.ref, results=True)) if has_steps else ()
+        name = sha256(f"{request_id}\n{record.ref.key.hex()}".encode()).hexdigest()[:32] if request_id else ""
+        call = Call(
+            caller,
+            idempotency_key=f"rerun-{name}" if name else "",
+            dialect=record.dialect,
+            extensions=tuple(pb.SendMessageRequest.FromString(first.envelope).message.extensions),
+            operator=identity,
+        )
+        request = repeated_request(record, first, name or IDS.uuid())
+        return await self._operations.send.begin_task(call, request, steps)
+
+    # ---- a page of tasks
+
+    async def _change(
+        self, identity: Identity, request: Any, change: _Change, change_task: ChangeTask, response: Response
+    ) -> Response:
+        """Fills the response to a dry run, or changes a page. Raises InvalidParams, PermissionDenied."""
+        query = within_grants(identity, _bulk_search(request, change))
+        if request.dry_run:
+            query = replace(query, page_size=1, searched_rows=COUNTED_ROWS, max_total=MAX_BULK_COUNT)
+            counted = await self._store.search(query)
+            response.matched, response.matched_is_minimum = counted.total, not counted.is_total_exact
+            return response
+        query = replace(query, order="created", searched_rows=PAGE_ROWS)
+        after = parse_search_token(query, request.page_token) if request.page_token else None
+        found = await self._store.search(replace(query, after=after))
+        response.matched = len(found.tasks)
+        if found.next is not None:
+            response.next_page_token = search_token(query, found.next)
+        slots = asyncio.Semaphore(change.concurrency)
+
+        async def change_one(record: TaskRecord) -> None:
+            async with slots:
+                try:
+                    created = await change_task(record)
+                except TaskNotFound:  # erased meanwhile
+                    created = None
+                except A2AError as error:
+                    response.failures.append(_failure(record, error.message))
+                    return
+            if created is None:
+                response.skipped += 1
+                return
+            response.changed += 1
+            self._note(identity, change.entry, record, request.request_id, created)
+
+        await asyncio.gather(*(change_one(one.record) for one in found.tasks))
+        return response
+
+    def _note(self, identity: Identity, entry: str, record: TaskRecord, request_id: str, created: str) -> None:
+        if self._auditor is None:
+            return
+        arguments = {"asked.taskId": record.id, "asked.agent": record.agent, "asked.scope": record.ref.owner.scope}
+        # The names of an erased task's principal must not stay.
+        arguments |= {} if entry == _ERASE.entry else {"asked.principal": record.principal}
+        arguments |= {"asked.requestId": request_id} if request_id else {}
+        arguments |= {"task": created} if created else {}
+        self._auditor.note_operator_action(entry, identity, arguments)
+
+
+def _bulk_search(request: Any, change: _Change) -> TaskSearch:
+    """The search that a request describes. Raises InvalidParams."""
+    selecting = request.filter
+    named = {field.name for field, _ in selecting.ListFields()}
+    for name in _REFUSED_FIELDS:
+        if name in named:
+            camel_name = selecting.DESCRIPTOR.fields_by_name[name].camelcase_name
+            raise InvalidParams.field(f"filter.{camel_name}", "is not possible for a change of many tasks")
+    if not named.intersection(_SELECTING_FIELDS):
+        names = ", ".join(selecting.DESCRIPTOR.fields_by_name[name].camelcase_name for name in _SELECTING_FIELDS)
+        raise InvalidParams.field("filter", f"is required; select the tasks by at least one of {names}")
+    check_request_id(request.request_id)
+    check_state_names(selecting)
+    limit = page_limit(request.limit, default=DEFAULT_BULK_PAGE, maximum=MAX_BULK_PAGE)
+    query = replace(task_search(selecting, limit), artifacts=False)
+    return check_states(query, change.allowed, change.default)
+
+
+def check_states(query: TaskSearch, allowed: frozenset[int], default: frozenset[int]) -> TaskSearch:
+    """Returns the search with the states that a change concerns. Raises InvalidParams for others."""
+    if other := sorted(query.states - allowed):
+        names = ", ".join(map(states.name, sorted(allowed)))
+        raise InvalidParams.field("filter.states", f"{states.name(other[0])} is not possible here; use {names}")
+    return query if query.states else replace(query, states=default)
+
+
+def finished_steps(steps: Sequence[StepRecord]) -> list[StepRecord]:
+    """Returns the steps of the current turn that need not be done again."""
+    return [step for step in steps if step.turn == CURRENT_TURN and step.state == StepState.DONE]
+
+
+def repeated_request(record: TaskRecord, first: StoredMessage, message_id: str) -> pb.SendMessageRequest:
+    """Returns the request with which a task began, for a new task of its conversation that refers to it."""
+    message = pb.Message.FromString(first.message)
+    message.message_id, message.task_id, message.context_id = message_id, "", record.context
+    if record.id not in message.reference_task_ids:
+        message.reference_task_ids.append(record.id)
+    request = pb.SendMessageRequest(message=message)
+    envelope = pb.SendMessageRequest.FromString(first.envelope)
+    if envelope.HasField("metadata"):
+        request.metadata.CopyFrom(envelope.metadata)
+    request.configuration.accepted_output_modes.extend(envelope.configuration.accepted_output_modes)
+    return request
+
+
+def _selection_of(record: TaskRecord) -> TaskSelection:
+    scope = record.ref.owner.scope
+    return TaskSelection(task=record.id, agent=record.agent, principal=record.principal, scope=scope)
+
+
+def _changed_task(record: TaskRecord, data: bytes) -> tasks_pb.ListedTask:
+    """The message for a task after a change. `data`: a serialized Task."""
+    task = pb.Task.FromString(data)
+    task.ClearField("history")
+    return tasks_pb.ListedTask(
+        scope=record.ref.owner.scope, agent=record.agent, task=task, principal=record.principal, summary=record.summary
+    )
+
+
+def _failure(record: TaskRecord, reason: str) -> bulk_pb.TaskFailure:
+    return bulk_pb.TaskFailure(
+        task_id=record.id,
+        agent=record.agent,
+        principal=record.principal,
+        scope=record.ref.owner.scope,
+        reason=reason,
+    )

@@ -1,0 +1,248 @@
+"""Lists of tasks with all agents and in all scopes (`dragoman.ops.v1`): of one caller, or for operators and viewers.
+
+A2A lists the tasks of one agent in one scope. A caller's list joins these lists, each read with the rights that the
+caller has there, so nothing is shown that A2A would not show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Final
+
+from dragoman.bindings.admin.actions import OperatorCall
+from dragoman.bindings.admin.fields import page_limit, set_timestamps, within_grants
+from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, Caller, Identity
+from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied, Unauthenticated
+from dragoman.core.limits.quotas import BILLION
+from dragoman.core.names import DEFAULT_SCOPE, tenant_of
+from dragoman.core.task import states
+from dragoman.core.task.cursors import (
+    FoundTask,
+    SearchOrder,
+    TaskPage,
+    TaskQuery,
+    TaskSearch,
+    parse_search_token,
+    search_token,
+)
+from dragoman.ports import AgentTasks, Store
+from dragoman.runtime.access import Access, Admission
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+DEFAULT_TASKS: Final = 50
+MAX_TASKS: Final = 1000
+MAX_SCOPES: Final = 1000
+"""Scopes that are listed."""
+WATCH_INTERVAL: Final = 1.0
+"""Seconds between two searches of one WatchTasks."""
+WATCH_PAUSE: Final = 20
+"""The pause after a search, in durations of that search: a watcher takes at most a twentieth of one reader's time."""
+MAX_SEARCH_TEXT: Final = 200
+MAX_SEARCH_ENTRIES: Final = 8
+_SEARCH_FIELDS: Final = (
+    "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token",
+    "count_states",
+)  # fmt: skip
+"""Fields of a request that select among the tasks of all principals."""
+
+
+class TaskLists:
+    """Lists tasks: of all principals for operators and viewers, else the caller's."""
+
+    def __init__(self, store: Store, access: Access, admission: Admission) -> None:
+        self._store = store
+        self._access = access
+        self._admission = admission
+
+    async def list_tasks(
+        self, operator: OperatorCall, request: tasks_pb.ListTasksRequest
+    ) -> tasks_pb.ListTasksResponse:
+        """Lists tasks, most recently changed first unless the request says otherwise."""
+        check_state_names(request)
+        limit = page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS)
+        if operator.is_viewer and not request.own:
+            return await self._search(operator.identity, request, limit)
+        for field, _ in request.ListFields():
+            if field.name in _SEARCH_FIELDS:
+                text = "is for operators and viewers, in lists of tasks of all principals"
+                raise InvalidParams.field(field.camelcase_name, text)
+        self._admission.check_rate(operator.identity)
+        return await self._list_own(operator, request, limit)
+
+    async def watch_tasks(
+        self, operator: OperatorCall, request: tasks_pb.WatchTasksRequest
+    ) -> AsyncGenerator[tasks_pb.WatchTasksResponse, None]:
+        """Lists tasks as `list_tasks` does, and again whenever the list has changed. Does not end."""
+        clock = asyncio.get_running_loop().time
+        listed: tasks_pb.ListTasksResponse | None = None
+        while True:
+            began = clock()
+            found = await self.list_tasks(operator, request.filter)
+            pause = max(WATCH_INTERVAL, WATCH_PAUSE * (clock() - began))
+            if found != listed:
+                listed = found
+                yield tasks_pb.WatchTasksResponse(list=found)
+            await asyncio.sleep(pause)
+
+    # ---- all principals
+
+    async def _search(
+        self, identity: Identity, request: tasks_pb.ListTasksRequest, limit: int
+    ) -> tasks_pb.ListTasksResponse:
+        query = within_grants(identity, task_search(request, limit))
+        after = parse_search_token(query, request.page_token) if request.page_token else None
+        found = await self._store.search(replace(query, after=after))
+        granted = identity.granted(SCOPE_GRANT_PREFIX)
+        response = tasks_pb.ListTasksResponse(
+            tasks=map(_found_task, found.tasks),
+            total=found.total,
+            total_is_minimum=not found.is_total_exact and not request.page_token,
+            scopes=[scope for scope in await self._store.scopes(MAX_SCOPES) if not granted or scope in granted],
+        )
+        if found.next is not None:
+            response.next_page_token = search_token(query, found.next)
+        if request.count_states and not request.page_token:
+            response.state_counts.extend(
+                tasks_pb.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
+                for one in await self._store.count_states(query)
+            )
+        return response
+
+    # ---- one caller
+
+    async def _list_own(
+        self, operator: OperatorCall, request: tasks_pb.ListTasksRequest, limit: int
+    ) -> tasks_pb.ListTasksResponse:
+        reachable = await self._reachable(operator.identity, operator.is_viewer)
+        tasks: list[tasks_pb.ListedTask] = []
+        total = 0
+        for known, caller in reachable:
+            if request.scope not in ("", known.scope) or request.agent not in ("", known.agent):
+                continue
+            every_task_matches = not (request.task_id or request.context_id or request.state)
+            if every_task_matches and _all_newer(tasks, limit, known):
+                total += known.tasks
+                continue
+            page = await self._page(caller, request, limit)
+            total += page.total
+            tasks += [
+                tasks_pb.ListedTask(
+                    scope=known.scope, agent=known.agent, task=pb.Task.FromString(task), summary=summary
+                )
+                for task, summary in zip(page.tasks, page.summaries, strict=True)
+            ]
+            tasks = sorted(tasks, key=_sort_key, reverse=True)[:limit]
+        scopes = sorted({known.scope for known, _ in reachable})
+        return tasks_pb.ListTasksResponse(tasks=tasks, total=total, scopes=scopes)
+
+    async def _reachable(self, identity: Identity, is_viewer: bool) -> list[tuple[AgentTasks, Caller]]:
+        """The agents with tasks that the identity sees, most recently changed first, with the caller of each."""
+        own = {(known.scope, known.agent): known for known in await self._store.agents_of(identity.principal)}
+        shared = {(known.scope, known.agent): known for known in await self._store.agents_of(SHARED_PRINCIPAL)}
+        reachable = []
+        for scope, agent in own.keys() | {key for key in shared if is_viewer or _may_know(identity, key[0])}:
+            try:
+                caller = self._access.authorize(tenant_of(scope, agent), identity)
+            except (AgentNotFound, PermissionDenied, Unauthenticated):
+                continue
+            known = (shared if caller.owner.principal == SHARED_PRINCIPAL else own).get((scope, agent))
+            if known is not None:
+                reachable.append((known, caller))
+        return sorted(reachable, key=lambda pair: (-pair[0].changed, pair[0].scope, pair[0].agent))
+
+    async def _page(self, caller: Caller, request: tasks_pb.ListTasksRequest, limit: int) -> TaskPage:
+        if not request.task_id:
+            query = TaskQuery(
+                caller.owner,
+                caller.agent,
+                context=request.context_id,
+                state=request.state,
+                page_size=limit,
+                history=0,
+                artifacts=request.include_artifacts,
+            )
+            return await self._store.page(query)
+        record = await self._store.find(caller.owner, caller.agent, request.task_id)
+        if record is None or request.context_id not in ("", record.context) or request.state not in (0, record.state):
+            return TaskPage()
+        snapshot = await self._store.read(record.ref, history=0, artifacts=request.include_artifacts)
+        if snapshot is None:
+            return TaskPage()
+        return TaskPage([snapshot.task], 1, summaries=[record.summary])
+
+
+def _sort_key(listed: tasks_pb.ListedTask) -> tuple[int, str]:
+    return listed.task.status.timestamp.ToMilliseconds(), listed.task.id
+
+
+def _all_newer(tasks: list[tasks_pb.ListedTask], limit: int, known: AgentTasks) -> bool:
+    """Whether the list is full with tasks that changed after every task of this agent."""
+    return len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed
+
+
+def _may_know(identity: Identity, scope: str) -> bool:
+    """Whether a caller may learn that a scope with shared tasks exists: its name may be that of a customer."""
+    return scope == DEFAULT_SCOPE or SCOPE_GRANT_PREFIX + scope in identity.grants
+
+
+def _found_task(found: FoundTask) -> tasks_pb.ListedTask:
+    record = found.record
+    message = tasks_pb.ListedTask(
+        scope=record.ref.owner.scope,
+        agent=record.agent,
+        task=pb.Task.FromString(found.task),
+        principal=record.principal,
+        summary=record.summary,
+        status_text=record.status_text if record.state in states.EXPLAINED else "",
+        tokens=found.usage.tokens,
+        cost=found.usage.cost / BILLION,
+    )
+    set_timestamps(message, created=found.created)
+    return message
+
+
+def check_state_names(request: tasks_pb.ListTasksRequest) -> None:
+    """Raises InvalidParams for a state that no stored task has."""
+    for state in (request.state, *request.states):
+        if state and state not in states.STORED_STATES:
+            names = ", ".join(map(states.name, sorted(states.STORED_STATES)))
+            raise InvalidParams.field("state", f"must be one of {names}")
+
+
+def task_search(request: tasks_pb.ListTasksRequest, limit: int) -> TaskSearch:
+    """Returns the search that a request describes. Raises InvalidParams."""
+    if len(request.text) > MAX_SEARCH_TEXT:
+        raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
+    if len(request.metadata) > MAX_SEARCH_ENTRIES:
+        raise InvalidParams.field("metadata", f"must have at most {MAX_SEARCH_ENTRIES} entries")
+    entries = []
+    for entry in request.metadata:
+        key, separator, value = entry.partition("=")
+        if not key or not separator:
+            raise InvalidParams.field("metadata", "must have the form KEY=VALUE")
+        entries.append((key, value))
+    return TaskSearch(
+        task_id=request.task_id,
+        scopes=frozenset(filter(None, (request.scope,))),
+        agents=frozenset(filter(None, (request.agent,))),
+        principal=request.principal,
+        context=request.context_id,
+        states=frozenset(filter(None, (request.state, *request.states))),
+        changed_since=max(request.changed_since.ToMilliseconds(), 0),
+        changed_before=max(request.changed_before.ToMilliseconds(), 0),
+        text=request.text,
+        metadata=tuple(entries),
+        order=_search_order(request),
+        page_size=limit,
+        artifacts=request.include_artifacts,
+    )
+
+
+def _search_order(request: tasks_pb.ListTasksRequest) -> SearchOrder:
+    if request.order == tasks_pb.TASK_ORDER_UNSPECIFIED and request.text:
+        # The index by creation has the texts; others are for searches that have few tasks to look at.
+        return "changed" if request.principal or request.state or request.states else "created"
+    return "created" if request.order == tasks_pb.TASK_ORDER_CREATED else "changed"

@@ -1,8 +1,0 @@
--- Cancels that were asked for of tasks that somebody ran: the task is to stop, as long as it has not answered its message
--- `until`. What is here may speak of tasks that are no more, or that have ended: tidying takes the row away.
-CREATE TABLE cancels (
-    owner INTEGER NOT NULL,
-    task  BLOB    NOT NULL,
-    until INTEGER NOT NULL,
-    PRIMARY KEY (owner, task)
-) WITHOUT ROWID;

@@ -1,3 +1,0 @@
--- since 15
--- The metadata of the cancel request: a serialized Struct, empty if it has none.
-ALTER TABLE cancels ADD COLUMN metadata BLOB NOT NULL DEFAULT x'';

@@ -1,0 +1,48 @@
+"""Links of a chain run: the connections from one server to the next, through proxies that cut them."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Final, Literal
+
+from tests.postgres import free_port
+
+from dragoman.fault_proxy import FaultProxy
+
+Cut = Literal["refuse", "close", "reset", "hang"]
+"""How a link is cut: nobody listens; or each connection is closed, reset or left without an answer at its first
+request: before it, before its response or in the middle of that."""
+
+CUTS: Final[tuple[Cut, ...]] = ("refuse", "close", "reset", "hang")
+
+
+class Link:
+    """The link to one server: an address for each of its ports."""
+
+    def __init__(self, name: str, *targets: str) -> None:
+        """targets: HOST:PORT of each port."""
+        self.name = name
+        self.addresses = [f"127.0.0.1:{free_port()}" for _ in targets]
+        self._targets = targets
+        self._proxies = AsyncExitStack()
+
+    async def open(self) -> None:
+        """Lets all connections pass."""
+        await self._open(every=0)
+
+    async def cut(self, how: Cut, seed: int) -> None:
+        """Ends all connections, and lets none pass until `open`."""
+        if how == "refuse":
+            await self.close()
+        else:
+            await self._open(every=1, how=how, seed=seed)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._proxies.aclose()
+        self._proxies = AsyncExitStack()
+
+    async def _open(self, *, every: int, how: Literal["close", "reset", "hang"] = "close", seed: int = 0) -> None:
+        await self.close()
+        for address, target in zip(self.addresses, self._targets, strict=True):
+            await self._proxies.enter_async_context(FaultProxy(target, listen=address, every=every, how=how, seed=seed))

@@ -1,0 +1,302 @@
+"""Checker of a chain run: what has to hold at each level, from the server that clients call to the agent that works.
+
+A command is followed by its number through the stores of all levels and the actions of its agent. A violation that is
+known has its kind in EXPECTED, and only where a fault of that kind explains it. All functions are pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tests.chaos.actions import BEGIN, Action
+from tests.chaos.chains.agents import DONE
+from tests.chaos.chains.routes import FRONT, LAST, MIDDLE, RETRIES, ROUTES, TOOLS, Command, Hop, Protocol, Route
+from tests.chaos.history import Canceled, CancelSent, Entry, Fault, Rejected, Sent
+from tests.chaos_checker.cancel_checker import reported_canceled
+from tests.chaos_checker.checker import StoredTask, acknowledged, keys, logs, streams, terminal
+
+from dragoman.core.task import states
+
+EXPECTED: Final[Mapping[str, str]] = {
+    "canceled-after-restart": "a restarted server ends its turn as CANCELED without telling the A2A server behind it",
+    "canceled-out-of-reach": "an A2A server that cannot be reached is taken for one that has stopped",
+    "cancel-lost": "an A2A server that was away misses an acknowledged cancel",
+    "tool-canceled-after-restart": "the first kind, with the task of an MCP server",
+    "tool-canceled-out-of-reach": "the second kind, with the task of an MCP server",
+    "tool-cancel-lost": "the third kind, with the task of an MCP server",
+    "tool-canceled-in-flight": "a call is canceled before its answer names the task of the MCP server, which goes on",
+    "tool-renamed": "a restarted server calls the tool of an A2A agent by another name before it has read its card",
+}
+"""The known kinds of violations. Most remain until cancels of work at other servers are stored and repeated."""
+
+TOLERANCE: Final = 0.05
+"""Seconds by which an action may follow a response."""
+STOPPING: Final = 1.0
+"""Seconds in which a tool without tasks stops after a cancel; those of a freeze do not count."""
+IN_FLIGHT: Final = 1.0
+"""Seconds from the creation of a task at an MCP server until its caller knows it."""
+RECOVERY: Final = 6.0
+"""Seconds after a fault in which a server may still take another one for away."""
+LATE: Final = 20.0
+"""Seconds after a fault in which the tasks that it hit end."""
+
+RENAMED: Final = "MCP_INVALID_CALL"
+"""The reason for which a call of an unknown tool fails."""
+BY_FAULT: Final = frozenset({"INTERRUPTED", "UPSTREAM_UNKNOWN", "MCP_UNKNOWN"})
+"""Reasons for which a task may fail when a fault hits its route."""
+
+Levels = Mapping[str, Mapping[str, StoredTask]]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken guarantee. `kind`: of EXPECTED; empty for one that is not expected."""
+
+    text: str
+    kind: str = ""
+
+
+@dataclass(slots=True)
+class Chain:
+    """Everything about one command."""
+
+    command: Command
+    tasks: dict[str, list[StoredTask]] = field(default_factory=lambda: defaultdict(list))
+    """Its tasks at each level."""
+    actions: list[Action] = field(default_factory=list)
+    cancel_at: float | None = None
+    """When its first cancel was sent."""
+    answers: list[Canceled] = field(default_factory=list)
+    """The responses to its cancels."""
+    canceled_at: float | None = None
+    """When a client first got CANCELED."""
+
+    @property
+    def route(self) -> Route:
+        return ROUTES[self.command.route]
+
+    def task(self, level: str) -> StoredTask | None:
+        """Its first task at a level."""
+        return self.tasks[level][0] if self.tasks[level] else None
+
+    @property
+    def is_cancel_acknowledged(self) -> bool:
+        return any(not answer.reason for answer in self.answers)
+
+
+def judge_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> list[Violation]:
+    """Returns all violations. Actions in order, each with the number of its command as its task."""
+    front = levels[FRONT]
+    texts = [f"{name}: {text}" for name, kept in levels.items() for text in logs(history, kept)]
+    for check in (acknowledged, streams, terminal, keys):
+        texts += check(history, front)
+    texts += _rejections(history)
+    return [*map(Violation, texts), *_of_chains(history, levels, actions)]
+
+
+def _of_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Iterator[Violation]:
+    faults = [entry for entry in history if isinstance(entry, Fault)]
+    for chain in collect(history, levels, actions).values():
+        known = (*_failures(chain, faults), *_cancels(chain, faults), *_ends(chain, faults))
+        for one in (*map(Violation, (*_delivered_once(chain), *_results(chain))), *known):
+            yield replace(one, text=f'"{chain.command.text}": {one.text}')
+
+
+def collect(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Mapping[int, Chain]:
+    """Returns the commands by number."""
+    chains: dict[int, Chain] = {}
+    for entry in history:
+        if isinstance(entry, Sent) and (command := Command.find(entry.text)):
+            chains.setdefault(command.number, Chain(command))
+    for name, kept in levels.items():
+        for task in kept.values():
+            if command := Command.find(task.text):
+                chains.setdefault(command.number, Chain(command)).tasks[name].append(task)
+    for action in actions:
+        if int(action.task) in chains:
+            chains[int(action.task)].actions.append(action)
+    by_task = {task.id: chain for chain in chains.values() for task in chain.tasks[FRONT]}
+    for task_id, (at, _) in reported_canceled(history).items():
+        if task_id in by_task:
+            by_task[task_id].canceled_at = at
+    for entry in history:
+        if isinstance(entry, CancelSent | Canceled) and (chain := by_task.get(entry.task)):
+            if isinstance(entry, Canceled):
+                chain.answers.append(entry)
+            elif chain.cancel_at is None:
+                chain.cancel_at = entry.at
+    return chains
+
+
+def _rejections(history: Sequence[Entry]) -> Iterator[str]:
+    """Checks that sends are not rejected, and cancels only because a task has ended."""
+    for entry in history:
+        if isinstance(entry, Rejected):
+            yield f"op {entry.op}: rejected: {entry.reason}"
+        elif isinstance(entry, Canceled) and entry.reason not in ("", "TASK_NOT_CANCELABLE"):
+            yield f"task {entry.task}: its cancel was rejected: {entry.reason}"
+
+
+# Delivery -----------------------------------------------------------------------------------------------------------
+
+
+def _delivered_once(chain: Chain) -> Iterator[str]:
+    """Checks that a command has one task at each level on its way, and its agent is not called more often than it may.
+
+    What an agent has begun is stored at each level.
+    """
+    for level in (FRONT, MIDDLE, LAST):
+        if len(chain.tasks[level]) > 1:
+            yield f"{len(chain.tasks[level])} tasks of {level}"
+    begun = [action.attempt for action in chain.actions if action.text == BEGIN]
+    is_call = chain.route.hops[-1].protocol is Protocol.MCP_CALL
+    most = 1 + RETRIES if chain.route.repeats else 1
+    if len(begun) > most and not (is_call and chain.route.repeats):
+        yield f"its agent was called {len(begun)} times"
+    if len(set(begun)) < len(begun) and not is_call:  # whose attempts are counted by each process anew
+        yield f"its agent was called twice for one attempt: {begun}"
+    for level in chain.route.levels:
+        if chain.actions and not chain.tasks[level]:
+            yield f"its agent works, and {level} has no task"
+
+
+def _results(chain: Chain) -> Iterator[str]:
+    """Checks that a result is that of the finished work, once and whole, at every level above it."""
+    below: StoredTask | None = None
+    for level in reversed(chain.route.levels):
+        task = chain.task(level)
+        if task is not None and task.state == states.COMPLETED:
+            if task.result_text.strip() != chain.command.output.strip():
+                yield f"completed at {level} with another result: {task.result_text[:80]!r}"
+            if not any(action.text == DONE for action in chain.actions):
+                yield f"completed at {level}, and its agent has not finished"
+            if below is not None and below.state != states.COMPLETED:
+                yield f"completed at {level}, and is {states.name(below.state)} behind it"
+        below = task
+
+
+def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
+    """Checks that a fault on the route explains each failure."""
+    for level in chain.route.levels:
+        task = chain.task(level)
+        if task is None or task.state != states.FAILED:
+            continue
+        created, ended = task.times
+        reasons = set(re.findall(r"\w+", f"{task.reason} {task.result_text}"))
+        text = f"failed at {level}: {task.reason} {task.result_text[:200]}"
+        earlier = [fault for fault in faults if fault.part in chain.route.parts and fault.at <= ended + TOLERANCE]
+        if RENAMED in reasons and any(fault.part == MIDDLE and fault.how == "kill" for fault in earlier):
+            yield Violation(text, "tool-renamed" if chain.command.route == "deep-job" else "")
+        elif not BY_FAULT & reasons:
+            yield Violation(text)
+        elif not any(created <= fault.at + fault.seconds + LATE for fault in earlier):
+            yield Violation(f"{text}, and no fault hit its route")
+
+
+# Cancels ------------------------------------------------------------------------------------------------------------
+
+
+def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
+    """Checks that CANCELED means that the work behind has stopped, or was never delivered."""
+    front = chain.task(FRONT)
+    if front is None or front.state != states.CANCELED:
+        return
+    if chain.cancel_at is None:
+        yield Violation("is CANCELED, and nobody has canceled it")
+        return
+    canceled_since = chain.canceled_at if chain.canceled_at is not None else front.times[1]
+    late = [action for action in chain.actions if action.at > canceled_since + TOLERANCE]
+    upper = front
+    for hop in chain.route.hops:
+        lower = chain.task(hop.callee)
+        if lower is None or lower.state != states.CANCELED:
+            break
+        upper = lower
+    else:
+        hop = chain.route.hops[-1]
+    if hop.protocol is Protocol.MCP_CALL:
+        late = [action for action in late if not _stops(action, canceled_since, faults)]
+    stopped = lower is None or lower.state in (states.CANCELED, states.FAILED)
+    if stopped and not late:
+        return
+    what = f"is {states.name(lower.state)}" if lower is not None else "works"
+    text = f"CANCELED at {canceled_since:.3f} s, {hop.callee} {what}, {len(late)} later actions"
+    if late:
+        text += f" until {late[-1].at - canceled_since:.3f} s later"
+    kind = _kind_of_early(hop, faults, chain.cancel_at, max(canceled_since, upper.times[1]))
+    if not kind and lower is not None and lower.times[0] + IN_FLIGHT >= chain.cancel_at:
+        kind = _kind(hop, "canceled-in-flight")
+    yield Violation(text, kind)
+
+
+def _stops(action: Action, canceled_since: float, faults: Sequence[Fault]) -> bool:
+    """Whether a tool does something while it stops: MCP has no confirmation of a cancel for a call without a task."""
+    thaws = [
+        fault.at + fault.seconds
+        for fault in faults
+        if fault.part == TOOLS and fault.how == "pause" and fault.at <= canceled_since + STOPPING
+    ]
+    return any(since <= action.at <= since + STOPPING for since in (canceled_since, *thaws))
+
+
+def _kind_of_early(hop: Hop, faults: Sequence[Fault], cancel_at: float, canceled_since: float) -> str:
+    """The expected kind of a CANCELED that was not confirmed; empty if no fault explains it."""
+    near = [
+        fault for fault in faults if fault.at <= canceled_since and cancel_at <= fault.at + fault.seconds + RECOVERY
+    ]
+    if any(fault.part == hop.caller and fault.how == "kill" for fault in near):
+        return _kind(hop, "canceled-after-restart")
+    if any(fault.part in (hop.link, hop.callee) for fault in near):
+        return _kind(hop, "canceled-out-of-reach")
+    return ""
+
+
+def _ends(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
+    """Checks that tasks have ended at the end of the run, at every level below one that waits for them."""
+    is_waited_for = True
+    for number, level in enumerate(chain.route.levels):
+        task = chain.task(level)
+        if task is None:
+            return
+        if task.state in states.TERMINAL:
+            is_waited_for = task.state != states.FAILED  # whoever failed does not know the work behind
+            if is_waited_for and task.state == states.CANCELED:
+                return  # `_cancels` reports what goes on behind it
+            continue
+        if not is_waited_for and chain.command.ticks > 1000:
+            return
+        text = f"is {states.name(task.state)} at {level} at the end"
+        if number == 0 and chain.is_cancel_acknowledged:
+            yield Violation(f"its cancel was acknowledged, and it {text}", _kind_of_lost(chain, faults))
+        else:
+            yield Violation(text)
+        return
+
+
+def _kind_of_lost(chain: Chain, faults: Sequence[Fault]) -> str:
+    """The expected kind of an acknowledged cancel without effect; empty if no fault explains it."""
+    upper = chain.task(FRONT)
+    for hop in chain.route.hops:
+        lower = chain.task(hop.callee)
+        if upper is None or lower is None or lower.state in states.TERMINAL:
+            return ""  # the work has stopped, and the task above should have noticed
+        requested, answered = chain.cancel_at or 0.0, max(answer.at for answer in chain.answers)
+        if any(
+            fault.part in (hop.caller, hop.link, hop.callee)
+            and fault.at <= answered + RECOVERY
+            and requested <= fault.at + fault.seconds + RECOVERY
+            for fault in faults
+        ):
+            return _kind(hop, "cancel-lost")
+        upper = lower
+    return ""
+
+
+def _kind(hop: Hop, name: str) -> str:
+    """The kind with this name for the protocol of a hop; empty if there is none."""
+    kind = {Protocol.A2A: name, Protocol.MCP_TASK: f"tool-{name}"}.get(hop.protocol, "")
+    return kind if kind in EXPECTED else ""

@@ -1,0 +1,157 @@
+"""Checker of called agents: compares the work of other servers, by their own account, with the tasks and the callers.
+
+| rule | what it says |
+|---|---|
+| canceled | CANCELED means that the work has stopped, or was never delivered |
+| cancel kept | a cancel that was accepted reaches the work |
+| begun once | a message, or a call of a tool that may not be repeated, begins one piece of work |
+| result | a completed task has what the work made; a failed one has a reason that something explains |
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from tests.chaos.history import Canceled, Entry
+from tests.chaos_checker.cancel_checker import TOLERANCE, reported_canceled
+from tests.chaos_checker.checker import StoredTask
+from tests.simulation.called.peer import Work
+from tests.simulation.called.plan import CALLED_AGENTS
+from tests.simulation.plan import Plan
+
+from dragoman.core.task import states
+
+DELIVERY: Final = 15.0
+"""Seconds in which an accepted cancel reaches the work, once everything responds."""
+
+REPEATABLE: Final = "look"
+"""The tool that may be called twice."""
+
+TASK_TOOL: Final = "long"
+"""The tool that goes on as a task of its server."""
+
+UNKNOWN_OUTCOMES: Final = ("UPSTREAM_UNKNOWN", "UPSTREAM_LOST", "MCP_UNKNOWN", "MCP_LOST", "NOT_WRITTEN")
+"""Reasons for which a task may fail if something was struck."""
+
+AT_A2A_SERVER: Final = ", and an A2A server does its work"
+
+_NOT_FOUND: Final = re.compile(r"follower \d+ of (\S+): was refused: TASK_NOT_FOUND|task (\S+): was .+ did not find it")
+
+UNPROVOKED: Final = ", although nothing was struck"
+
+
+def judge_called(
+    plan: Plan, entries: Sequence[Entry], kept: Mapping[str, StoredTask], works: Sequence[Work], recovered: float
+) -> list[str]:
+    """One line per broken rule. recovered: when everything responded again."""
+    by_task = _works_by_task(kept, works)
+    profile = plan.profile
+    is_calm = not (plan.faults or profile.lost_calls or profile.late_answers or profile.failures or profile.slow_calls)
+    end = UNPROVOKED if is_calm else ""
+    problems = [
+        *_canceled(entries, kept, by_task),
+        *_cancels_kept(entries, by_task, recovered),
+        *_begun_once(kept, by_task),
+        *_results(kept, by_task, is_calm=is_calm),
+    ]
+    return [problem + end for problem in problems]
+
+
+def name_called_agents(problems: Sequence[str], kept: Mapping[str, StoredTask]) -> list[str]:
+    """The problems; where an acknowledged task was not found, they say so if an A2A server does its work."""
+
+    def is_at_a2a_server(problem: str) -> bool:
+        found = _NOT_FOUND.fullmatch(problem)
+        task = kept.get(found[1] or found[2]) if found is not None else None
+        return task is not None and task.agent in ("upstream", "plain")
+
+    return [problem + AT_A2A_SERVER * is_at_a2a_server(problem) for problem in problems]
+
+
+def _works_by_task(kept: Mapping[str, StoredTask], works: Sequence[Work]) -> Mapping[str, list[Work]]:
+    """The work of each task: known by the ids of messages, or by the text of a call."""
+    by_message = {message: task.id for task in kept.values() for message in task.messages}
+    by_text = {task.text: task.id for task in kept.values()}
+    found: defaultdict[str, list[Work]] = defaultdict(list)
+    for work in works:
+        if work.tool:
+            task = by_text.get(f"{work.tool} {work.text}")
+        else:
+            task = by_message.get(work.messages[0].message_id)
+        if task is not None:
+            found[task].append(work)
+    return found
+
+
+def _canceled(
+    entries: Sequence[Entry], kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]]
+) -> Iterator[str]:
+    reported = reported_canceled(entries)
+    for id, works in by_task.items():
+        if id in reported:
+            since, how = reported[id]
+        elif kept[id].state == states.CANCELED:
+            since, how = kept[id].times[1], "the store"
+        else:
+            continue
+        late = [
+            work for work in works if _is_confirmed(work) and (work.ended is None or work.ended > since + TOLERANCE)
+        ]
+        for work in late[:1]:
+            until = "on" if work.ended is None else f"on until {work.ended - since:.3f} s later"
+            told = f"told {work.cancels[0] - since:.3f} s later" if work.cancels else "never told"
+            yield f"task {id}: {how} said CANCELED at {since:.3f} s, its work at {work.peer} went {until}, {told}"
+
+
+def _is_confirmed(work: Work) -> bool:
+    """Whether its server confirms a cancel: MCP has only a notification for a call that is not a task."""
+    return work.tool in ("", TASK_TOOL)
+
+
+def _cancels_kept(entries: Sequence[Entry], by_task: Mapping[str, list[Work]], recovered: float) -> Iterator[str]:
+    accepted: dict[str, float] = {}
+    for entry in entries:
+        if isinstance(entry, Canceled) and not entry.reason and entry.state not in states.TERMINAL:
+            accepted.setdefault(entry.task, entry.at)
+    for id, at in accepted.items():
+        for work in by_task.get(id, ()):
+            due = max(at, recovered) + DELIVERY
+            is_late = work.ended is None or work.ended > due
+            if is_late and not any(told <= due for told in work.cancels):
+                yield f"task {id}: its cancel was accepted at {at:.3f} s, its work at {work.peer} was never told"
+                break
+
+
+def _begun_once(kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]]) -> Iterator[str]:
+    for id, works in by_task.items():
+        begun = Counter(
+            work.text if work.tool else work.messages[0].message_id
+            for work in works
+            if work.tool != REPEATABLE and not work.is_lost
+        )
+        for name, times in begun.items():
+            if times > 1:
+                yield f"task {id}: {works[0].peer} has begun {times} times to work for {name}"
+
+
+def _results(kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]], *, is_calm: bool) -> Iterator[str]:
+    for task in kept.values():
+        if task.agent not in CALLED_AGENTS:
+            continue
+        works = by_task.get(task.id, ())
+        ends = {work.state for work in works if work.ended is not None}
+        if task.state == states.COMPLETED and states.COMPLETED not in ends:
+            yield f"task {task.id}: completed, and no work for it has"
+        elif task.state == states.FAILED and task.reason in UNKNOWN_OUTCOMES:
+            if is_calm:
+                yield f"task {task.id}: {task.reason}"
+        elif task.state == states.FAILED and not (
+            states.FAILED in ends and task.reason in ("", "TOOL_ERROR", "MCP_ERROR")
+        ):
+            yield f"task {task.id}: failed because of {task.reason or 'nothing'}, and its work has not"
+        for work in works:
+            if task.state == states.COMPLETED and work.is_active:
+                yield f"task {task.id}: completed, and {work.id} goes on"
