@@ -158,7 +158,7 @@ class CalledParts:
 
         async def follow() -> None:
             upstreams.start_refresh()
-            mcp.start_refresh()
+            mcp.start()
             if self.is_exclusive:
                 return
             stack.callback(start_task(Background.WORKER_REGISTRY, hub.run_sync).cancel)

@@ -19,13 +19,13 @@ from tests.simulation.loop import HostLoop
 
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ServerUnavailable
-from dragoman.core.mcp_sources import McpSpec
 from dragoman.core.task import states
 from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.connection import McpConnection
 from dragoman.extensions.mcp.servers.registry import McpEntry, McpRegistry
 from dragoman.extensions.mcp.servers.tasks_extension import CreateTaskResult, McpTask
 from dragoman.extensions.mcp.servers.transport import UNAVAILABLE_CODE
+from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ids import IDS
 from dragoman.ports import OutboundStreams, RemoteAgentRegistry
 
