@@ -86,7 +86,7 @@ LONG = \
 	tests/client/test_flaky.py \
 	tests/client/test_sync_processes.py \
 	tests/dialects \
-	tests/examples/test_own_store.py \
+	tests/examples/test_feed_store.py \
 	tests/hostile \
 	tests/isolation \
 	tests/proto/test_buf.py \
@@ -268,7 +268,7 @@ format-check: $(ENV) ## check the format of Python sources
 
 lint: $(ENV) ## run ruff, and reject retired words in names (tools/retired_words.toml)
 	@ruff check .
-	@python tools/retired_words.py
+	@python -m tools.retired_words
 
 types: $(ENV) ## run mypy in strict mode
 	@mypy

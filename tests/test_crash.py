@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cli.server import serving
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -16,7 +16,8 @@ from tests.certificates import DAY, Authority, ClientAuthority, serial_of, write
 from tests.eventually import eventually
 
 from dragoman import Turn, agent
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError

@@ -38,7 +38,7 @@ PUBLIC: Final = {
         *("is_terminal", "can_transition_to"),
     },
     "dragoman.client": {
-        *("connect", "Connection", "Client", "message"),
+        *("connect", "Connection"),
         *("Event", "Text", "Status", "Artifact", "Data", "File", "Question", "Finished", "Result"),
         *("ClientError", "TaskFailed", "NotFound", "NotAllowed", "NotSupported", "Invalid", "Conflict", "Busy"),
         *("ServerUnavailable", "InactivityTimeout", "ProtocolError"),

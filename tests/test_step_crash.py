@@ -13,7 +13,8 @@ from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import serving
 from tests.step_crash import KILLS, PLACES, RAN, STEPS
 
-from dragoman.client import Client, ServerUnavailable, message
+from dragoman.client import ServerUnavailable
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps_pb

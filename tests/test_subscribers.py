@@ -14,7 +14,8 @@ from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.bindings.options import DEFAULT_CONNECTION_CALLS
-from dragoman.client import Client, connect, message
+from dragoman.client import connect
+from dragoman.client.calls import Client, message
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http import sse
 from dragoman.wiring.app import App, open_app

@@ -20,7 +20,8 @@ from tests.certificates import Authority, encrypted, write
 from dragoman import Turn, agent
 from dragoman.bindings.http.listener import TlsListener
 from dragoman.calling import tls
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Settings, SettingsError

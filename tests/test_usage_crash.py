@@ -16,7 +16,7 @@ from tests.cli.server import Server, serving
 from tests.postgres import execute
 
 from dragoman.calling.errors import ClientError
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 
 AGENTS: Final = """

@@ -27,7 +27,8 @@ from tests.nats import NatsServer, binary
 from tests.postgres import Server as Postgres
 from tests.postgres import binaries
 
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 
 from dragoman import Turn, agent
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http import sse
 from dragoman.wiring.app import App, open_app

@@ -17,7 +17,8 @@ from dragoman.calling.retry import (
     find_task_of_message,
     has_accepted,
 )
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings

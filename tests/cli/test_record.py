@@ -13,7 +13,7 @@ from tests.testing.agents import counter, listener, office
 from typer.testing import CliRunner, Result
 
 from dragoman.cli import cli
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.testing import LiveServer, Recording, record, run
 
 AGENTS = str(Path(agents.__file__))

@@ -10,7 +10,7 @@ from dragoman.calling.errors import ServerUnavailable
 from dragoman.calling.transport import StreamResponses
 from dragoman.cli.output import ConsoleOutput
 from dragoman.cli.task_calls import _TaskView
-from dragoman.client import Client
+from dragoman.client.calls import Client
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 

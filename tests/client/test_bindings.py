@@ -1,4 +1,4 @@
-"""The low-level client in every dialect over every binding, against a real server."""
+"""Single calls in every dialect over every binding, against a real server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.listing import list_tasks
 
-from dragoman.client import Client, ClientError, message
-from dragoman.client.calls import check_protocol
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, check_protocol, message
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
@@ -110,14 +111,14 @@ async def test_tasks_are_listed_page_by_page(server: Server, dialect: str, bindi
     async with server.client(dialect, binding) as client:
         for number in range(3):
             await client.send(message(f"echo {number}"))
-        found = [task.id async for task in client.list(page_size=2)]
+        found = [task.id async for task in list_tasks(client, page_size=2)]
     assert len(set(found)) == 3
 
 
 async def test_a_call_that_a_dialect_lacks_is_not_supported(server: Server) -> None:
     async with server.client("0.3", "jsonrpc") as client:
         with pytest.raises(ClientError, match="has no ListTasks"):
-            await anext(client.list())
+            await anext(list_tasks(client))
 
 
 @EVERY

@@ -11,11 +11,13 @@ from typing import NamedTuple
 import pytest
 from aiohttp import web
 from tests.eventually import EVENTUALLY_TIMEOUT
+from tests.listing import list_tasks
 
 from dragoman import Turn, agent, types
 from dragoman.calling.errors import ClientError, ServerUnavailable
-from dragoman.client import Artifact, Client, Finished, Text, connect, message
+from dragoman.client import Artifact, Finished, Text, connect
 from dragoman.client import sync as blocking
+from dragoman.client.calls import Client, message
 from dragoman.client.http_client import AiohttpClient
 from dragoman.core.task.blob_references import LARGE_PART_BYTES, blob_link_query
 from dragoman.ports import Agent
@@ -105,7 +107,7 @@ async def test_every_call_returns_the_complete_text(server: Server, dialect: str
 async def test_every_task_of_a_list_is_complete(server: Server, binding: str) -> None:
     async with Client(server.grpc if binding == "grpc" else server.http, agent="streams", binding=binding) as client:
         await client.send(message("x"))
-        tasks = [task async for task in client.list(artifacts=True)]
+        tasks = [task async for task in list_tasks(client, artifacts=True)]
     assert [[part.text == TEXT for part in task.artifacts[0].parts] for task in tasks] == [[True]]
 
 

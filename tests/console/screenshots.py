@@ -14,7 +14,7 @@ from tests.console.past import Load, add_past
 from tests.runtime.push.receivers import Receivers, answered
 
 from dragoman import AgentError, Retry, Skill, Turn, agent, types
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.ports import Agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app

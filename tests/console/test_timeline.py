@@ -12,7 +12,7 @@ from tests.console.test_looks import OF_COLORS, TOO_WIDE, issues
 from tests.runtime.push.receivers import answered
 
 from dragoman import Retry, Turn, agent
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.ports import Agent
 
 pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine

@@ -12,7 +12,8 @@ import pytest
 from tests.client.test_bindings import PROTOCOLS, Server, text_of
 
 from dragoman import Turn, agent
-from dragoman.client import ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import message
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

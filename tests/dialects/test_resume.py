@@ -12,7 +12,7 @@ import pytest
 from tests.client.test_bindings import PROTOCOLS, Server, server, text_of
 from tests.dialects.dialect_clients import ServerConnections
 
-from dragoman.client import message
+from dragoman.client.calls import message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -7,7 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from dragoman.client import Artifact, Client, ClientError, Finished, Text, connect, message
+from dragoman.client import Artifact, ClientError, Finished, Text, connect
+from dragoman.client.calls import Client, message
 from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
 
 DROP_MODES: Final[dict[str, DropMode]] = {"grpc": "reset", "rest": "close", "jsonrpc": "reset", "ws": "close"}
@@ -75,7 +76,7 @@ async def run(url: str, binding: str, seconds: float, followed: Followed) -> Non
 
 
 async def run_ws(url: str, seconds: float, followed: Followed) -> None:
-    """Runs the task with the low-level client, which has WebSocket."""
+    """Runs the task by single calls, which also exist over WebSocket."""
     request, key = message(request_text(seconds)), str(uuid.uuid4())
     async with Client(url, binding="ws") as client:
         while not followed.task:  # a stream that ends before its first event is repeated with the same key

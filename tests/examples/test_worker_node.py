@@ -19,7 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from tests.agents.workers.tasks import NOW, status_text, texts, wait_for_state, wait_for_text
 from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, serving
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from tools.environments import ROOT, Environment, NotCreated

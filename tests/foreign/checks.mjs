@@ -58,23 +58,23 @@ async function failure(body, given) {
   }
 }
 
-/** A receiver of push notifications that takes everything: `url`, and `until` it has heard such a body. */
+/** A receiver of push notifications that takes everything: `url`, and `until`, which waits for such a body. */
 export async function hook(body) {
-  const letters = [];
+  const deliveries = [];
   const waiting = [];
   const server = createServer(async (request, response) => {
     const chunks = [];
     for await (const chunk of request) chunks.push(chunk);
     response.end();
-    letters.push({ headers: request.headers, body: JSON.parse(Buffer.concat(chunks).toString("utf8")) });
-    for (const look of waiting) look();
+    deliveries.push({ headers: request.headers, body: JSON.parse(Buffer.concat(chunks).toString("utf8")) });
+    for (const check of waiting) check();
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const until = (last) =>
     new Promise((resolve) => {
-      const look = () => letters.some(({ body }) => last(body)) && resolve(letters);
-      waiting.push(look);
-      look();
+      const check = () => deliveries.some(({ body }) => last(body)) && resolve(deliveries);
+      waiting.push(check);
+      check();
     });
   try {
     return await body({ url: `http://127.0.0.1:${server.address().port}/hook`, until });

@@ -16,7 +16,8 @@ from tests.eventually import eventually
 from tests.frameworks.suite import CELLS, FRAMEWORKS, UNSUPPORTED, Framework, framework
 
 from dragoman.agents.values import struct_to_json
-from dragoman.client import Client, NotSupported, message
+from dragoman.client import NotSupported
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.types import data, file
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -21,7 +21,7 @@ from tests.runtime.remote_agent import DONE, Far, served
 
 from dragoman import Turn, agent, retry
 from dragoman.calling.errors import ClientError
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import Store
 from dragoman.runtime.pauses import MAX_PAUSED_AGENTS, AgentPause, AgentPauses

@@ -16,7 +16,8 @@ import pytest
 from tests.security.endpoints import ENDPOINTS, MESSAGE, Endpoint, Headers, Response, over_http, rpc_call
 
 from dragoman import Turn, agent
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.settings.settings import Address, Settings, SettingsError

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
+from tests.listing import list_tasks
 from tests.telemetry.test_metrics import fetch, parsed, value
 from tests.telemetry.test_usage import ended, explained
 
 from dragoman import Turn, agent
-from dragoman.client import Client, connect, message
+from dragoman.client import connect
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core import trace
 from dragoman.core.access.identity import Identity
@@ -83,11 +85,11 @@ async def test_a_task_shows_the_usage_of_its_delegated_tasks(tmp_path: Path) -> 
         assert valueses[-1]["usage"] == HELPED
         assert MessageToDict(task.metadata) == {"usage": HELPED}
         async with Client(str(app.grpc)) as client:
-            assert [MessageToDict(one.metadata) async for one in client.list()] == [{"usage": HELPED}]
+            assert [MessageToDict(one.metadata) async for one in list_tasks(client)] == [{"usage": HELPED}]
             answered = (await client.send(message("once more"))).task
             assert MessageToDict(answered.metadata) == {"usage": HELPED}
         async with Client(str(app.grpc), agent="helper") as client:
-            below = [MessageToDict(one.metadata)["usage"] async for one in client.list()]
+            below = [MessageToDict(one.metadata)["usage"] async for one in list_tasks(client)]
         alone = {"tokens": 10.0, "cost": 0.25}
         assert sorted(below, key=lambda one: one["tokens"])[::2] == [alone, alone, {**HELPED, **HALF}]
         one = await explained(app, task.id)

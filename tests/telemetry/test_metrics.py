@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.test_webhooks import hooked
 
 from dragoman import Turn, agent
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import App, open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -16,12 +16,13 @@ import grpc
 import pytest
 from opentelemetry import trace as otel
 from opentelemetry.proto.trace.v1 import trace_pb2 as tr
+from tests.listing import list_tasks
 from tests.telemetry.collector import Collector, collecting, of
 from tests.test_webhooks import Hook, hooked
 
 from dragoman import Turn, agent
 from dragoman.cli.logs import JsonLogFormatter
-from dragoman.client import Client
+from dragoman.client.calls import Client
 from dragoman.core import trace
 from dragoman.core.durations import Backoff
 from dragoman.core.trace import CURRENT_TRACE
@@ -256,7 +257,7 @@ async def test_nothing_is_traced_or_stored_without_a_collector(tmp_path: Path) -
     async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
         await post(app, "/message:send", sending("hello"), traceparent=PARENT)
         assert seen["echo"] == ""
-        (head,) = await app.runtime.maintenance._store.locate((await anext(aiter(client.list()))).id)
+        (head,) = await app.runtime.maintenance._store.locate((await anext(aiter(list_tasks(client)))).id)
         assert trace.trace_of(await app.runtime.maintenance._store.envelope(head.ref, 1)) == ""
 
 

@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from tests.telemetry.test_metrics import fetch, parsed, value
 
 from dragoman import Turn, agent
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.limits.quotas import TaskBudget, TaskBudgets, Usage, UsageReport, checked_usage_report, parse_budgets
 from dragoman.settings.settings import Settings

@@ -84,7 +84,7 @@ def test_in_memory(agent_under_test):
 
 def test_on_a_server(dragoman_server):
     from agents import office
-    from dragoman.client import Client, message
+    from dragoman.client.calls import Client, message
     server, other = dragoman_server(office), dragoman_server(office, token="secret-of-sixteen")
     assert b'"office"' in urllib.request.urlopen(server.card_url).read()
     assert server.url != other.url

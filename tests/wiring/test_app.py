@@ -11,9 +11,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.listing import list_tasks
 
 from dragoman import Turn, agent
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.ports import OutboundForbidden
 from dragoman.ports.extension import StartError
@@ -113,7 +115,7 @@ async def test_limits_reach_both_bindings(opened: Open) -> None:
         body = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "x" * 4096}]}}
         status, _ = await status_of(f"{app.public_url}/message:send", method="POST", json=body)
         assert status == 413
-        assert [task async for task in client.list()] == []
+        assert [task async for task in list_tasks(client)] == []
 
 
 async def test_the_error_table_reaches_both_bindings(opened: Open) -> None:
@@ -161,7 +163,7 @@ async def test_a_draining_server_rejects_messages_and_is_not_ready(opened: Open)
         with pytest.raises(ClientError) as caught:
             await client.send(message("late"))
         assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "UNAVAILABLE")
-        assert [task async for task in client.list()] == []
+        assert [task async for task in list_tasks(client)] == []
 
 
 async def test_a_drain_fails_the_remaining_turns_and_subscribers_see_it(opened: Open) -> None:

@@ -13,7 +13,7 @@ from tests.telemetry.test_metrics import serving
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.settings.settings import Settings
 from dragoman.wiring import doctor as checking
 from dragoman.wiring.doctor import Finding, run_checks

@@ -14,7 +14,8 @@ import pytest
 from tests.certificates import Authority, write
 
 from dragoman import RunningServer, Turn, agent, on_startup, open_app
-from dragoman.client import Client, connect, message
+from dragoman.client import connect
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 
 FREE = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}

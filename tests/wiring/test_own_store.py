@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from dragoman import Turn, agent
 from dragoman.cli import cli
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.app import App, open_app

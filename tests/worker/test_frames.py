@@ -11,7 +11,7 @@ from tests.agents.workers.worker_process import WorkerProcess, worker_process
 from tests.cli.server import Server, serving
 
 from dragoman.agents.workers.connection import check_hello
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import SkillSchemas, schemas_of, with_schemas
 from dragoman.core.task import states

@@ -29,7 +29,7 @@ function parseMetrics(text: string): Metrics {
     if (!parsed?.[1]) continue;
     const labels: Record<string, string> = {};
     for (const [, name, value] of (parsed[2] ?? "").matchAll(LABEL)) {
-      if (name) labels[name] = (value ?? "").replace(/\\(.)/g, (_, letter: string) => (letter === "n" ? "\n" : letter));
+      if (name) labels[name] = (value ?? "").replace(/\\(.)/g, (_, character: string) => (character === "n" ? "\n" : character));
     }
     const samples = found.get(parsed[1]) ?? [];
     samples.push({ labels, value: parsed[3] === "+Inf" ? Infinity : Number(parsed[3]) });

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { accessToken } from "./api";
 
 const CALL_TIMEOUT_MS = 5_000; // a call that takes longer is aborted by `refresh`
-const doNothing = () => {};
+const noop = () => {};
 
 export interface PollResult<T> {
   value: T | undefined;
@@ -26,7 +26,7 @@ export function usePolling<T>(
 ): PollResult<T> {
   const [value, setValue] = useState<T>();
   const [error, setError] = useState<unknown>();
-  const pollNow = useRef(doNothing);
+  const pollNow = useRef(noop);
   const credential = accessToken.value;
   useEffect(() => setValue(undefined), [...resetOn, credential]);
   useEffect(() => {
@@ -67,7 +67,7 @@ export function usePolling<T>(
     pollNow.current = () => void poll();
     void poll();
     return () => {
-      pollNow.current = doNothing;
+      pollNow.current = noop;
       running?.stop.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", onVisibilityChange);

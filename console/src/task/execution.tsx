@@ -21,7 +21,7 @@ interface ExecutionProps {
 
 export function Execution({ id, tenant, state, last }: ExecutionProps) {
   const { value, error, refresh } = usePolling(
-    async (stop) => ({ tasks: await explainTask(id, tenant, stop), asked: Date.now() }),
+    async (stop) => ({ tasks: await explainTask(id, tenant, stop), receivedAt: Date.now() }),
     (now) => (now?.tasks?.some((explanation) => explanation.session || explanation.ready) ? POLL_INTERVAL_MS : 0),
     [id, tenant],
     [state],
@@ -33,8 +33,8 @@ export function Execution({ id, tenant, state, last }: ExecutionProps) {
       {value && !value.tasks && <p class="empty">Only operators can see how a task is executed: session, attempts, next step.</p>}
       {explanations.map((explanation, index) => (
         <Fragment key={index}>
-          <ExplanationFacts explanation={explanation} receivedAt={value?.asked ?? 0} refresh={refresh} />
-          <Steps explanation={explanation} receivedAt={value?.asked ?? 0} last={last} />
+          <ExplanationFacts explanation={explanation} receivedAt={value?.receivedAt ?? 0} refresh={refresh} />
+          <Steps explanation={explanation} receivedAt={value?.receivedAt ?? 0} last={last} />
         </Fragment>
       ))}
     </div>

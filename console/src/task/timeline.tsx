@@ -36,12 +36,12 @@ interface TimelineProps {
 export function Timeline({ id, tenant, projection, state, last }: TimelineProps) {
   const isRunning = !isTerminal(state) && !isWaiting(state);
   const { value, error } = usePolling(
-    async (stop) => ({ one: (await explainTask(id, tenant, stop))?.[0], asked: Date.now() }),
+    async (stop) => ({ explanation: (await explainTask(id, tenant, stop))?.[0], receivedAt: Date.now() }),
     () => (isRunning ? POLL_INTERVAL_MS : 0),
     [id, tenant],
     [state],
   );
-  if (value?.one) return <OperatorTimeline explanation={value.one} receivedAt={value.asked} {...{ id, tenant, projection, state, last }} />;
+  if (value?.explanation) return <OperatorTimeline explanation={value.explanation} receivedAt={value.receivedAt} {...{ id, tenant, projection, state, last }} />;
   if (!value && !error) return null;
   return (
     <>

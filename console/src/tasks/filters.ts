@@ -37,9 +37,6 @@ const PARAMETERS: Record<FilterName, string> = {
 
 export const FILTER_NAMES = Object.keys(PARAMETERS) as FilterName[];
 
-/** Filters that only searches of operators and viewers have. */
-export const FOR_ALL: readonly FilterName[] = ["principal", "age", "metadata", "order"];
-
 /** The tabs: all tasks, those that have not ended, and those in each state. */
 export const STATE_TABS: readonly { id: string; name: string; states: readonly string[] }[] = [
   { id: "", name: "All", states: [] },

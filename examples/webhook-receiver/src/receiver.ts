@@ -18,7 +18,7 @@ const SKEW = 60;
 const REMEMBERED = 100_000;
 
 /** Maximum bytes of a notification. */
-const LARGEST = 32 * 1024 * 1024;
+const MAX_BODY_BYTES = 32 * 1024 * 1024;
 
 /** Claims of a signature. */
 export interface Claims {
@@ -164,7 +164,7 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer | undefined> {
   let size = 0;
   for await (const part of request as AsyncIterable<Buffer>) {
     size += part.length;
-    if (size > LARGEST) return undefined;
+    if (size > MAX_BODY_BYTES) return undefined;
     parts.push(part);
   }
   return Buffer.concat(parts);
@@ -173,7 +173,7 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer | undefined> {
 /** Responds with 200 to genuine notifications and repeats, 401 to others, 503 while the keys are unavailable. */
 async function take(receiver: Receiver, request: IncomingMessage): Promise<[number, string]> {
   const body = request.method === "POST" ? await bodyOf(request) : undefined;
-  if (!body?.length) return [413, `a notification is a POST of 1 to ${LARGEST} bytes`];
+  if (!body?.length) return [413, `a notification is a POST of 1 to ${MAX_BODY_BYTES} bytes`];
   let claims: Claims;
   try {
     claims = await receiver.check(String(request.headers["dragoman-signature"] ?? ""), body);

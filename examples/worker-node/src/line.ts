@@ -29,13 +29,13 @@ const BEFORE_WELCOME = 10_000;
 export class Line {
   private readonly client: grpc.Client;
   private readonly call: grpc.ClientDuplexStream<ConnectRequest, ConnectResponse>;
-  private heard = Date.now();
-  private said = Date.now();
+  private lastReceived = Date.now();
+  private lastSent = Date.now();
   private lease = BEFORE_WELCOME;
   private pulse: NodeJS.Timeout;
 
   /** Connects immediately. `ended` is called once, with the status that ended the stream. */
-  constructor(server: Server, hear: (frame: ConnectResponse) => void, ended: (status: grpc.StatusObject) => void) {
+  constructor(server: Server, onFrame: (frame: ConnectResponse) => void, ended: (status: grpc.StatusObject) => void) {
     const credentials =
       server.ca === undefined
         ? grpc.credentials.createInsecure()
@@ -55,12 +55,12 @@ export class Line {
       metadata,
     );
     this.call.on("data", (frame: ConnectResponse) => {
-      this.heard = Date.now();
+      this.lastReceived = Date.now();
       if (frame.frame.case === "welcome") {
         this.lease = milliseconds(frame.frame.value.lease);
         this.beat(milliseconds(frame.frame.value.heartbeat));
       }
-      hear(frame);
+      onFrame(frame);
     });
     this.call.on("error", () => {}); // "status" says the same, and comes in any case
     this.call.on("status", (status: grpc.StatusObject) => {
@@ -72,8 +72,8 @@ export class Line {
   }
 
   /** Sends a frame. */
-  say(frame: Frame): void {
-    this.said = Date.now();
+  send(frame: Frame): void {
+    this.lastSent = Date.now();
     this.call.write(create(ConnectRequestSchema, { frame }));
   }
 
@@ -89,8 +89,8 @@ export class Line {
 
   /** Sends a heartbeat, and checks the server's. */
   private live(every: number): void {
-    if (Date.now() - this.heard > this.lease) this.call.cancel();
-    else if (Date.now() - this.said >= every) this.say({ case: "heartbeat", value: {} });
+    if (Date.now() - this.lastReceived > this.lease) this.call.cancel();
+    else if (Date.now() - this.lastSent >= every) this.send({ case: "heartbeat", value: {} });
   }
 }
 

@@ -49,7 +49,7 @@ export class Turn {
 
   constructor(
     private readonly start: TurnStart,
-    private readonly say: (frame: Frame) => void,
+    private readonly send: (frame: Frame) => void,
   ) {
     this.signal = this.stopping.signal;
   }
@@ -164,7 +164,7 @@ export class Turn {
   private store(step: MessageInitShape<typeof StepSchema>): bigint {
     this.signal.throwIfAborted();
     this.number += 1n;
-    this.say({ case: "events", value: { turnId: this.id, number: this.number, stateUpdate: { steps: [step] } } });
+    this.send({ case: "events", value: { turnId: this.id, number: this.number, stateUpdate: { steps: [step] } } });
     return this.number;
   }
 
@@ -197,7 +197,7 @@ export class Turn {
   private async put(event: MessageInitShape<typeof EventSchema>["event"]): Promise<void> {
     this.signal.throwIfAborted();
     this.number += 1n;
-    this.say({ case: "events", value: { turnId: this.id, number: this.number, events: [{ event }] } });
+    this.send({ case: "events", value: { turnId: this.id, number: this.number, events: [{ event }] } });
     while (this.number - this.committed >= WINDOW) await this.change();
   }
 

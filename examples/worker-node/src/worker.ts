@@ -59,16 +59,16 @@ export class Worker {
   /** Accepts no more turns, and disconnects when the running ones have ended. */
   async drain(): Promise<void> {
     this.draining = true;
-    this.line?.say({ case: "drain", value: {} });
+    this.line?.send({ case: "drain", value: {} });
     if (this.turns.size) await new Promise<void>((resolve) => (this.idle = resolve));
     this.line?.finish();
   }
 
   private async serve(): Promise<StatusObject> {
     const status = await new Promise<StatusObject>((resolve) => {
-      this.line = new Line(this.server, (frame) => this.hear(frame), resolve);
+      this.line = new Line(this.server, (frame) => this.receive(frame), resolve);
       const agents = [...this.agents.values()].map((agent) => ({ ...agent.registration, turns: this.credit }));
-      this.line.say({ case: "hello", value: { name: `${hostname()}:${process.pid}`, agents } });
+      this.line.send({ case: "hello", value: { name: `${hostname()}:${process.pid}`, agents } });
     });
     this.line = undefined;
     for (const turn of this.turns.values()) turn.stop("the line to the server is broken");
@@ -77,7 +77,7 @@ export class Worker {
     return status;
   }
 
-  private hear({ frame }: ConnectResponse): void {
+  private receive({ frame }: ConnectResponse): void {
     switch (frame.case) {
       case "welcome":
         this.wait = AGAIN[0];
@@ -105,17 +105,17 @@ export class Worker {
     const line = this.line;
     const agent = this.agents.get(start.agentId);
     if (!line || !agent) return;
-    const turn = new Turn(start, (frame) => this.turns.has(start.turnId) && line === this.line && line.say(frame));
+    const turn = new Turn(start, (frame) => this.turns.has(start.turnId) && line === this.line && line.send(frame));
     this.turns.set(turn.id, turn);
     const outcome = await this.outcome(agent, turn);
     if (line !== this.line) return; // the server has ended it
     if (this.turns.delete(turn.id)) {
       const artifacts = outcome?.case === "status" && outcome.value.state === TaskState.COMPLETED ? turn.artifacts : [];
-      line.say({ case: "turnEnd", value: { turnId: turn.id, outcome, artifacts } });
+      line.send({ case: "turnEnd", value: { turnId: turn.id, outcome, artifacts } });
     }
     if (this.draining) {
       if (!this.turns.size) this.idle();
-    } else line.say({ case: "credit", value: { agentId: start.agentId, turns: 1 } });
+    } else line.send({ case: "credit", value: { agentId: start.agentId, turns: 1 } });
   }
 
   private async outcome(agent: Agent, turn: Turn): Promise<Outcome> {

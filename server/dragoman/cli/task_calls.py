@@ -23,7 +23,8 @@ from dragoman.calling.transport import StreamResponses, no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, http_address
 from dragoman.cli.output import ConsoleOutput, Progress, format_elapsed, format_time, format_usage, state_name, text_of
-from dragoman.client import Client, ClientError, calls
+from dragoman.client import ClientError, calls
+from dragoman.client.calls import Client
 from dragoman.client.operations import Operator
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of

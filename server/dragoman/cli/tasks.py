@@ -31,7 +31,7 @@ from dragoman.cli.options import (
     TaskScope,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
-from dragoman.client import message as message_of
+from dragoman.client.calls import message as message_of
 from dragoman.client.content import media_type
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age

@@ -8,8 +8,7 @@
             ...
 
 `connect` reads the agent's card and returns a `Connection`; `dragoman.client.sync` is the blocking variant, and
-`dragoman.client.webhooks` verifies push notifications. `Client` is the low-level client: single calls in the messages
-of `lf.a2a.v1` to a server whose address, dialect and binding are known. Every failure is a `ClientError`.
+`dragoman.client.webhooks` verifies push notifications. Every failure is a `ClientError`.
 See docs/how-to/client.md.
 """
 
@@ -25,33 +24,11 @@ from dragoman.calling.errors import (
     ProtocolError,
     ServerUnavailable,
 )
-from dragoman.client.calls import Client, message
 from dragoman.client.connection import Connection, connect
 from dragoman.client.events import Artifact, Data, Event, File, Finished, Question, Result, Status, TaskFailed, Text
 
 __all__ = [
-    "connect",
-    "Connection",
-    "Event",
-    "Text",
-    "Status",
-    "Artifact",
-    "Data",
-    "File",
-    "Question",
-    "Finished",
-    "Result",
-    "ClientError",
-    "TaskFailed",
-    "NotFound",
-    "NotAllowed",
-    "NotSupported",
-    "Invalid",
-    "Conflict",
-    "Busy",
-    "ServerUnavailable",
-    "InactivityTimeout",
-    "ProtocolError",
-    "Client",
-    "message",
-]
+    "connect", "Connection", "Event", "Text", "Status", "Artifact", "Data", "File", "Question", "Finished", "Result",
+    "ClientError", "TaskFailed", "NotFound", "NotAllowed", "NotSupported", "Invalid", "Conflict", "Busy",
+    "ServerUnavailable", "InactivityTimeout", "ProtocolError",
+]  # fmt: skip

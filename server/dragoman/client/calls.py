@@ -1,4 +1,4 @@
-"""Low-level client: each call of A2A 1.0 as a method, over any dialect and binding."""
+"""Single calls to one agent, in the messages of A2A 1.0: what the command line makes of its arguments."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import asyncio
 import os
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -50,9 +49,10 @@ def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", co
 
 
 class Client:
-    """Low-level client of one agent of a server (`""`: the root agent).
+    """The calls of one agent of a server (`""`: the root agent), over the dialect and binding that its caller names.
 
-    An asynchronous context manager. Calls may run concurrently; all raise ClientError.
+    Not public: programs use `dragoman.client.connect`. An asynchronous context manager. Calls may run concurrently;
+    all raise ClientError.
     """
 
     def __init__(
@@ -218,37 +218,6 @@ class Client:
         """Reads a task with its last `history` messages (None: the server's default)."""
         request = pb.GetTaskRequest(tenant=self._tenant, id=task_id, history_length=history)
         return cast(pb.Task, await self._call("GetTask", request))
-
-    async def list(
-        self,
-        *,
-        context: str = "",
-        state: pb.TaskState | str = pb.TASK_STATE_UNSPECIFIED,
-        since: datetime | None = None,
-        page_size: int | None = None,
-        history: int | None = None,
-        artifacts: bool | None = None,
-    ) -> AsyncGenerator[pb.Task, None]:
-        """Yields the tasks that match all filters, newest status first; fetches pages on demand."""
-        request = pb.ListTasksRequest(
-            tenant=self._tenant,
-            context_id=context,
-            status=state,
-            page_size=page_size,
-            history_length=history,
-        )
-        if artifacts is not None:
-            request.include_artifacts = artifacts
-        if since is not None:
-            request.status_timestamp_after.FromDatetime(since)
-        while True:
-            page = cast(pb.ListTasksResponse, await self._call("ListTasks", request))
-            for task in page.tasks:
-                await self._transport.restore(task)
-                yield task
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
     async def cancel(self, task_id: str, *, metadata: Mapping[str, Any] | None = None) -> pb.Task:
         """Requests that a task stops, and returns the task, which may still be running."""

@@ -26,6 +26,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 from dragoman.client import connection as asynchronous
 from dragoman.client.connection import Connection
 from dragoman.client.events import Question
+from dragoman.client.turn_stream import next_or_none
 from dragoman.wire.cards.remote_card import RemoteCard
 
 P = ParamSpec("P")
@@ -191,15 +192,11 @@ def _iterate(generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     """Iterates over an asynchronous generator, and closes it at the end."""
     process = os.getpid()
     try:
-        while (item := _LOOP.run(_next_or_none(generator))) is not None:
+        while (item := _LOOP.run(next_or_none(generator))) is not None:
             yield item
     finally:
         if process == os.getpid():
             _LOOP.close_generator(generator)
-
-
-async def _next_or_none(generator: AsyncGenerator[T, None]) -> T | None:
-    return await anext(generator, None)
 
 
 async def _close_generator(generator: AsyncGenerator[Any, None]) -> None:

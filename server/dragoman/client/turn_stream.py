@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from dragoman.calling import retry
 from dragoman.calling.errors import (
@@ -37,6 +37,8 @@ from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+T = TypeVar("T")
 
 TASK_POLL_INTERVAL: Final = 15.0
 """Seconds without an event after which the task is polled although its stream is open."""
@@ -208,7 +210,7 @@ class TurnStream:
         step: asyncio.Task[pb.StreamResponse | None] | None = None
         try:
             while True:
-                step = step or asyncio.create_task(_next_or_none(stream))
+                step = step or asyncio.create_task(next_or_none(stream))
                 may_poll = bool(self.reducer.task.id) and self._is_delivered and not self.reducer.cursor
                 await asyncio.wait([step], timeout=TASK_POLL_INTERVAL if may_poll else None)
                 if not step.done():
@@ -318,6 +320,6 @@ def _lacks_question(event: pb.StreamResponse) -> bool:
     return status.state in states.INTERRUPTED and not status.HasField("message")
 
 
-async def _next_or_none(stream: StreamResponses) -> pb.StreamResponse | None:
-    """The next response; None at the end."""
-    return await anext(stream, None)
+async def next_or_none(items: AsyncGenerator[T, None]) -> T | None:
+    """The next item; None at the end."""
+    return await anext(items, None)

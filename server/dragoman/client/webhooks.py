@@ -57,17 +57,8 @@ MAX_REMEMBERED_TASKS: Final = 100_000
 """Tasks whose last event `InMemorySequences` remembers."""
 
 _REQUIRED_CLAIMS: Final = [
-    "iss",
-    "aud",
-    "iat",
-    "exp",
-    "jti",
-    "taskId",
-    "configId",
-    "event",
-    "sequence",
-    "request_body_sha256",
-]
+    "iss", "aud", "iat", "exp", "jti", "taskId", "configId", "event", "sequence", "request_body_sha256",
+]  # fmt: skip
 _TOKEN_HEADERS: Final = ("x-a2a-notification-token", "a2a-notification-token")
 
 KeyFetcher = Callable[[], Mapping[str, Any]]

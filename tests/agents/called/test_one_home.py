@@ -31,7 +31,7 @@ PARSERS: Final = {
 }
 """Functions that turn what others have sent into values, and raise errors of their own."""
 
-MADE_AT_HOME: Final = {"WorkerLost": "the end of retries", "CallForbidden": "a failure of the turn"}
+CREATED_AT_HOME: Final = {"WorkerLost": "the end of retries", "CallForbidden": "a failure of the turn"}
 """Errors that only the home raises or handles, and the rule that they stand for."""
 
 RECORDED_AT_HOME: Final = {"record_failure": "the retry of a call"}
@@ -64,14 +64,14 @@ def _broken_rule(node: ast.AST, file: str) -> str:
         name = _name(node.func)
         if name in PARSERS and file not in READERS:
             return f"calls {name}: what others send is read in a reader"
-        if name in MADE_AT_HOME and not at_home and name == "WorkerLost":
-            return f"raises {name}: {MADE_AT_HOME[name]} is decided in {HOME}"
+        if name in CREATED_AT_HOME and not at_home and name == "WorkerLost":
+            return f"raises {name}: {CREATED_AT_HOME[name]} is decided in {HOME}"
         if name in RECORDED_AT_HOME and not at_home and not _is_own(node.func):
             return f"calls {name}: {RECORDED_AT_HOME[name]} is decided in {HOME}"
     if isinstance(node, ast.ExceptHandler) and not at_home:
         caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
         if any(one is not None and _name(one) == "CallForbidden" for one in caught):
-            return f"handles CallForbidden: {MADE_AT_HOME['CallForbidden']} is decided in {HOME}"
+            return f"handles CallForbidden: {CREATED_AT_HOME['CallForbidden']} is decided in {HOME}"
         if any(one is not None and _name(one) == "ValidationError" for one in caught) and file not in READERS:
             return "handles ValidationError: what others send is read in a reader"
     if isinstance(node, ast.Compare) and not at_home and isinstance(node.left, ast.Attribute):

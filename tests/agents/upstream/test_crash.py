@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.server import Server, start
+from tests.listing import list_tasks
 from tests.postgres import free_port
 
-from dragoman.client import Client, NotSupported, message
+from dragoman.client import NotSupported
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -88,7 +90,7 @@ async def test_a_killed_server_resumes_the_upstream_task_and_runs_nothing_twice(
         done = await wait_for_end(client, task)
         assert done.status.state == states.COMPLETED
         assert texts(done) == "".join(f"chunk-{number} " for number in range(1, 201))
-        assert len([one async for one in remote.list()]) == 1
+        assert len([one async for one in list_tasks(remote)]) == 1
 
 
 async def test_an_upstream_agent_that_was_killed_and_restarted_ends_its_task_truthfully(machine: Machine) -> None:

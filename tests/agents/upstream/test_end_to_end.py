@@ -12,8 +12,9 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from tests.agents.upstream.agent_server import CARD, OLD_CARD, agent_server, card
 from tests.agents.upstream.conftest import Open
+from tests.listing import list_tasks
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.wiring.app import App
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -118,13 +119,13 @@ async def check_cancel(client: Client, agent_id: str) -> None:
 async def test_a_cancel_ends_the_upstream_task(pair: Pair) -> None:
     async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         await check_cancel(client, "grpc-1")
-        assert [task.status.state async for task in remote.list()] == [states.CANCELED]
+        assert [task.status.state async for task in list_tasks(remote)] == [states.CANCELED]
 
 
 async def test_canceling_a_waiting_task_cancels_the_upstream_task(pair: Pair) -> None:
     async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         interrupted = (await client.send(message("ask"))).task
-        (waiting,) = [task async for task in remote.list()]
+        (waiting,) = [task async for task in list_tasks(remote)]
         async with asyncio.TaskGroup() as group:
             result = group.create_task(wait_for_end(remote, waiting.id))
             await client.cancel(interrupted.id)
@@ -147,7 +148,7 @@ async def test_the_agent_receives_the_callers_message_unchanged(pair: Pair) -> N
     sent.reference_task_ids.append("one-of-ours")
     async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         task = (await client.send(sent, metadata={"of": "the request"})).task
-        (other,) = [task async for task in remote.list(history=10)]
+        (other,) = [task async for task in list_tasks(remote, history=10)]
         (received, *_) = (await remote.get(other.id)).history
         assert (list(received.parts), received.metadata, received.message_id) == (parts, sent.metadata, sent.message_id)
         assert not received.reference_task_ids
@@ -159,7 +160,7 @@ async def test_tasks_of_one_context_share_one_upstream_context(pair: Pair) -> No
         first = (await client.send(message("echo 1"))).task
         await client.send(message("echo 2", context=first.context_id))
         await client.send(message("echo 3"))
-        contexts = [task.context_id async for task in remote.list()]
+        contexts = [task.context_id async for task in list_tasks(remote)]
         assert len(set(contexts)) == 2
         assert contexts[1] == contexts[2]
 
@@ -177,13 +178,13 @@ async def test_a_message_to_a_running_task_goes_to_the_upstream_task(
         running = (await client.send(message("sleep 1"), configuration=NOW)).task.id
         await client.send(message("echo meanwhile", task=running), configuration=NOW)
         async with asyncio.timeout(60):
-            while "meanwhile" not in str([task async for task in remote.list(history=10)]):  # noqa: ASYNC110 - no event signals it
+            while "meanwhile" not in str([task async for task in list_tasks(remote, history=10)]):  # noqa: ASYNC110 - no event signals it
                 await asyncio.sleep(0.005)
         go.set()
         events = [event async for event in client.subscribe(running)]
         assert events[-1].status_update.status.state == states.COMPLETED
         assert texts(await client.get(running)) == "meanwhile"
-        assert len([task async for task in remote.list()]) == 1
+        assert len([task async for task in list_tasks(remote)]) == 1
 
 
 async def test_the_served_card_has_the_upstream_skills_and_our_urls(pair: Pair, opened: Open) -> None:

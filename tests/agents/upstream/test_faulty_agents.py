@@ -11,7 +11,8 @@ from tests.agents.upstream.agent_server import CARD, agent_server, card, json, r
 from tests.agents.upstream.conftest import Open
 from tests.postgres import free_port
 
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.durations import Backoff
 from dragoman.core.task import states

@@ -17,7 +17,7 @@ from dragoman import agent as declare_agent
 from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.calling.errors import CallForbidden, ServerUnavailable
 from dragoman.calling.transport import HttpResponse, TransportLimits
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.core.task.blob_references import LARGE_PART_BYTES, blob_link_query, text_type
 from dragoman.core.task.contents import StoredContent

@@ -12,7 +12,7 @@ from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.agents.values import struct_of, struct_to_json
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.limits.message_limits import MAX_TASK_METADATA_BYTES
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import open_app

@@ -12,7 +12,8 @@ import pytest
 from tests.agents.upstream.agent_server import agent_server, card, rpc
 from tests.agents.upstream.conftest import Open
 
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.wiring.app import App

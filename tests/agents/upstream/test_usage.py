@@ -12,7 +12,7 @@ from tests.agents.upstream.scripted_transport import ScriptedTransport, run_turn
 from tests.eventually import eventually
 
 from dragoman import Turn, agent
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.limits.quotas import BILLION
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import open_app

@@ -13,7 +13,8 @@ from tests.agents.workers.tasks import NOW, STATE_TIMEOUT, status_text, texts, w
 from tests.agents.workers.worker_process import AGENTS, worker_process
 from tests.cli.server import Server, serving
 
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 
 At = Callable[[str], Client]

@@ -10,8 +10,10 @@ from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, wait_for_state
 from tests.conftest import set_timings
 from tests.eventually import eventually
+from tests.listing import list_tasks
 
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.wiring.app import App
@@ -84,7 +86,7 @@ async def test_an_absent_agent_rejects_new_tasks_and_its_waiting_tasks_fail(
             states.FAILED,
             "NO_WORKER: No worker of this agent connected in time to run this task.",
         )
-        assert [one.id async for one in client.list()] == [task]
+        assert [one.id async for one in list_tasks(client)] == [task]
 
 
 async def wait_until_absent(app: App) -> None:

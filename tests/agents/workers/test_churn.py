@@ -15,7 +15,7 @@ from tests.agents.workers.tasks import NOW, texts
 from tests.agents.workers.worker_process import WorkerProcess, worker_process
 from tests.cli.server import serving
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers

@@ -20,7 +20,8 @@ from tests.cli.server import Server, serving
 
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.agents.workers.hub import LocalWorkerHub
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states

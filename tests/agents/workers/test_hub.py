@@ -15,7 +15,8 @@ from tests.agents.workers.tasks import NOW, status_text
 from tests.callers import ByHeader, named
 
 from dragoman.agents.workers.hub import LocalWorkerHub
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.access.identity import Identity
 from dragoman.core.task import states

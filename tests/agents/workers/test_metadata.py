@@ -10,7 +10,7 @@ from tests.agents.workers.conftest import Open
 from tests.agents.workers.tasks import status_text
 from tests.agents.workers.test_turn import connected
 
-from dragoman.client import message
+from dragoman.client.calls import message
 from dragoman.core.limits.message_limits import MAX_TASK_METADATA_BYTES
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

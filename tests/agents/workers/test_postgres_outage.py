@@ -16,7 +16,8 @@ from tests.postgres import Server
 from dragoman import Turn, agent
 from dragoman.agents.workers.agent import WorkerAgent
 from dragoman.agents.workers.connection import HeartbeatTimings
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import App, AppTimings, open_app

@@ -11,7 +11,7 @@ from tests.agents.workers.conftest import Open
 from tests.agents.workers.tasks import NOW, wait_for_state
 
 from dragoman import Turn, agent
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.fault_proxy import FaultProxy
 from dragoman.worker.worker import Worker

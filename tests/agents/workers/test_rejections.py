@@ -12,7 +12,7 @@ from tests.agents.workers.tasks import NOW, status_text, wait_for_state
 from tests.callers import WRONG, ByHeader, named
 
 from dragoman.bindings import authentication
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.errors import Unauthenticated
 from dragoman.core.task import states
 from dragoman.wiring.app import AppTimings

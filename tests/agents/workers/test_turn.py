@@ -16,7 +16,7 @@ from tests.agents.workers.tasks import NOW, status_text, text_of, wait_for_state
 from tests.conftest import set_timings
 from tests.eventually import eventually
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.runtime.queues import Backlog
 from dragoman.runtime.timings import Timings

@@ -10,7 +10,8 @@ from pydantic import SecretStr
 
 from dragoman import Turn, agent
 from dragoman.bindings.admin.maintenance import parse_selection
-from dragoman.client import Client, ClientError, message
+from dragoman.client import ClientError
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.errors import InvalidParams
 from dragoman.settings.settings import Address, Settings

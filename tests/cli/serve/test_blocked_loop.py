@@ -13,7 +13,7 @@ from tests.agents.workers.tasks import NOW, wait_for_state
 from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import Server, serving
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -15,7 +15,7 @@ import pytest
 from tests.agents.workers.tasks import NOW, wait_for_state
 from tests.cli.server import serving
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

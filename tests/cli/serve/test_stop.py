@@ -17,7 +17,7 @@ from tests.cli.server import serving
 from tests.eventually import eventually
 
 from dragoman.cli.process_setup import STOP_GRACE
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 
 AGENTS: Final = """
 import asyncio, atexit, concurrent.futures, threading, time

@@ -24,7 +24,7 @@ from tests.eventually import eventually_blocking
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.agent_loader import LoadError

@@ -49,10 +49,10 @@ bare.add("webhooks are not supported", ["refusals"], async (client) => {
   await refused(off, client.sendMessage(request({ pushNotificationConfig, blocking: true })));
 });
 
-const told = await new sdk.DefaultAgentCardResolver().resolve(where.http);
-assert.deepEqual([told.capabilities.streaming ?? false, told.capabilities.pushNotifications ?? false], [false, false]);
-assert.ok(!told.supportsAuthenticatedExtendedCard);
-const card = { ...told, capabilities: { ...told.capabilities, streaming: true, pushNotifications: true } };
+const served = await new sdk.DefaultAgentCardResolver().resolve(where.http);
+assert.deepEqual([served.capabilities.streaming ?? false, served.capabilities.pushNotifications ?? false], [false, false]);
+assert.ok(!served.supportsAuthenticatedExtendedCard);
+const card = { ...served, capabilities: { ...served.capabilities, streaming: true, pushNotifications: true } };
 
 let good = true;
 for (const transport of [

@@ -28,12 +28,12 @@ class Caller {
     return this.client.sendMessage(request(parts, fields));
   }
 
-  start(said) {
-    return this.client.sendMessage(request(said, {}, { blocking: false }));
+  start(content) {
+    return this.client.sendMessage(request(content, {}, { blocking: false }));
   }
 
-  stream(said, fields) {
-    return collect(this.client.sendMessageStream(request(said, fields)));
+  stream(content, fields) {
+    return collect(this.client.sendMessageStream(request(content, fields)));
   }
 
   get(id, fields) {
@@ -124,7 +124,7 @@ check.add("a direct reply is a message", ["send", "stream"], async (caller) => {
 check.add("files and data go there and back", ["send", "get"], async (caller) => {
   const bytes = Buffer.from([0, 1, 255]).toString("base64");
   // Over gRPC it cannot write a null.
-  const data = { numbers: [1, 2.5], nested: { yes: true, ...(caller.transport !== "GRPC" && { nothing: null }) } };
+  const data = { numbers: [1, 2.5], nested: { yes: true, ...(caller.transport !== "GRPC" && { empty: null }) } };
   const parts = [
     { kind: "file", file: { bytes, name: "x.bin", mimeType: "application/octet-stream" } },
     { kind: "file", file: { uri: "http://127.0.0.1:1/x.csv", mimeType: "text/csv" } },
@@ -238,26 +238,26 @@ check.add("a webhook that cannot be is refused", ["push configs", "errors"], asy
 });
 
 check.add("a receiver is told the task as its state changes", ["push"], ({ client }) =>
-  hook(async ({ url, until: heard }) => {
+  hook(async ({ url, until: received }) => {
     const { pushNotificationConfig } = webhook("", url);
     const task = await client.sendMessage(request("echo hello", {}, { pushNotificationConfig, blocking: true }));
-    const letters = await heard((body) => body.status.state === "completed");
-    for (const { headers, body } of letters) {
+    const deliveries = await received((body) => body.status.state === "completed");
+    for (const { headers, body } of deliveries) {
       assert.deepEqual([body.kind, body.id], ["task", task.id]);
       assert.equal(headers["x-a2a-notification-token"], "t0ken");
       assert.equal(headers.authorization, "Bearer s3cret");
     }
-    assert.equal(texts(letters.at(-1).body), "hello");
+    assert.equal(texts(deliveries.at(-1).body), "hello");
   }),
 );
 
 check.add("a receiver is told what comes after it was registered", ["push"], ({ client }) =>
-  hook(async ({ url, until: heard }) => {
+  hook(async ({ url, until: received }) => {
     const { id } = await client.sendMessage(request("ask"));
     await client.setTaskPushNotificationConfig(webhook(id, url));
     await client.sendMessage(request("blue", { taskId: id }));
-    const letters = await heard((body) => body.status.state === "completed");
-    assert.deepEqual(letters.map(({ body }) => body.status.state), ["working", "completed"]);
+    const deliveries = await received((body) => body.status.state === "completed");
+    assert.deepEqual(deliveries.map(({ body }) => body.status.state), ["working", "completed"]);
   }),
 );
 

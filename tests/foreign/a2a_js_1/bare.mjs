@@ -68,11 +68,11 @@ const transports = [
   new GrpcTransportFactory({ legacyCompat }),
 ];
 const cardResolver = new sdk.DefaultAgentCardResolver({ legacyCompat });
-const told = await cardResolver.resolve(where.http);
-assert.deepEqual([told.capabilities.streaming, told.capabilities.pushNotifications], [false, false]);
-assert.ok(!told.capabilities.extendedAgentCard);
-const promised = { ...told.capabilities, streaming: true, pushNotifications: true, extendedAgentCard: true };
-const card = { ...told, capabilities: promised };
+const served = await cardResolver.resolve(where.http);
+assert.deepEqual([served.capabilities.streaming, served.capabilities.pushNotifications], [false, false]);
+assert.ok(!served.capabilities.extendedAgentCard);
+const promised = { ...served.capabilities, streaming: true, pushNotifications: true, extendedAgentCard: true };
+const card = { ...served, capabilities: promised };
 const old = {
   ...card,
   supportedInterfaces: card.supportedInterfaces.filter(({ protocolVersion }) => protocolVersion.startsWith("0.3")),

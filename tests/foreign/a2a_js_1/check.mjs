@@ -19,7 +19,7 @@ const check = new Checks("@a2a-js/sdk");
 const v1Only = new Checks("@a2a-js/sdk");
 const compatOnly = new Checks("@a2a-js/sdk");
 
-const text = (said) => ({ text: said });
+const text = (content) => ({ text: content });
 const chunk = (number) => `chunk-${number} `;
 const until = (last) => Array.from({ length: last }, (_, index) => chunk(index + 1));
 
@@ -41,12 +41,12 @@ class Caller {
     return this.client.sendMessage(this.request(parts, fields));
   }
 
-  start(said) {
-    return this.client.sendMessage(this.request(said, {}, { returnImmediately: true }));
+  start(content) {
+    return this.client.sendMessage(this.request(content, {}, { returnImmediately: true }));
   }
 
-  stream(said, fields) {
-    return collect(this.client.sendMessageStream(this.request(said, fields)));
+  stream(content, fields) {
+    return collect(this.client.sendMessageStream(this.request(content, fields)));
   }
 
   get(id, fields) {
@@ -138,7 +138,7 @@ check.add("a direct reply is a message", ["send", "stream"], async (caller) => {
 
 check.add("files and data go there and back", ["send"], async (caller) => {
   const raw = Buffer.from([0, 1, 255]);
-  const data = { numbers: [1, 2.5], nested: { yes: true, nothing: null } };
+  const data = { numbers: [1, 2.5], nested: { yes: true, empty: null } };
   const parts = [
     { raw: raw.toString("base64"), filename: "x.bin", mediaType: "application/octet-stream" },
     { url: "http://127.0.0.1:1/x.csv", mediaType: "text/csv" },
@@ -245,8 +245,8 @@ check.add("a webhook is kept, replaced, listed and deleted", ["push configs"], a
       // Nobody gets secrets back.
       assert.deepEqual([shown.token, shown.authentication.credentials], ["", ""]);
     }
-  const asked = { tenant: "", taskId, pageSize: 0, pageToken: "" };
-  const listed = async () => (await client.listTaskPushNotificationConfig(asked)).configs.map(({ id }) => id);
+  const list = { tenant: "", taskId, pageSize: 0, pageToken: "" };
+  const listed = async () => (await client.listTaskPushNotificationConfig(list)).configs.map(({ id }) => id);
   assert.deepEqual(await listed(), ["c"]);
   for (let times = 0; times < 2; times++)
     await client.deleteTaskPushNotificationConfig({ tenant: "", taskId, id: "c" });
@@ -264,14 +264,14 @@ check.add("a webhook that cannot be is refused", ["push configs", "errors"], asy
 });
 
 v1Only.add("a receiver is told every event of the stream", ["push"], (caller) =>
-  hook(async ({ url, until: heard }) => {
+  hook(async ({ url, until: received }) => {
     const taskPushNotificationConfig = TaskPushNotificationConfig.toJSON(webhook("", url));
     const sent = await caller.client.sendMessage(caller.request("stream 3 5", {}, { taskPushNotificationConfig }));
-    const letters = await heard((body) => body.statusUpdate?.status.state === "TASK_STATE_COMPLETED");
-    const told = letters.map(({ body }) => StreamResponse.fromJSON(body).payload);
-    assert.deepEqual([told[0].$case, told[0].value.id], ["task", sent.id]);
-    assert.deepEqual(chunks(told), until(3));
-    for (const { headers } of letters) {
+    const deliveries = await received((body) => body.statusUpdate?.status.state === "TASK_STATE_COMPLETED");
+    const payloads = deliveries.map(({ body }) => StreamResponse.fromJSON(body).payload);
+    assert.deepEqual([payloads[0].$case, payloads[0].value.id], ["task", sent.id]);
+    assert.deepEqual(chunks(payloads), until(3));
+    for (const { headers } of deliveries) {
       assert.equal(headers.authorization, "Bearer s3cret");
       assert.equal(headers["x-a2a-notification-token"], "t0ken");
     }
@@ -279,22 +279,22 @@ v1Only.add("a receiver is told every event of the stream", ["push"], (caller) =>
 );
 
 compatOnly.add("a receiver is told the task as its state changes", ["push"], (caller) =>
-  hook(async ({ url, until: heard }) => {
+  hook(async ({ url, until: received }) => {
     const taskPushNotificationConfig = TaskPushNotificationConfig.toJSON(webhook("", url));
     const sent = await caller.client.sendMessage(caller.request("echo hello", {}, { taskPushNotificationConfig }));
-    const letters = await heard((body) => body.status.state === "completed");
-    for (const { body } of letters) assert.deepEqual([body.kind, body.id], ["task", sent.id]);
-    assert.equal(letters.at(-1).body.artifacts[0].parts[0].text, "hello");
+    const deliveries = await received((body) => body.status.state === "completed");
+    for (const { body } of deliveries) assert.deepEqual([body.kind, body.id], ["task", sent.id]);
+    assert.equal(deliveries.at(-1).body.artifacts[0].parts[0].text, "hello");
   }),
 );
 
 check.add("a receiver is told what comes after it was registered", ["push"], (caller) =>
-  hook(async ({ url, until: heard }) => {
+  hook(async ({ url, until: received }) => {
     const { id } = await caller.send("ask");
     await caller.client.createTaskPushNotificationConfig(webhook(id, url));
     await caller.send("blue", { taskId: id });
-    const letters = await heard((body) => /completed/i.test((body.statusUpdate ?? body).status?.state));
-    assert.match((letters[0].body.statusUpdate ?? letters[0].body).status.state, /working/i);
+    const deliveries = await received((body) => /completed/i.test((body.statusUpdate ?? body).status?.state));
+    assert.match((deliveries[0].body.statusUpdate ?? deliveries[0].body).status.state, /working/i);
   }),
 );
 

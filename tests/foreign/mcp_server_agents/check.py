@@ -256,7 +256,7 @@ def running(command: list[str]) -> Iterator[None]:
 def has_handle(store: Path) -> bool:
     """Whether the handle of a server's task is stored."""
     with closing(sqlite3.connect(store)) as connection:
-        found = connection.execute("SELECT count(*) FROM tasks WHERE instr(memory, ?)", (b'"handle"',)).fetchone()
+        found = connection.execute("SELECT count(*) FROM tasks WHERE instr(agent_state, ?)", (b'"handle"',)).fetchone()
     return bool(found[0])
 
 

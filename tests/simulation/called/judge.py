@@ -102,8 +102,8 @@ def _canceled(
         ]
         for work in late[:1]:
             until = "on" if work.ended is None else f"on until {work.ended - since:.3f} s later"
-            told = f"told {work.cancels[0] - since:.3f} s later" if work.cancels else "never told"
-            yield f"task {id}: {how} said CANCELED at {since:.3f} s, its work at {work.peer} went {until}, {told}"
+            reached = f"told {work.cancels[0] - since:.3f} s later" if work.cancels else "never told"
+            yield f"task {id}: {how} said CANCELED at {since:.3f} s, its work at {work.peer} went {until}, {reached}"
 
 
 def _is_confirmed(work: Work) -> bool:
@@ -120,7 +120,7 @@ def _cancels_kept(entries: Sequence[Entry], by_task: Mapping[str, list[Work]], r
         for work in by_task.get(id, ()):
             due = max(at, recovered) + DELIVERY
             is_late = work.ended is None or work.ended > due
-            if is_late and not any(told <= due for told in work.cancels):
+            if is_late and not any(one <= due for one in work.cancels):
                 yield f"task {id}: its cancel was accepted at {at:.3f} s, its work at {work.peer} was never told"
                 break
 

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 _WENT_ON: Final = r"task \S+: .+ said CANCELED at \S+ s, its work at (?:{}) went .+, (?:never told|told \S+ s later)"
-_NEVER_TOLD: Final = r"task \S+: its cancel was accepted at \S+ s, its work at (?:{}) was never told"
+_CANCEL_LOST: Final = r"task \S+: its cancel was accepted at \S+ s, its work at (?:{}) was never told"
 
 KNOWN_DEFECTS: Final = {
     "CANCELED, and the task of an A2A server goes on": re.compile(_WENT_ON.format("upstream|plain")),
@@ -18,8 +18,8 @@ KNOWN_DEFECTS: Final = {
     "CANCELED, and the task of an MCP server ignores it": re.compile(
         r"task \S+: .+ said CANCELED at \S+ s, its work at tools went .+, told -[45]\.\d+ s later.*"
     ),
-    "an accepted cancel that an A2A server never gets": re.compile(_NEVER_TOLD.format("upstream|plain")),
-    "an accepted cancel that an MCP server never gets": re.compile(_NEVER_TOLD.format("tools")),
+    "an accepted cancel that an A2A server never gets": re.compile(_CANCEL_LOST.format("upstream|plain")),
+    "an accepted cancel that an MCP server never gets": re.compile(_CANCEL_LOST.format("tools")),
     # Its turn was released before the task was visible, and the sender got the task.
     "an acknowledged task that is found only when its turn is repeated": re.compile(
         r".+(?:TASK_NOT_FOUND|did not find it), and an A2A server does its work"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.testing.agents import counter, fragile, listener, office, stubborn, threaded
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.errors import TaskNotCancelable
 from dragoman.testing import AgentUnderTest, run
 from dragoman.testing.kit.blocking import BlockingAgent, LoopThread, serving

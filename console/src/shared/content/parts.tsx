@@ -40,7 +40,7 @@ function PartView({ part, defaultFormat, live }: { part: Part; defaultFormat: Fo
 
 function decodeBase64(raw: string): Uint8Array<ArrayBuffer> {
   const binary = atob(raw.replaceAll("-", "+").replaceAll("_", "/"));
-  return Uint8Array.from(binary, (letter) => letter.charCodeAt(0));
+  return Uint8Array.from(binary, (character) => character.charCodeAt(0));
 }
 
 /** The object URL of some bytes, while it is shown. */

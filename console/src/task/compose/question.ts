@@ -1,7 +1,7 @@
 // The answers to an agent's question, read from data parts with choices, a JSON Schema, or approvals.
 
 import type { Json, Part } from "../../shared/messages";
-import { fieldsOf, isObject as isObject, type Choice, type Field } from "./schema_fields";
+import { fieldsOf, isObject, type Choice, type Field } from "./schema_fields";
 
 export type Question =
   | { kind: "text" }

@@ -9,6 +9,6 @@ const client = createClient(A2AService, createGrpcTransport({ baseUrl }));
 const parts = [{ content: { case: "text" as const, value: words.join(" ") } }];
 const message = { messageId: randomUUID(), role: Role.USER, parts };
 for await (const { payload } of client.sendStreamingMessage({ message })) {
-  const told = payload.case === "artifactUpdate" ? (payload.value.artifact?.parts ?? []) : [];
-  console.log(payload.case, ...told.map((part) => part.content.value));
+  const chunk = payload.case === "artifactUpdate" ? (payload.value.artifact?.parts ?? []) : [];
+  console.log(payload.case, ...chunk.map((part) => part.content.value));
 }

@@ -26,7 +26,8 @@ from dragoman.cli.options import (
     complete_tasks,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name, text_of
-from dragoman.client import Client, NotAllowed, NotFound
+from dragoman.client import NotAllowed, NotFound
+from dragoman.client.calls import Client
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
 from dragoman.core.names import DEFAULT_SCOPE

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.core.net.targets import OutboundPolicy
 from dragoman.extensions.mcp.sources import McpSpec

@@ -16,7 +16,7 @@ from tests.extensions.mcp.servers.conftest import TOOL_SERVER, ask, status_text,
 from tests.extensions.mcp.servers.test_end_to_end import wait_for, wait_for_status
 from tests.postgres import free_port
 
-from dragoman.client import Client, message
+from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -26,7 +26,8 @@ from tests.extensions.mcp.servers.conftest import (
 from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 from tests.postgres import free_port
 
-from dragoman.client import Client, ClientError, NotSupported, message
+from dragoman.client import ClientError, NotSupported
+from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.ports.extension import StartError

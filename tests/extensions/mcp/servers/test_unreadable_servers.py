@@ -13,7 +13,7 @@ import pytest
 from tests.extensions.mcp.servers.conftest import Open, ask, status_text, texts
 from tests.extensions.mcp.servers.raw_server import OUTPUTS, http_raw_server
 
-from dragoman.client import Client
+from dragoman.client.calls import Client
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.extensions.mcp.sources import McpSpec

@@ -13,7 +13,7 @@ from tests.extensions.mcp.servers.conftest import TOOL_SERVER, ask, status_text,
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.client import Client
+from dragoman.client.calls import Client
 from dragoman.core.task import states
 
 
