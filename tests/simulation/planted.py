@@ -90,8 +90,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "all principals are one", "G7", "core.access.identity",
-        "            case _:\n                return TaskVisibility(Owner(scope, principal))",
-        "            case _:\n                return TaskVisibility(Owner(scope, ANONYMOUS_PRINCIPAL))",
+        'return Owner(scope, SHARED_PRINCIPAL if self.policy_of(agent) == "scope" else principal)',
+        "return Owner(scope, SHARED_PRINCIPAL)",
     ),
     Mutation(
         "a rejected append keeps its reservation", "G3", "runtime.queues",

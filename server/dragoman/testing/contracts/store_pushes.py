@@ -409,18 +409,18 @@ class StorePushes:
         await store.append(cancel(ref))
         clock.now += DAY
         selection = TaskSelection(older_than=1, without_pending_push=True)
-        assert (await store.erase(selection, reason=RETENTION_REASON)).counts.tasks == 0
-        assert (await store.measure(selection)).tasks == 0
+        assert (await store.erasures.erase(selection, reason=RETENTION_REASON)).counts.tasks == 0
+        assert (await store.erasures.measure(selection)).tasks == 0
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
-        assert (await store.erase(selection, reason=RETENTION_REASON)).counts.tasks == 1
+        assert (await store.erasures.erase(selection, reason=RETENTION_REASON)).counts.tasks == 1
         other = (await store.append(with_push(created(new_ref())))).record
-        assert (await store.erase(TaskSelection(task=other.id))).counts.tasks == 1
+        assert (await store.erasures.erase(TaskSelection(task=other.id))).counts.tasks == 1
 
     async def test_erasing_a_task_deletes_its_push_configs(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
-        await store.erase(TaskSelection(principal=OWNER.principal))
+        await store.erasures.erase(TaskSelection(principal=OWNER.principal))
         assert await store.pushes.list_configs(ref) == []
         assert await store.pushes.attempts(ref, "hook") == []
         assert await store.pushes.unfinished(10) == []
