@@ -37,7 +37,7 @@ class Option:
     """The name of a setting outside of its group. Stands in the field's annotation: `Annotated[int, Option(...)]`."""
 
     name: str
-    """`postgres_connections` is `--postgres-connections` and DRAGOMAN_POSTGRES_CONNECTIONS."""
+    """`feed_sync` is `--feed-sync` and DRAGOMAN_FEED_SYNC."""
     value: str
     """The placeholder in the help; for a flag empty, or its spelling unless that is just --NAME."""
     help: str
@@ -70,7 +70,7 @@ class StoreScheme:
     """A kind of store that several servers may share, named by the scheme of its URL."""
 
     url_format: str
-    """The form of its URLs, for people: `postgresql://USER@HOST/DATABASE`."""
+    """The form of its URLs, for people: `feed://HOST/NAME`."""
     is_valid: Callable[[str], bool]
     """Whether a URL with the scheme has that form."""
     open: Callable[[Any, StoreRequest], Awaitable[Store]]
