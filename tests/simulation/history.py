@@ -250,9 +250,8 @@ def simulate(plan: Plan) -> Outcome:
     kept = stored_tasks(history.disk.database, history.journal, outcome.entries, history.epoch)
     outcome.problems = [*history.problems, *world.faults, *judge_all(outcome.entries, outcome.actions, kept)]
     if history.called is not None:
-        from tests.simulation.called.judge import judge_called, name_called_agents
+        from tests.simulation.called.judge import judge_called
 
-        outcome.problems = name_called_agents(outcome.problems, kept)
         outcome.problems += judge_called(plan, outcome.entries, kept, history.called.works, history.recovered)
     return outcome
 

@@ -238,12 +238,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a message without an answer is sent again", "G3", "agents.upstream.turn",
-        "await recovery.find_task(self.calls, self._message) if error.may_have_arrived else None", "None",
+        "await recovery.find_task(self.upstream, self._message) if error.may_have_arrived else None", "None",
         seeds=SEED_PREFIX,
     ),
     Mutation(
         "an upstream task is not canceled", "G5", "agents.upstream.agent",
-        "await self.cancel(turn.calls.task_id, context.cancel_metadata)", "pass",
+        "await self.cancel(turn.upstream.task_id, context.cancel_metadata)", "pass",
         seeds=SEED_PREFIX,
     ),
     Mutation(
