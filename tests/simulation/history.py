@@ -226,7 +226,8 @@ class History:
                     up=round(self.world.now - self.recovered, 3),
                     orphans=[record.id for record in records if record.session not in sessions],
                     stuck=stuck,
-                    waiting=len(database.ready),
+                    # Tasks wait for called agents that do not respond, however many slots are free.
+                    waiting=0 if self.called is not None else len(database.ready),
                     running=len(records),
                     slots=self.plan.slots * sum(server.up for server in self.servers),
                 )
