@@ -86,7 +86,7 @@ LONG = \
 	tests/client/test_flaky.py \
 	tests/client/test_sync_processes.py \
 	tests/dialects \
-	tests/examples/test_own_store.py \
+	tests/examples/test_feed_store.py \
 	tests/hostile \
 	tests/isolation \
 	tests/proto/test_buf.py \

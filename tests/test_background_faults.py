@@ -457,7 +457,7 @@ async def with_upstream_refresh(stage: Stage) -> AsyncIterator[None]:
     async with stage.store() as store:
         registry = registry_of(stage, store, FaultyRegistry)
         stage.fault.armed = True
-        async with started(Background.AGENT_REFRESH, partial(registry._run_refresh, cast(Any, Entry()))):
+        async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
             yield
 
 
@@ -473,7 +473,7 @@ async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
         def __init__(self) -> None:
             self.wake = asyncio.Event()
             self.agent = self
-            self.is_connected = False
+            self.is_reachable = False
 
     registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
     stage.fault.armed = True
@@ -619,7 +619,7 @@ ON_BOTH_STORES: Final[Mapping[Background, Scenario]] = {
     Background.FEEDS: in_runtime("last_sequences"),
     Background.PUSH: in_runtime("pushes.due"),
     Background.PUSH_RECORDER: with_push_recorder,
-    Background.RETENTION: in_runtime("inactive_states", at_start=True),
+    Background.RETENTION: in_runtime("erasures.inactive_states", at_start=True),
     Background.COMPACTION: in_runtime("compact", at_start=True),
     Background.ABSENT_AGENTS: with_remote_agent,
     Background.AUDIT: with_audit_log,

@@ -11,9 +11,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from enum import IntEnum
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -115,10 +116,11 @@ class CommandSpec(NamedTuple):
     """Where a command is defined, and how the help of `dragoman` shows it."""
 
     module: str
-    """Below `dragoman.cli`; has a function `register(typer.Typer)`."""
+    """Below `package`; has a function `register(typer.Typer)`."""
     help: str
     """The first line of the command's own help."""
     panel: str
+    package: str = "dragoman.cli."
 
 
 _START: Final = "Start a project"
@@ -182,15 +184,40 @@ COMMANDS: Final = {
 """All commands, in the order of the help."""
 
 
+COMMAND_GROUP: Final = "dragoman.commands"
+"""The group of entry points of commands: each is the name of a command and, as `MODULE:register`, its module."""
+
+
+@cache
+def installed_commands() -> Mapping[str, CommandSpec]:
+    """The commands of other distributions, for the help and for names that the table lacks. Imports none of them."""
+    from importlib import metadata
+
+    return {
+        one.name: CommandSpec(
+            one.module, f"A command of {one.dist.name}." if one.dist else "", "Extensions", package=""
+        )
+        for one in metadata.entry_points(group=COMMAND_GROUP)
+        if one.name not in COMMANDS
+    }
+
+
 class LazyGroup(TyperGroup):
     """Shows the commands from the table, and imports the module of a command to run it or to complete its options."""
 
     def __init__(self, **options: Any) -> None:
-        entries = {
-            name: TyperCommand(name, help=spec.help, rich_help_panel=spec.panel, rich_markup_mode="markdown")
-            for name, spec in COMMANDS.items()
-        }
-        super().__init__(**options | {"commands": entries})
+        super().__init__(**options | {"commands": {name: _entry(name, spec) for name, spec in COMMANDS.items()}})
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, for the help: also those of other distributions."""
+        return [*COMMANDS, *installed_commands()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The entry of a command; None if there is none, in other distributions neither."""
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+        spec = installed_commands().get(cmd_name)
+        return spec and _entry(cmd_name, spec)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the name, the imported command, and the remaining words."""
@@ -223,6 +250,11 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(ExitCode.USAGE) from error
 
 
+def _entry(name: str, spec: CommandSpec) -> TyperCommand:
+    """What the help of `dragoman` shows of a command."""
+    return TyperCommand(name, help=spec.help, rich_help_panel=spec.panel, rich_markup_mode="markdown")
+
+
 def _hide_flag_types(command: Any, parent: Any) -> None:
     """Leaves out the type of each flag in the help of a command and of those below it."""
     # The names of its help option, which it creates here and keeps, are in its own settings.
@@ -239,9 +271,10 @@ def _hide_types(params: Iterable[Any]) -> None:
 
 
 def load_command(name: str) -> Any:
-    """Imports a command of the table, with its options."""
+    """Imports a command, with its options."""
     registry = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
-    import_module(f"dragoman.cli.{COMMANDS[name].module}").register(registry)
+    spec = COMMANDS.get(name) or installed_commands()[name]
+    import_module(f"{spec.package}{spec.module}").register(registry)
     # Reading the options of a command takes a millisecond; a module has up to ten commands.
     registry.registered_commands = [one for one in registry.registered_commands if one.name == name]
     group = typer.main.get_group(registry)

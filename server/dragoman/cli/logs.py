@@ -61,7 +61,7 @@ LOG_FORMATTERS: Final = {"text": TextLogFormatter, "json": JsonLogFormatter}
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-_LIBRARIES: Final = ("aiohttp", "asyncio", "grpc", "nats")
+_LIBRARIES: Final = ("aiohttp", "asyncio", "grpc")
 """Loggers of what we use. Their DEBUG lines are about their insides; `debug` is for ours and for those of agents."""
 
 

@@ -239,7 +239,7 @@ StoreUrl = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="Use this store without a server: sqlite:///PATH (no server may have it open) or postgresql://...",
+        help="Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",
     ),
 ]
 AgentFilter = Annotated[

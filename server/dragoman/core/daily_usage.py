@@ -1,7 +1,7 @@
 """Daily usage: what tasks did and used, by UTC day, scope, principal and agent; of the last two days also by hour.
 
 Results, time and usage are counted in the same commit as what they count, so they are exact after a crash, and a
-repeated commit counts once. So are begun tasks and turns on PostgreSQL; on SQLite those of one commit may be counted
+repeated commit counts once. So are begun tasks and turns on shared stores; on SQLite those of one commit may be counted
 with the next one (`DailyCounter.can_wait`), and a crash loses them. The figures outlive the tasks: erasing a task
 changes none, and erasing a principal removes only its name. A commit adds to the figures of its hour; after KEPT_HOURS
 these are added to the figures of their day.

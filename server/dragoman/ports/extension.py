@@ -1,4 +1,4 @@
-"""The port of extensions: what a package attaches to servers, workers and the command line.
+"""The port of extensions: what a package attaches to servers and workers.
 
 An extension is a value that an entry point of the group `dragoman.extensions` names. Its module imports no library of
 its extra: hooks do, when they are called. The first argument of a hook, where it is `Any`, is the extension's group of
@@ -37,7 +37,7 @@ class Option:
     """The name of a setting outside of its group. Stands in the field's annotation: `Annotated[int, Option(...)]`."""
 
     name: str
-    """`postgres_connections` is `--postgres-connections` and DRAGOMAN_POSTGRES_CONNECTIONS."""
+    """`feed_sync` is `--feed-sync` and DRAGOMAN_FEED_SYNC."""
     value: str
     """The placeholder in the help; for a flag empty, or its spelling unless that is just --NAME."""
     help: str
@@ -70,7 +70,7 @@ class StoreScheme:
     """A kind of store that several servers may share, named by the scheme of its URL."""
 
     url_format: str
-    """The form of its URLs, for people: `postgresql://USER@HOST/DATABASE`."""
+    """The form of its URLs, for people: `feed://HOST/NAME`."""
     is_valid: Callable[[str], bool]
     """Whether a URL with the scheme has that form."""
     open: Callable[[Any, StoreRequest], Awaitable[Store]]
@@ -132,10 +132,6 @@ class AgentSource(Protocol):
         ...
 
 
-def _recognizes_nothing(_: str) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSources:
     """Agents that come from settings, on servers and workers alike."""
@@ -145,7 +141,7 @@ class AgentSources:
     is_used: Callable[[Any], bool]
     """Whether the settings name an agent. Then no playground is served."""
     open: Callable[[Any, AgentHost], AbstractAsyncContextManager[AgentSource]]
-    recognizes: Callable[[str], bool] = _recognizes_nothing
+    recognizes: Callable[[str], bool] = lambda _: False
     """Whether APP (`FILE.py:NAME`) is an object that the source runs as an agent."""
 
 
@@ -164,16 +160,6 @@ class HttpPaths:
     """Headers that such pages may read."""
     catalog: Callable[[AgentSpec, str, str], Mapping[str, Any]] | None = None
     """From an agent, the URL of its path, and the server's domain or "" to its entry in the AI catalog."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command of `dragoman`."""
-
-    module: str
-    """Its module, which has a function `register(typer.Typer)`."""
-    help: str
-    """The first line of the command's own help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -198,4 +184,3 @@ class ServerExtension:
     http: HttpPaths | None = None
     banner: Callable[[Any, str], Mapping[str, str]] | None = None
     """From the server's URL to lines that `serve` prints at the start: label and text."""
-    commands: Mapping[str, Command] = field(default_factory=dict)

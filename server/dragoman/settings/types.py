@@ -25,7 +25,7 @@ from dragoman.core.net.addresses import AllowEntry, is_loopback_host, parse_allo
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 from dragoman.runtime.access import BLOCKING_DEFAULTS, BlockingDefault
-from dragoman.settings.extensions import store_schemes
+from dragoman.settings.extensions import installed_extensions, store_schemes
 
 T = TypeVar("T")
 
@@ -47,7 +47,8 @@ def store_kind(url: str) -> str:
         return "memory"
     name, colon, function = url.rpartition(":")
     is_function = colon and name and all(part.isidentifier() for part in function.split("."))
-    if is_function and name not in ("sqlite", "memory", *store_schemes()):  # `sqlite:tasks` is a mistyped URL
+    schemes = {"sqlite", "memory", *store_schemes(), *(extension.name for extension in installed_extensions())}
+    if is_function and name not in schemes:  # `sqlite:tasks` is a mistyped URL
         return "own"
     raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {store_url_formats()}')
 

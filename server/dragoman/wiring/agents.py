@@ -26,6 +26,7 @@ from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.security.outbound import OutboundClient
 from dragoman.security.tls.certificate_files import FileStamps
+from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
@@ -162,7 +163,8 @@ async def _open_sources(
         open_outbound=open_client,
         clock=now_ms,
     )
-    return await open_sources(stack, settings.extensions, settings.app, host)
+    used = used_sources(settings.extensions, settings.app)
+    return await open_sources(stack, used, settings.extensions, settings.app, host)
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:

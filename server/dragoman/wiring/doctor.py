@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.ports.extension import StartError
+from dragoman.settings.extensions import FoundExtension, found_extensions
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError, load_own_app
 from dragoman.wiring.infra import open_bus, open_store
@@ -71,6 +73,30 @@ async def run_checks(settings: Settings) -> AsyncIterator[Finding]:
                 yield finding
         except Exception as error:  # an unexpected error is a finding, too
             yield Finding("fail", name, f"could not be checked: {type(error).__name__}: {error}")
+
+
+# Extensions --------------------------------------------------------------------------------------------------------
+
+
+async def check_extensions(_: Settings) -> list[Finding]:
+    """Lists the installed extensions, what each brings, and what installs its libraries."""
+    return [_check_extension(found) for found in found_extensions()]
+
+
+def _check_extension(found: FoundExtension) -> Finding:
+    extension = found.extension
+    if extension is None:
+        do = f"repair or uninstall {found.distribution}"
+        return Finding("fail", "extension", f"{found.name} of {found.distribution}: {found.problem}", do)
+    brings = [f"{scheme}:// stores" for scheme in extension.stores]
+    brings += [f"{scheme}:// buses" for scheme in extension.buses]
+    brings += ["agents"] if extension.agents else []
+    brings += [f"/{extension.http.name}"] if extension.http else []
+    text = f"{extension.name} of {found.distribution}: {extension.title}; brings {', '.join(brings) or 'settings'}"
+    if missing := [name for name in extension.libraries if find_spec(name) is None]:
+        do = f"to use it, pip install '{extension.requirement}'"
+        return Finding("ok", "extension", f"{text}; without {', '.join(missing)}", do)
+    return Finding("ok", "extension", text)
 
 
 # Agents and cards --------------------------------------------------------------------------------------------------
@@ -243,7 +269,7 @@ async def _check_api_keys(settings: Settings, store: Store) -> list[Finding]:
         return []
     now = time.time() * 1000
     valid = [key for key in await store.api_keys.list() if not key.problem(round(now))]
-    option = "--store postgresql://..." if settings.is_shared else f"--store {settings.store}"
+    option = f"--store {settings.store if settings.store_kind in ('sqlite', 'own') else f'{settings.store_kind}://...'}"
     do = f"dragoman keys create NAME --grant operator {option}"
     if not valid:
         return [Finding("fail", "keys", "--api-keys is on, but the store has no valid key", do)]
@@ -260,7 +286,7 @@ async def _check_tasks(store: Store) -> list[Finding]:
     unreadable: list[str] = []
     count = 0
     for state in sorted(states.STORED_STATES):
-        async with aclosing(store.select(TaskSelection(older_than=1, state=state))) as batches:
+        async with aclosing(store.erasures.select(TaskSelection(older_than=1, state=state))) as batches:
             async for records in batches:
                 count += len(records)
                 unreadable += [
@@ -310,12 +336,12 @@ async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> l
     try:
         bus = await open_bus(stack, settings, epoch)
     except (SettingsError, StartError) as error:
-        return [Finding("fail", "bus", str(error), "see docs/how-to/postgresql.md")]
+        return [Finding("fail", "bus", str(error), "correct --bus, or install what it needs")]
     for _ in range(round(CHECK_TIMEOUT / 0.1)):
         if not bus.problem:
             return [Finding("ok", "bus", "connected")]
         await asyncio.sleep(0.1)
-    return [Finding("warn", "bus", bus.problem, "servers work without it, up to 2 s late; check NATS and --bus")]
+    return [Finding("warn", "bus", bus.problem, "servers work without it, up to 2 s late; check its server and --bus")]
 
 
 async def check_collector(settings: Settings) -> list[Finding]:
@@ -342,6 +368,7 @@ async def _fetch_json(url: str) -> tuple[int, object]:
 
 
 CHECKS: Final[Sequence[tuple[str, Check]]] = (
+    ("extensions", check_extensions),
     ("agents", check_agents),
     ("ports", check_ports),
     ("certificate", check_certificate),

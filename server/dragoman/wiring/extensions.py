@@ -100,18 +100,20 @@ async def open_worker_sources(
         open_outbound=open_client,
         clock=now_ms,
     )
-    sources = await open_sources(stack, groups, app, host)
+    sources = await open_sources(stack, used_sources(groups, app), groups, app, host)
     sources.start()
     return sources
 
 
-async def open_sources(stack: AsyncExitStack, groups: Mapping[str, Any], app: str, host: AgentHost) -> OpenedSources:
-    """Opens the agents of all extensions until the stack closes. host: its `app` is empty.
+async def open_sources(
+    stack: AsyncExitStack, extensions: Sequence[ServerExtension], groups: Mapping[str, Any], app: str, host: AgentHost
+) -> OpenedSources:
+    """Opens the agents of these extensions until the stack closes. groups: the settings by extension.
 
-    Raises StartError, SettingsError.
+    host: its `app` is empty. Raises StartError, SettingsError.
     """
     opened = OpenedSources()
-    for extension in used_sources(groups, app):
+    for extension in extensions:
         assert extension.agents is not None
         own = replace(
             host,

@@ -23,7 +23,7 @@ from dragoman.ports.extension import BusRequest, ServerExtension, StartError, St
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
-from dragoman.settings.extensions import bus_schemes, store_schemes
+from dragoman.settings.extensions import bus_schemes, shared_store_example, store_schemes
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew
@@ -197,7 +197,7 @@ def check_role(settings: Settings) -> None:
         missing = "run its turns" if settings.role == "server" else "accept its requests"
         raise SettingsError(
             f"--role {settings.role}: an SQLite store has one process, so no other could {missing}; use --role all, or "
-            "a shared store (--store postgresql://USER@HOST/DATABASE); to run agents in other processes, use "
+            f"a shared store ({shared_store_example()}); to run agents in other processes, use "
             "--workers-only and `dragoman worker`"
         )
     if settings.role == "worker" and settings.workers_only:

@@ -20,6 +20,7 @@ from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
+from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.maintenance.backup import RestoreResult, backup, restore
 from dragoman.stores.sqlite.store import now_ms
@@ -109,7 +110,8 @@ def _require_sqlite(settings: Settings) -> None:
     if settings.store_kind == "own":
         raise StartError("--store: backup and restore are for SQLite; use the tools of your own store")
     if settings.is_shared:
-        raise StartError("--store: backup and restore are for SQLite; use pg_dump and pg_restore, or pg_basebackup")
+        tools = store_schemes()[settings.store_kind][1].backup
+        raise StartError(f"--store: backup and restore are for SQLite; use {tools}")
 
 
 def _require_lasting(settings: Settings) -> None:

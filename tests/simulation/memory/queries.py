@@ -261,7 +261,7 @@ def stats(database: MemoryDatabase) -> StoreStats:
         pending_pushes=len(due),
         pending_pushes_since=min(due, default=0),
         failing_since=min((push.failing_since for push in pushes if push.due_at and push.failing_since), default=0),
-        dead_pushes=sum(push.state is PushState.DEAD for push in pushes),
+        dead_pushes=sum(push.state is PushState.GIVEN_UP for push in pushes),
     )
 
 

@@ -59,7 +59,7 @@ def create(
         typer.Option(
             "--store",
             metavar="URL",
-            help="Use this store without a server: sqlite:///PATH or postgresql://... It is created if missing.",
+            help="Use this store without a server: a URL as for `serve --store`. It is created if missing.",
         ),
     ] = "",
     server: Server = DEFAULT_SERVER,

@@ -20,6 +20,7 @@ from typing import Any, Final
 from dragoman.cli import logs
 from dragoman.cli.process_setup import STOP_GRACE, Signals
 from dragoman.core.durations import Backoff
+from dragoman.settings.extensions import bus_example, shared_store_example
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.infra import check_role, listen_error
@@ -42,7 +43,7 @@ def check_multiprocess(settings: Settings) -> None:
     if not settings.is_shared:
         raise SettingsError(
             f"--processes {settings.processes}: an SQLite store supports only one process; pass --processes 1, or a "
-            "shared store: --store postgresql://USER@HOST/DATABASE and --bus nats://HOST"
+            f"shared store: {shared_store_example()} and {bus_example()}"
         )
     check_port_sharing()
     check_role(settings)
@@ -58,7 +59,8 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
     if not settings.bus.get_secret_value():
         log.warning(
             "without --bus the processes only communicate through the store: streams from another process and cancels "
-            "are up to 2 s late, and messages to a running turn are read when it ends; pass --bus nats://HOST:4222"
+            "are up to 2 s late, and messages to a running turn are read when it ends; pass %s",
+            bus_example(),
         )
     with ExitStack() as stack:
         words = ["--processes", "1"]

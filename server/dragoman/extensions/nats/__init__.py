@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,6 +35,8 @@ async def open_from_settings(settings: NatsSettings, request: BusRequest) -> Asy
     from dragoman.extensions.nats.address import InvalidNatsAddress, NatsAddress
     from dragoman.extensions.nats.bus import open_nats_bus
 
+    logger = logging.getLogger("nats")
+    logger.setLevel(max(logger.getEffectiveLevel(), logging.INFO))  # its DEBUG lines are about its insides
     try:
         address = NatsAddress.parse(request.url, settings.credentials, settings.ca)
     except InvalidNatsAddress as error:

@@ -309,7 +309,7 @@ def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
 def _describe_push(push: PushRecord) -> str:
     """A sentence about a webhook that fails; empty for others."""
     name, events = f"Its webhook {push.config.url}", f"{push.lag} event{'s' if push.lag > 1 else ''}"
-    if push.state is PushState.DEAD and push.lag:
+    if push.state is PushState.GIVEN_UP and push.lag:
         return (
             f"{name} was given up with {events} undelivered ({push.reason}). "
             "Run dragoman push redeliver when the receiver is back."

@@ -172,7 +172,7 @@ class StoreContents:
             await downloaded(store, part)
         (part,) = await self.parts(store, claimed)
         assert len(await downloaded(store, part)) == 18 * MIB
-        await store.erase(TaskSelection(task=claimed.record.id))
+        await store.erasures.erase(TaskSelection(task=claimed.record.id))
         with pytest.raises(ContentMissing):
             await downloaded(store, part)
 

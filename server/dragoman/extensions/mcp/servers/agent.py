@@ -121,7 +121,7 @@ class McpAgent(CalledAgent[McpTurn]):
         return self.discovered.left_out if self.discovered is not None else ()
 
     @property
-    def is_connected(self) -> bool:
+    def is_reachable(self) -> bool:
         """Whether it is available over an open connection."""
         return self.connection.is_open and not self.is_unavailable
 
