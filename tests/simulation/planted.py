@@ -247,7 +247,7 @@ MUTATIONS: Final = (
         seeds=SEED_PREFIX,
     ),
     Mutation(
-        "an upstream agent that responds again is not used", "G3", "agents.upstream.registry",
+        "a called agent that responds again is not used", "G3", "agents.called.registry",
         "            agent.breaker.half_open()\n", "            pass\n",
         seeds=SEED_PREFIX,
     ),
@@ -259,11 +259,6 @@ MUTATIONS: Final = (
     Mutation(
         "the task of an MCP server is not canceled", "G5", "extensions.mcp.servers.agent",
         "await self._cancel_handle(turn.handle)", "pass",
-        seeds=SEED_PREFIX,
-    ),
-    Mutation(
-        "an MCP server that responds again is not used", "G3", "extensions.mcp.servers.registry",
-        "            agent.breaker.half_open()\n", "            pass\n",
         seeds=SEED_PREFIX,
     ),
     Mutation(
