@@ -619,7 +619,7 @@ ON_BOTH_STORES: Final[Mapping[Background, Scenario]] = {
     Background.FEEDS: in_runtime("last_sequences"),
     Background.PUSH: in_runtime("pushes.due"),
     Background.PUSH_RECORDER: with_push_recorder,
-    Background.RETENTION: in_runtime("inactive_states", at_start=True),
+    Background.RETENTION: in_runtime("erasures.inactive_states", at_start=True),
     Background.COMPACTION: in_runtime("compact", at_start=True),
     Background.ABSENT_AGENTS: with_remote_agent,
     Background.AUDIT: with_audit_log,

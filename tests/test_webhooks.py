@@ -225,7 +225,7 @@ async def test_a_webhook_whose_secrets_cannot_be_decrypted_is_a_failed_attempt(t
             await operator.redeliver(push.RedeliverRequest(task_id=task))
             config = push.PushConfig()
             async with asyncio.timeout(60):
-                while "not in --secrets-keys" not in config.why:
+                while "not in --secrets-keys" not in config.reason:
                     (config,) = (await operator.list_push_configs(push.ListPushConfigsRequest(task_id=task))).configs
             assert hook.got == []
         async with open_app(settings(tmp_path, secrets_keys=file), [playground]) as app:
@@ -289,6 +289,6 @@ async def test_a_secret_moved_within_the_store_is_not_sent(tmp_path: Path) -> No
             await operator.redeliver(push.RedeliverRequest(task_id=task))
             config = push.PushConfig()
             async with asyncio.timeout(60):
-                while "encrypted for another context" not in config.why:
+                while "encrypted for another context" not in config.reason:
                     (config,) = (await operator.list_push_configs(request)).configs
         assert thief.got == []

@@ -111,7 +111,7 @@ async def measure_compaction(folder: Path, events: int) -> dict[str, float]:
     """Measures a finished task before and after compaction and truncation: rows, bytes on disk, latency of GetTask."""
     now = time.time_ns() // 1_000_000
     store = open_store(
-        folder / "compaction.db", clock=lambda: now, synchronous="normal", sizes=StorageOptions(cut_after=1)
+        folder / "compaction.db", clock=lambda: now, synchronous="normal", sizes=StorageOptions(truncate_log_after=1)
     )
     claimed = await task_with_events(store, events)
     await store.append(by_runner(claimed, status(states.COMPLETED), end=True))

@@ -38,7 +38,7 @@ async def test_receivers_that_fail_come_first_and_get_their_events_again(browser
         for url in dead:
             stage.receivers.answer(url, then=answered(503))
             await register(stage, url[-3:], url)
-        while await states(stage) != ["PUSH_STATE_DEAD"] * 2:
+        while await states(stage) != ["PUSH_STATE_GIVEN_UP"] * 2:
             await page.click("button", "Refresh")
         # The other receiver fails, too. It asks for an hour, so it is not given up while the test runs.
         stage.receivers.answer(BUSY, then=answered(429, retry_after="3600"))

@@ -154,7 +154,7 @@ async def test_a_fenced_task_ends_when_its_agent_has_stopped_and_the_store_is_av
     for returns in (True, False):  # before the store is available, or after it
         store: Any = UnavailableStore(tmp_path / f"{returns}.db")
         async with open_harness(
-            tmp_path, stubborn, store=store, timings=timings(fence_timeout=0.0, cancel_timeout=0.0)
+            tmp_path, stubborn, store=store, timings=timings(mute_timeout=0.0, cancel_timeout=0.0)
         ) as here:
             task = await here.start()
             await here.at("working").wait()

@@ -42,7 +42,7 @@ async def test_no_more_turns_begin_than_the_capacity_allows(tmp_path: Path) -> N
 async def test_a_repeated_turn_knows_how_many_messages_its_first_attempt_may_have_received(
     tmp_path: Path,
 ) -> None:
-    async with served(tmp_path, far := Far(retries=1)) as here:
+    async with served(tmp_path, far := Far(crash_retries=1)) as here:
         task = await here.start("first")
         context, end = await far.turns.get()
         assert context.waiting_messages == 0
@@ -137,7 +137,7 @@ async def test_slots_limit_remote_agents_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("retries", "expected"), [(0, "FAILED"), (1, "COMPLETED")])
 async def test_a_turn_of_a_lost_worker_fails_or_is_repeated(tmp_path: Path, retries: int, expected: str) -> None:
-    async with served(tmp_path, far := Far(retries=retries)) as here:
+    async with served(tmp_path, far := Far(crash_retries=retries)) as here:
         task = await here.start()
         _, end = await far.turns.get()
         end.set_exception(WorkerLost)
@@ -151,7 +151,7 @@ async def test_a_turn_of_a_lost_worker_fails_or_is_repeated(tmp_path: Path, retr
 
 
 async def test_a_turn_that_never_started_is_released_without_retries(tmp_path: Path) -> None:
-    async with served(tmp_path, far := Far(retries=0)) as here:
+    async with served(tmp_path, far := Far(crash_retries=0)) as here:
         task = await here.start()
         _, end = await far.turns.get()
         end.set_exception(WorkerLost("too late", may_have_started=False))
@@ -163,7 +163,7 @@ async def test_a_turn_that_never_started_is_released_without_retries(tmp_path: P
 @pytest.mark.parametrize("lost", [WorkerLost(may_have_started=False), WorkerLost()], ids=["not begun", "begun"])
 async def test_a_task_that_waits_for_its_agent_again_is_found_by_its_sender(tmp_path: Path, lost: WorkerLost) -> None:
     """A direct agent may replace its task by a Message, so nobody sees the task before the agent's first response."""
-    async with served(tmp_path, far := Far(retries=1, direct=True)) as here:
+    async with served(tmp_path, far := Far(crash_retries=1, direct=True)) as here:
         await eventually(lambda: here.runtime.scheduler.queues.of("far").backlog is Backlog.EMPTY)
         sending = asyncio.create_task(here.start())
         _, end = await far.turns.get()

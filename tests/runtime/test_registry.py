@@ -162,7 +162,7 @@ async def test_a_task_written_after_the_last_poll_ends(tmp_path: Path) -> None:
 
 
 async def test_a_turn_released_after_its_agent_was_removed_ends(tmp_path: Path) -> None:
-    async with served(tmp_path, Far("near"), far := Far("far", retries=1), root="far") as here:
+    async with served(tmp_path, Far("near"), far := Far("far", crash_retries=1), root="far") as here:
         task = await here.start()
         _, end = await far.turns.get()
         await here.runtime.registry.unregister("far")

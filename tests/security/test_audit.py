@@ -151,10 +151,10 @@ async def test_operator_calls_are_logged_with_their_request_without_secrets(app:
     ]
     created = ops.CreateKeyResponse.FromString(data)
     _, creating, created_entry, explained, purging, erased, purged, _ = found
-    assert creating.who["asked.grants"] == "agent:echo"
+    assert creating.who["request.grants"] == "agent:echo"
     assert created_entry.who["created"] == created.key.id
     assert creating.about["call"] == created_entry.about["call"] != purging.about["call"] == purged.about["call"]
-    assert explained.who["asked.taskId"] == task
+    assert explained.who["request.taskId"] == task
     assert erased.about["receipt"] == purged.about["receipt"] == "1"
     assert erased.about["digest"] == purged.about["digest"] != ""
     assert {entry.who["principal"] for entry in (creating, created_entry, purging, purged)} == {"olga"}
@@ -177,7 +177,7 @@ async def test_operators_remain_named_when_they_purge_themselves(app: App) -> No
     await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(principal="olga")))
     calls = [kept.entry for kept in await exported(app) if kept.entry.action == "operator.CreateKey"]
     assert [entry.who["principal"] for entry in calls] == ["olga", "olga"]
-    assert calls[0].who["asked.name"] == "back door"
+    assert calls[0].who["request.name"] == "back door"
 
 
 async def test_the_audit_log_can_be_off(tmp_path: Path) -> None:

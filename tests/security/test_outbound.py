@@ -282,9 +282,9 @@ async def test_special_addresses_are_never_connected_to_unless_allowed(
     answers: list[IPv4Address | IPv6Address], entry: str, loopback: bool, port: int
 ) -> None:
     connected_to = ConnectedSocket()
-    reach = AddressPolicy((parse_allow_entry(entry),) if entry else (), loopback=loopback)
+    allowed = AddressPolicy((parse_allow_entry(entry),) if entry else (), loopback=loopback)
     names = Names(hooks_example=[[str(address) for address in answers]])
-    async with guarding(OutboundPolicy(reach), lookup=names, dial=connected_to) as guard:
+    async with guarding(OutboundPolicy(allowed), lookup=names, dial=connected_to) as guard:
         with pytest.raises((OutboundForbidden, OutboundFailed)):
             await guard.get(f"http://hooks.example:{port}/")
         for address in answers:

@@ -90,8 +90,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "all principals are one", "G7", "core.access.identity",
-        "            case _:\n                return TaskVisibility(Owner(scope, principal))",
-        "            case _:\n                return TaskVisibility(Owner(scope, ANONYMOUS_PRINCIPAL))",
+        'return Owner(scope, SHARED_PRINCIPAL if self.policy_of(agent) == "scope" else principal)',
+        "return Owner(scope, SHARED_PRINCIPAL)",
     ),
     Mutation(
         "a rejected append keeps its reservation", "G3", "runtime.queues",
@@ -185,7 +185,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the reaper repeats every turn", "G3", "runtime.sessions",
-        "elif spec is not None and record.attempt <= spec.retries:", "elif spec is not None:",
+        "elif spec is not None and record.attempt <= spec.crash_retries:", "elif spec is not None:",
     ),
     Mutation(
         "the reaper reaps its own turns", "G3", "runtime.sessions",

@@ -190,7 +190,7 @@ async def test_a_lapsed_lease_stops_the_turn_and_gives_it_back() -> None:
     assert not turn.context.loses_lease()
     turn.lease.extend(turn.lease.now() - 20.0, 10.0)
     assert [turn.context.loses_lease() for _ in range(2)] == [True, False]
-    assert (turn.context.canceled, turn.context.cancel_reason) == (True, "fenced")
+    assert (turn.context.canceled, turn.context.cancel_reason) == (True, "lease_lost")
     with pytest.raises(LeaseLost):
         turn.context.put(WORKING)
     await turn.context.finish(None)

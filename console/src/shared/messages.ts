@@ -209,15 +209,15 @@ export interface PushConfig {
   url: string;
   dialect: string;
   state: string;
-  why?: string;
+  reason?: string;
   created: string;
   delivered?: number;
   last?: number;
   failures?: number;
   failingSince?: string;
-  nextTry?: string;
+  nextAttempt?: string;
   delivering?: boolean;
-  tries?: number;
+  attemptCount?: number;
   attempts?: PushAttempt[];
 }
 

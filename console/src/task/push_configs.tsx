@@ -59,15 +59,15 @@ export async function readPushConfigs(id: string, tenant: string, signal: AbortS
 export function pollIntervalMs(list: PushConfigList | undefined): number {
   const pending = list?.configs?.filter((config) => config.state === "PUSH_STATE_LIVE" && (config.delivered ?? 0) < (config.last ?? 0)) ?? [];
   if (pending.length === 0) return 0;
-  const delays = pending.map((config) => (config.nextTry ? new Date(config.nextTry).getTime() - Date.now() + 1_000 : MIN_INTERVAL_MS));
+  const delays = pending.map((config) => (config.nextAttempt ? new Date(config.nextAttempt).getTime() - Date.now() + 1_000 : MIN_INTERVAL_MS));
   return Math.min(Math.max(Math.min(...delays), MIN_INTERVAL_MS), MAX_INTERVAL_MS);
 }
 
 const STATE_TEXTS: Record<string, string> = {
   PUSH_STATE_LIVE: "live",
-  PUSH_STATE_DONE: "done",
-  PUSH_STATE_DEAD: "given up",
-  PUSH_STATE_ENDED: "ended by the receiver",
+  PUSH_STATE_COMPLETE: "done",
+  PUSH_STATE_GIVEN_UP: "given up",
+  PUSH_STATE_UNSUBSCRIBED: "ended by the receiver",
 };
 
 function PushConfigDetails({ config, refresh }: { config: PushConfig; refresh: () => void }) {
@@ -101,11 +101,11 @@ function PushConfigDetails({ config, refresh }: { config: PushConfig; refresh: (
       <FactList
         items={[
           ["delivered", `${config.delivered ?? 0} of ${last}`],
-          ["attempts", config.tries ?? 0],
+          ["attempts", config.attemptCount ?? 0],
           ["failed attempts for the next event", config.failures],
           ["failing for", config.failingSince && <TimeSince time={config.failingSince} />],
-          ["next attempt", config.delivering ? "now" : config.nextTry && formatTimeOfDay(config.nextTry)],
-          ["reason", config.why],
+          ["next attempt", config.delivering ? "now" : config.nextAttempt && formatTimeOfDay(config.nextAttempt)],
+          ["reason", config.reason],
           ["version", `A2A ${config.dialect}`],
           ["registered", <TimeSince time={config.created} suffix=" ago" />],
           ["configuration", config.id],

@@ -171,7 +171,7 @@ export function deliverySpans(configs: readonly PushConfig[]): Span[] {
       .reverse();
     const [first] = bars;
     if (!first) return [];
-    const tries = plural(config.tries ?? bars.length, "attempt");
+    const tries = plural(config.attemptCount ?? bars.length, "attempt");
     const note = `${config.delivered ?? 0} of ${config.last ?? 0} events delivered, ${tries}`;
     const name = URL.canParse(config.url) ? new URL(config.url).host : config.url;
     const to = Math.max(...bars.map((bar) => bar.to));

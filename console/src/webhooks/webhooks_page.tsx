@@ -49,16 +49,16 @@ function toReceiver(origin: string, configs: PushConfig[]): Receiver {
   const times = (of: (config: PushConfig) => string | undefined) =>
     configs.flatMap((config) => (of(config) ? [new Date(of(config) as string).getTime()] : []));
   const reasons = new Map<string, number>();
-  for (const { why } of configs) if (why) reasons.set(why, (reasons.get(why) ?? 0) + 1);
-  const [failingSince, nextAttempt] = [times((config) => config.failingSince), times((config) => config.nextTry)];
+  for (const { reason } of configs) if (reason) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  const [failingSince, nextAttempt] = [times((config) => config.failingSince), times((config) => config.nextAttempt)];
   return {
     origin,
     configs,
-    givenUp: configs.filter((config) => config.state === "PUSH_STATE_DEAD"),
+    givenUp: configs.filter((config) => config.state === "PUSH_STATE_GIVEN_UP"),
     pending: sum(configs.map(undelivered)),
     failingSince: failingSince.length ? Math.min(...failingSince) : undefined,
     nextAttempt: nextAttempt.length ? Math.min(...nextAttempt) : undefined,
-    reasons: [...reasons].sort(([, one], [, other]) => other - one).map(([why]) => why),
+    reasons: [...reasons].sort(([, one], [, other]) => other - one).map(([reason]) => reason),
   };
 }
 
@@ -196,12 +196,12 @@ function TaskTable({ configs, refresh }: { configs: readonly PushConfig[]; refre
               <td>
                 {config.delivered ?? 0} of {config.last ?? 0}
               </td>
-              <td>{config.why}</td>
+              <td>{config.reason}</td>
               <td>
-                {config.state === "PUSH_STATE_DEAD" ? (
+                {config.state === "PUSH_STATE_GIVEN_UP" ? (
                   "given up"
                 ) : (
-                  <TimeUntil time={config.nextTry ? new Date(config.nextTry).getTime() : undefined} />
+                  <TimeUntil time={config.nextAttempt ? new Date(config.nextAttempt).getTime() : undefined} />
                 )}
               </td>
               <td>

@@ -218,7 +218,7 @@ def _file_label(part: pb.Part) -> str:
 
 
 def _link_key(part: pb.Part) -> tuple[str, str]:
-    """What identifies a linked file: each response signs its link anew."""
+    """The identity of a linked file: each response signs its link anew."""
     return part.url.partition("?")[0], part.filename
 
 

@@ -372,7 +372,7 @@ def _format_push(push: ops_push.PushConfig) -> str:
     state = ops_push.PushState.Name(push.state).removeprefix("PUSH_STATE_")
     behind = push.last - push.delivered
     lag = f", {behind} events behind" if behind > 0 else ""
-    return f"{push.id} to {push.url}: {state}{lag}" + (f"; {push.why}" if push.why else "")
+    return f"{push.id} to {push.url}: {state}{lag}" + (f"; {push.reason}" if push.reason else "")
 
 
 def _format_holder(explanation: ops.Explanation) -> str:

@@ -48,7 +48,7 @@ STREAM_CLOSE_TIMEOUT: Final = 1.0
 
 
 class TurnStream:
-    """One turn. The reducer keeps the state of the task for the next turn."""
+    """Follows the events of one turn. The reducer keeps the state of the task for the next turn."""
 
     def __init__(
         self,

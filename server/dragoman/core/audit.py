@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import orjson
 
 AuditLevel = Literal["off", "security", "all"]
-"""What is recorded. `security`: rejected callers, operator calls, erasures. `all`: also callers' task operations."""
+"""The recorded events. `security`: rejected callers, operator calls, erasures. `all`: also callers' task operations."""
 
 GENESIS_HASH: Final = bytes(32)
 """The hash before the first entry."""

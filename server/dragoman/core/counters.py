@@ -157,7 +157,7 @@ class StoreStats:
     failing_since: int = 0
     """When the receiver that has been failing longest began to fail."""
     dead_pushes: int = 0
-    """Push configurations in state DEAD."""
+    """Push configurations in state GIVEN_UP."""
 
     def age(self, since: int) -> float:
         """Seconds from `since` until the count; 0 for none."""

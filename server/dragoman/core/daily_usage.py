@@ -57,8 +57,8 @@ def parse_day(text: str) -> int:
 
 
 HourlyKey = tuple[int, str, str, str]
-"""What figures belong to: UTC hour, scope, principal and agent. An empty principal stands for those that were erased;
-with an empty scope, for everything beyond MAX_DAILY_KEYS."""
+"""The key of figures: UTC hour, scope, principal and agent. An empty principal stands for erased ones; with an empty
+scope, for everything beyond MAX_DAILY_KEYS."""
 
 
 class DailyFigures(NamedTuple):
@@ -240,7 +240,7 @@ class HourlyUsageQuery:
 
 
 class HourlyUsageRow(NamedTuple):
-    """What the tasks of an agent did in one UTC hour."""
+    """Figures of an agent's tasks in one UTC hour."""
 
     agent: str
     hour: int

@@ -1,4 +1,4 @@
-"""What can be said of any exception: its causes, its text, its traceback.
+"""Causes, text and traceback of any exception.
 
 Code of others raises classes that we do not know. Causes may form a ring; `__str__` and attributes may raise, lie or
 return megabytes. These functions read what the interpreter itself has stored, bound how much of it, and never raise.
@@ -198,7 +198,7 @@ class _TracebackText:
 
 
 def _cause_of(error: BaseException) -> tuple[BaseException | None, str]:
-    """What Python names as the cause of an exception, and the line between the two."""
+    """The cause that Python names for an exception, and the line between the two."""
     if (cause := _CAUSE.__get__(error)) is not None:
         return cause, _CAUSED
     return (None, "") if _IS_CONTEXT_HIDDEN.__get__(error) else (_CONTEXT.__get__(error), _DURING)

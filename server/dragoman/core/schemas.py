@@ -36,7 +36,7 @@ MAX_CHECK_STEPS: Final = 250_000
 """Steps of a check: rules times values. A step was measured at 2 to 20 ns: 5 ms."""
 
 MAX_PATTERN_NANOSECONDS: Final = 3_000_000
-"""What the patterns of a check may cost. Beyond it the value is checked without them."""
+"""Limit on the cost of a check's patterns. Beyond it the value is checked without them."""
 
 MAX_EXPLAINED_STEPS: Final = 12_000
 """Rules times values, and times 64 characters, up to which a failed check says where it failed: the library copies the
@@ -50,7 +50,7 @@ _MAX_PATTERNS: Final = 64
 """Patterns of a schema. With more, none is checked: each takes up to 0.3 ms to compile."""
 _STATE_NANOSECONDS: Final = 25
 _PATTERN_NANOSECONDS: Final = 3_000
-"""What one character costs: of a literal pattern for each of its characters, and of any other (measured: 2,828)."""
+"""Cost of one character: of a literal pattern for each of its characters, and of any other (measured: 2,828)."""
 _MULTIPLE_STEPS: Final = 400
 """`multipleOf` calculates with exact fractions: up to 9 us for one number."""
 _MAX_LEVELS: Final = 16
@@ -530,7 +530,7 @@ class _Graph:
         return peaks, False
 
     def _from_above(self, numbers: list[int]) -> list[int]:
-        """What each node applies one level below its value, for the numbers of the level before."""
+        """Rules that each node applies one level below its value, for the numbers of the level before."""
         return [
             max((numbers[child] for child in node.by_name.values()), default=0)
             + sum(numbers[child] for child in node.others)
@@ -549,7 +549,7 @@ def _depth(value: object) -> int:
 
 
 def _comparison_steps(value: Any) -> int:
-    """What it costs to compare a value with a constant, or with some of them."""
+    """Cost of comparing a value with a constant, or with some of them."""
     if isinstance(value, list) and not any(isinstance(one, Mapping | list) for one in value):
         return len(value) // 8  # they are compared by hash, or until the first that is missing
     try:

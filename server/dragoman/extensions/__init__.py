@@ -1,1 +1,1 @@
-"""What is attached to the core and its adapters; each extension brings libraries of its own and may be absent."""
+"""Extensions of the core and its adapters. Each brings libraries of its own and may be absent."""

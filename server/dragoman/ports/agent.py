@@ -66,7 +66,7 @@ class StateUpdate:
 NO_CHANGE = StateUpdate()
 
 AGENT_STOP_TIMEOUT: Final = 12.0
-"""Seconds that a turn stopped by a limit or a drain may still take, longer than `Timings.fence_timeout`: by then the
+"""Seconds that a turn stopped by a limit or a drain may still take, longer than `Timings.mute_timeout`: by then the
 task has ended. A client's cancel has no such limit."""
 
 
@@ -92,13 +92,13 @@ class TurnResult:
     reply: pb.Message | None = None
     state_update: StateUpdate = NO_CHANGE
     error: A2AError | None = None
-    """What a sender gets in place of a task that nobody has seen yet. The task ends with `status` all the same."""
+    """The response in place of a task that no caller has seen yet. The task ends with `status` all the same."""
     pause: Pause | None = None
     """Then `status` and `artifacts` count only if the turn cannot continue, because its stop was requested."""
 
 
 class TurnContext(Protocol):
-    """What the runtime gives an agent for one turn. Methods that are not coroutines are safe from any thread."""
+    """The runtime's interface to an agent in one turn. Methods that are not coroutines are safe from any thread."""
 
     @property
     def task_id(self) -> str: ...
@@ -186,7 +186,7 @@ class TurnContext(Protocol):
 
     @property
     def cancel_reason(self) -> str:
-        """Why the turn is to stop: `client`, `deadline`, `drain` or `fenced`; empty otherwise."""
+        """Why the turn is to stop: `client`, `deadline`, `drain` or `lease_lost`; empty otherwise."""
         ...
 
     @property

@@ -75,7 +75,7 @@ class StoreScheme:
     """Whether a URL with the scheme has that form."""
     open: Callable[[Any, StoreRequest], Awaitable[Store]]
     backup: str = "the tools of its database"
-    """What to back it up with."""
+    """The tools that back it up, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +169,9 @@ class ServerExtension:
     name: str
     """In a settings file, `[extensions.NAME]` is its table."""
     title: str
-    """What it attaches, such as `PostgreSQL`; the heading of its options."""
+    """The title, such as `PostgreSQL`: the heading of its options."""
     requirement: str = ""
-    """What pip installs its libraries with: `dragoman[postgres]`; empty if it needs none."""
+    """The requirement with its libraries, for pip: `dragoman[postgres]`; empty if it needs none."""
     libraries: Sequence[str] = ()
     """The modules of those libraries. They are imported before APP, whose folder may have files of these names."""
     settings: type[BaseModel] | None = None

@@ -25,7 +25,7 @@ class PushStore(Protocol):
         """Stores a configuration of an existing task. A new one gets only later events.
 
         One with the same id is replaced: delivery continues where it was, or after the last event if it was
-        PushState.ENDED (the receiver answered 410). Reports for the replaced one are ignored. Raises
+        PushState.UNSUBSCRIBED (the receiver answered 410). Reports for the replaced one are ignored. Raises
         core.task.log.AppendRejected: ABSENT without a task, TOO_MANY_CONFIGS.
         """
         ...
@@ -88,7 +88,7 @@ class PushStore(Protocol):
         ...
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        """Configurations with undelivered events or in state DEAD; those that fail or wait longest first."""
+        """Configurations with undelivered events or in state GIVEN_UP; those that fail or wait longest first."""
         ...
 
 

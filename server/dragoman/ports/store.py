@@ -148,6 +148,9 @@ class Store(Protocol):
     def audit(self) -> AuditLog: ...
 
     @property
+    def erasures(self) -> Erasures: ...
+
+    @property
     def commit_counters(self) -> CommitCounters:
         """The commits of this process."""
         ...
@@ -291,40 +294,6 @@ class Store(Protocol):
         """
         ...
 
-    # Maintenance: never delays an append. Times are the store's own.
-
-    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        """Yields the tasks of a selection in batches, each of which is a separate read."""
-        ...
-
-    async def measure(self, selection: TaskSelection) -> ErasureCounts:
-        """Counts what an erasure of the selection would remove now."""
-        ...
-
-    async def erase(
-        self,
-        selection: TaskSelection,
-        *,
-        reason: str = PURGE_REASON,
-        limit: int | None = None,
-        on_erased: Callable[[list[TaskRecord]], None] | None = None,
-    ) -> ErasureReceipt:
-        """Removes the tasks of a selection, at most `limit`, with everything that belongs to them.
-
-        A task first disappears, and appends of its turn are rejected as ABSENT; `on_erased` is then called on the loop
-        with the last records. Then its content is removed in steps. Returns when everything is removed. An interrupted
-        erasure is completed by `resume_erasures`.
-        """
-        ...
-
-    async def resume_erasures(self) -> list[ErasureReceipt]:
-        """Completes interrupted erasures. Returns their receipts."""
-        ...
-
-    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
-        """The last erasure receipts, newest first."""
-        ...
-
     async def usage(self, task: TaskRef) -> Usage:
         """The total usage of a task, as reported by its agent and by those of its delegated tasks (`NewTask.parent`).
 
@@ -363,10 +332,6 @@ class Store(Protocol):
         """Current statistics. The cost grows with owners, waiting tasks and due pushes, not with all tasks."""
         ...
 
-    async def inactive_states(self) -> list[tuple[str, int]]:
-        """The pairs of agent and state of terminal and interrupted tasks."""
-        ...
-
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         """Copies a consistent snapshot of the store to a new folder, and verifies the copy.
 
@@ -377,6 +342,46 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Commits pending writes and closes the files. May be called twice."""
+        ...
+
+
+class Erasures(Protocol):
+    """Selects, counts and erases tasks. Never delays an append. Times are the store's own."""
+
+    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
+        """Yields the tasks of a selection in batches, each of which is a separate read."""
+        ...
+
+    async def measure(self, selection: TaskSelection) -> ErasureCounts:
+        """Counts what an erasure of the selection would remove now."""
+        ...
+
+    async def erase(
+        self,
+        selection: TaskSelection,
+        *,
+        reason: str = PURGE_REASON,
+        limit: int | None = None,
+        on_erased: Callable[[list[TaskRecord]], None] | None = None,
+    ) -> ErasureReceipt:
+        """Removes the tasks of a selection, at most `limit`, with everything that belongs to them.
+
+        A task first disappears, and appends of its turn are rejected as ABSENT; `on_erased` is then called on the loop
+        with the last records. Then its content is removed in steps. Returns when everything is removed. An interrupted
+        erasure is completed by `resume`.
+        """
+        ...
+
+    async def resume(self) -> list[ErasureReceipt]:
+        """Completes interrupted erasures. Returns their receipts."""
+        ...
+
+    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
+        """The last erasure receipts, newest first."""
+        ...
+
+    async def inactive_states(self) -> list[tuple[str, int]]:
+        """The pairs of agent and state of terminal and interrupted tasks."""
         ...
 
 

@@ -200,7 +200,7 @@ class Limits:
     message_bytes: int = message_limits.MAX_MESSAGE_BYTES
     blocking_wait: float = 300.0
     blocking_default: ByAgent[BlockingDefault] = ByAgent("wait")  # noqa: RUF009
-    """What a send does whose caller leaves it open (`Call.leaves_blocking_open`)."""
+    """The default of blocking, for a send that leaves it open (`Call.leaves_blocking_open`)."""
     message_id_is_key: bool = False
     """Whether the message's id is the idempotency key of a send that has no other."""
 

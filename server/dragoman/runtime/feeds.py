@@ -23,11 +23,11 @@ from dragoman.runtime.timings import DEFAULT_TIMINGS
 
 FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
-"""What a feed keeps for subscribers that are almost up to date."""
+"""Limits of the events that a feed keeps for subscribers that are almost up to date."""
 
 FEED_BATCH_EVENTS: Final = 64
 FEED_BATCH_BYTES: Final = 64 * 1024
-"""What a subscriber gets at a time: a reader waits until it is written."""
+"""Limits of one batch for a subscriber: a reader waits until it is written."""
 
 
 class TaskFeed:

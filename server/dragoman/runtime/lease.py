@@ -86,7 +86,7 @@ class Lease:
 
 
 class LeaseHold:
-    """What a turn or a claim keeps of a lease: its term."""
+    """The term of a lease, held by a turn or a claim."""
 
     __slots__ = ("_lease", "_term")
 

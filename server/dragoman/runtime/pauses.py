@@ -47,7 +47,7 @@ class AgentPauses:
         self._on_resumed = on_resumed
         self._clock = clock
         self._text = ""
-        """What was read last."""
+        """The value of the last read."""
         self._lock = asyncio.Lock()
         """So that nothing older than `_text` is adopted."""
         self.by_agent: dict[str, AgentPause] = {}

@@ -20,7 +20,7 @@ from dragoman.runtime.turn.runner import TurnRunner
 
 
 class Backlog(Enum):
-    """What is known of the tasks of a queue that wait in the store."""
+    """Knowledge about a queue's tasks that wait in the store."""
 
     EMPTY = "none wait, as far as known"
     POSSIBLE = "some may wait: ask the store"
@@ -200,7 +200,7 @@ class AgentQueue:
 
 
 class TurnStarter(Protocol):
-    """What follows from a claim: the scheduler."""
+    """Follows up claims. Implemented by the scheduler."""
 
     def follow_up(
         self, appended: Appended, message: StoredMessage | None = None, *, fresh_context: bool = False

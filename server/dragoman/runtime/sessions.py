@@ -199,7 +199,7 @@ class BlockedLoop:
     """The name of a file of the agent's author, and the line."""
 
     def reason(self, agent: str) -> str:
-        """What the tasks of an agent that were interrupted say about it: only its own code is named."""
+        """The reason in the status of an agent's interrupted tasks. Names only its own code."""
         if agent == self.agent:
             return f'Its agent blocked the event loop of the server: "{agent}", {self.location}.'
         return (
@@ -305,7 +305,7 @@ class Reaper:
         elif canceled:
             end = [StatusChange(states.CANCELED)]
             await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
-        elif spec is not None and record.attempt <= spec.retries:
+        elif spec is not None and record.attempt <= spec.crash_retries:
             await self._repeat(record, guard)
         elif not record.visible:
             await self._log.append(Append(task=record.ref, guard=guard, discard=True))

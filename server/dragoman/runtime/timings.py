@@ -36,8 +36,8 @@ class Timings:
     """Until a silent turn shows WORKING; a shorter one goes straight to its final state."""
     direct_reply_timeout: float = 2.0
     """Time for a `direct` agent to reply before its task becomes visible."""
-    fence_timeout: float = 10.0
-    """Time for a canceled agent to stop. Then it is fenced: its verbs raise LeaseLost."""
+    mute_timeout: float = 10.0
+    """Time for a canceled agent to stop. Then it is muted: its verbs raise LeaseLost."""
     store_wait: float = 5.0
     """Time to write the end of a turn. Then its callers read the store, or get Unavailable."""
     store_retry: Backoff = field(default=Backoff(0.5, 30.0))

@@ -190,9 +190,9 @@ class Settings(BaseModel):
     """`normal` may lose the last commits on power loss, but not when the process dies."""
     bus: SecretStr = SecretStr("")
     """URLs of the bus between servers of one store, comma-separated; empty: no bus."""
-    fold_rows: int = Field(default=256, ge=0)
+    compact_after_rows: int = Field(default=256, ge=0)
     """New artifact rows of a task after which the store compacts them; 0: never. Responses stay the same."""
-    cut_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
+    truncate_log_after: float = Field(default=86400.0, ge=0, allow_inf_nan=False)
     """Seconds after the end of a task until all but its last 64 events are dropped; 0: never."""
     inline_bytes: ByteSize = Field(default=ByteSize(16 * 1024 * 1024), ge=0)
     """Bytes of large contents (over 256 KiB: parts, and text joined from chunks) inlined in one response; further ones

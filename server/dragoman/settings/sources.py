@@ -24,7 +24,7 @@ CLIENT_VARIABLES: Final = frozenset(
 """Variables of commands that are clients, without the prefix. A server leaves them alone: one shell may do both."""
 
 SERVICE_LINK: Final = re.compile(r"(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""What Kubernetes sets in every pod of a namespace with a Service called `dragoman` or `dragoman-…`."""
+"""Variables that Kubernetes sets in every pod of a namespace with a Service called `dragoman` or `dragoman-…`."""
 
 DEFAULT_CONFIG_FILE: Final = Path("dragoman.toml")
 
@@ -37,7 +37,7 @@ _TYPE_RULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
     "byte_size": "is not a size, such as 16MiB",
 }
-"""What is wrong with a value, by pydantic's type of the error; its own text stands for the others."""
+"""Texts of errors in values, by pydantic's type of the error; its own text stands for the others."""
 
 
 class SettingsError(Exception):

@@ -45,7 +45,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedApp:
-    """What an APP declares, in source order."""
+    """Declarations of an APP, in source order."""
 
     agents: Sequence[Agent] = ()
     startup_hooks: Sequence[StartupHook[..., Any]] = ()
@@ -58,7 +58,7 @@ def load_app(app: str) -> LoadedApp:
 
 
 def app_of(module: ModuleType, app: str) -> LoadedApp:
-    """What a module declares. `app`: its name in errors. Raises LoadError."""
+    """The declarations of a module. `app`: its name in errors. Raises LoadError."""
     if not any(isinstance(value, DeclaredAgent) for value in vars(module).values()):
         raise LoadError(f"{app}: declares no agent. An agent is a function with @agent:\n\n{DECLARE_HINT}")
     try:

@@ -71,7 +71,7 @@ class ServerAgents:
 
     @property
     def remote_servers(self) -> UpstreamRegistry:
-        """What operators see of the servers behind agents."""
+        """Operator status of the servers behind agents."""
         return RemoteServers(self.upstreams, self.sources)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:

@@ -171,7 +171,7 @@ async def open_app(
 
         url, listening = ServerUrl(settings.public_url), asyncio.Event()
         signing_keys = StoredSigningKeys(
-            infra.store.key_values, infra.store.secret("letters"), infra.secret_box, clock=now_ms
+            infra.store.key_values, infra.store.secret("webhooks"), infra.secret_box, clock=now_ms
         )
         webhook_encoder = DialectWebhookEncoder(WebhookSigner(signing_keys, url.get), infra.secret_box)
         push_options = PushOptions(infra.outbound, webhook_encoder, settings.push_retry_policy, ready=listening)
@@ -247,7 +247,7 @@ async def _enter_runtime(stack: AsyncExitStack, settings: Settings, ports: Ports
 
 
 def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
-    """What the settings say about a runtime."""
+    """The configuration of a runtime, from the settings."""
     return RuntimeConfig(
         runs_agents=settings.role != "server",
         slots=settings.slots,

@@ -286,7 +286,7 @@ async def _check_tasks(store: Store) -> list[Finding]:
     unreadable: list[str] = []
     count = 0
     for state in sorted(states.STORED_STATES):
-        async with aclosing(store.select(TaskSelection(older_than=1, state=state))) as batches:
+        async with aclosing(store.erasures.select(TaskSelection(older_than=1, state=state))) as batches:
             async for records in batches:
                 count += len(records)
                 unreadable += [

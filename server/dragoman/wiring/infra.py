@@ -138,7 +138,7 @@ async def open_store(
 
 
 def _storage_options(settings: Settings) -> StorageOptions:
-    return StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
+    return StorageOptions(settings.compact_after_rows, settings.truncate_log_after, settings.inline_bytes)
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -223,7 +223,7 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
 
 
 def _requirement(extension: ServerExtension) -> str:
-    """What an extension needs, for people."""
+    """The needs of an extension, for people."""
     return f"{extension.title}, needs {extension.requirement}" if extension.requirement else extension.title
 
 

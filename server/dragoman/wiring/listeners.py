@@ -41,7 +41,7 @@ class ServerUrl:
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
-    """What the listeners of the API need."""
+    """Dependencies of the API's listeners."""
 
     infra: Infra
     agents: ServerAgents

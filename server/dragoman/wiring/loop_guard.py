@@ -225,7 +225,7 @@ MAX_NAMED: Final = 10
 
 
 def describe_running(loop: asyncio.AbstractEventLoop, turns: Callable[[], Sequence[str]]) -> str:
-    """What keeps this process from ending: turns, tasks of agents, threads. Called from any thread."""
+    """The work that keeps this process from ending: turns, tasks of agents, threads. Called from any thread."""
     names = []
     with contextlib.suppress(RuntimeError):  # changed meanwhile
         names += [f"turn of {turn}" for turn in turns()]

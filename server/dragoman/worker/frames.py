@@ -174,8 +174,8 @@ def encode_registration(spec: AgentSpec, turns: int) -> wk.AgentRegistration:
         direct=spec.direct,
         uncancelable=not spec.cancelable,
         refuses_messages=spec.while_working == "refuse",
-        retries=spec.retries,
-        attempts=spec.attempts,
+        crash_retries=spec.crash_retries,
+        max_attempts=spec.max_attempts,
         turns=turns,
     )
     for limit in ("idle_limit", "time_limit"):

@@ -116,7 +116,7 @@ class RemoteTurnContext:
         self.lease_lapsed = True
         log.warning("the lease of this worker has lapsed; its turns stop", extra={"task": self.task_id})
         if not self.canceled:
-            self.on_cancel("fenced", b"")
+            self.on_cancel("lease_lost", b"")
         self._batch.close(LeaseLost("the lease of this worker has lapsed"))
         return True
 
@@ -147,7 +147,7 @@ class RemoteTurnContext:
         """Handles the end of the turn at the server: later events raise LeaseLost."""
         self.is_over = True
         if self.canceled:
-            self.cancel_reason = "fenced"
+            self.cancel_reason = "lease_lost"
         self._batch.close(LeaseLost(reason))
 
     # End of the turn ----------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class RemoteTurnContext:
             if not self.is_over:
                 self.fail(error)
             return
-        if self.cancel_reason in ("drain", "fenced"):
+        if self.cancel_reason in ("drain", "lease_lost"):
             lapsed = "The server did not renew its lease in time."
             self._give_back(lapsed if self.lease_lapsed else "")
         else:

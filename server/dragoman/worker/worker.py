@@ -315,7 +315,7 @@ class Worker:
         """Stops a turn that has ended at the server."""
         self._running.pop(turn.turn_context.turn_id, None)
         turn.turn_context.on_turn_over(reason)
-        self._cancel(turn, "fenced")
+        self._cancel(turn, "lease_lost")
         if not self._running:
             self._idle.set()
 

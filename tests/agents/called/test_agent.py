@@ -133,7 +133,7 @@ async def test_a_turn_that_ends_by_itself_while_its_client_cancels_keeps_its_res
     assert await cancel(ScriptedAgent(ends_when_stopped=True), "client") is DONE
 
 
-@pytest.mark.parametrize("reason", ["client", "deadline", "drain", "fenced"])
+@pytest.mark.parametrize("reason", ["client", "deadline", "drain", "lease_lost"])
 async def test_a_canceled_turn_that_goes_on_is_canceled(reason: str) -> None:
     agent = ScriptedAgent()
     with pytest.raises(asyncio.CancelledError):

@@ -156,7 +156,7 @@ async def test_a_drained_thread_that_does_not_stop_counts_as_leaked_after_the_ti
     assert left.count == 0
 
 
-@pytest.mark.parametrize("reason", ["client", "fenced"])
+@pytest.mark.parametrize("reason", ["client", "lease_lost"])
 async def test_a_canceled_turn_lasts_as_long_as_its_thread(reason: str) -> None:
     release = threading.Event()
 

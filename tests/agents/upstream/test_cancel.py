@@ -141,7 +141,7 @@ async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is:
 
 
 @pytest.mark.parametrize("answer", [BROKEN_RESPONSE, ProtocolError("x"), refused("TASK_NOT_CANCELABLE")])
-async def test_an_agent_that_does_not_stop_after_its_time_limit_is_left_to_the_fence(
+async def test_an_agent_that_does_not_stop_after_its_time_limit_is_left_to_the_runtime(
     monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:
     monkeypatch.setattr("dragoman.agents.upstream.agent.AGENT_STOP_TIMEOUT", 0.05)

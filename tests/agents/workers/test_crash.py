@@ -195,7 +195,7 @@ async def test_a_canceled_turn_ends_as_canceled_when_the_lease_of_its_lost_worke
         Client(str(app.grpc), agent="desk") as client,
         connected_worker(str(app.grpc)) as fake_worker,
     ):
-        await fake_worker.register(registration(retries=3))
+        await fake_worker.register(registration(crash_retries=3))
         task = (await client.send(message("x"), configuration=NOW)).task.id
         await fake_worker.receive("turn_start")
         canceling = asyncio.create_task(client.cancel(task))

@@ -134,7 +134,7 @@ async def test_a_turn_that_had_begun_is_lost_with_the_reason_of_its_worker(reaso
     assert worker.agent.capacity == 1
 
 
-@pytest.mark.parametrize("reason", ["drain", "fenced"])
+@pytest.mark.parametrize("reason", ["drain", "lease_lost"])
 async def test_a_turn_that_no_worker_has_taken_is_returned_when_its_server_stops(reason: str) -> None:
     worker = Worker(lambda: 0.0)
     worker.beat(1)

@@ -41,7 +41,7 @@ SAME = pb.AgentCard(skills=[pb.AgentSkill(id="s", name="S"), pb.AgentSkill(id="s
         (hello(registration(), name="x" * 201), "hello.name: must be printable text of at most 200 characters"),
         (hello(registration(card=CARD)), 'hello.agents[0].card.default_input_modes: "text" is not a media type'),
         (hello(registration(card=SAME)), "hello.agents[0].card.skills"),
-        (hello(registration(retries=101)), "hello.agents[0].retries: 101 is more than 100"),
+        (hello(registration(crash_retries=101)), "hello.agents[0].crash_retries: 101 is more than 100"),
         (hello(registration(turns=10_001)), "hello.agents[0].turns: 10001 is more than 10000"),
         (hello(registration(retention={"asleep": {}})), "hello.agents[0].retention"),
     ],

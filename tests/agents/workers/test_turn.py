@@ -279,13 +279,13 @@ async def test_an_agent_can_refuse_a_cancel(opened: Open) -> None:
 async def test_a_second_attempt_gets_the_artifacts_of_the_first(opened: Open) -> None:
     async with opened() as app, Client(str(app.grpc), agent="desk") as client:
         async with connected_worker(str(app.grpc)) as fake_worker:
-            await fake_worker.register(registration(retries=1))
+            await fake_worker.register(registration(crash_retries=1))
             task = (await client.send(message("go"), configuration=NOW)).task
             turn = await fake_worker.receive("turn_start")
             await fake_worker.put_text(turn.turn_id, 1, "half", append=False)
             await fake_worker.receive("committed")
         async with connected_worker(str(app.grpc)) as fake_worker:
-            await fake_worker.register(registration(retries=1))
+            await fake_worker.register(registration(crash_retries=1))
             turn = await fake_worker.receive("turn_start")
             assert (turn.task_id, turn.attempt) == (task.id, 2)
             assert [text_of(artifact) for artifact in turn.previous_artifacts] == ["half"]
@@ -319,7 +319,7 @@ async def test_the_card_of_the_latest_registration_is_served(opened: Open) -> No
 async def test_a_worker_that_ignores_a_cancel_keeps_its_task_active_until_it_has_stopped(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.assembly.DEFAULT_TIMINGS", Timings(fence_timeout=0.0))
+    monkeypatch.setattr("dragoman.runtime.assembly.DEFAULT_TIMINGS", Timings(mute_timeout=0.0))
     set_timings(monkeypatch, cancel_timeout=0.0)
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task

@@ -160,7 +160,7 @@ async def test_the_intent_is_in_the_log_before_the_action_begins() -> None:
 
     async def act() -> Message:
         assert log.outcomes() == [("begun", {"call": "c1"})]
-        assert log.entries[0].who == {"principal": "olga", "peer": "192.0.2.1", "asked.selection.principal": "bob"}
+        assert log.entries[0].who == {"principal": "olga", "peer": "192.0.2.1", "request.selection.principal": "bob"}
         return ops.PurgeResponse(receipt=ops.Receipt(number=7, digest="d", tasks=3))
 
     await open_actions(log).run(purge(act), OLGA, PURGE)

@@ -35,5 +35,5 @@ async def test_a_list_is_watched_over_http_with_entries_for_its_begin_and_end(tm
         failed, watched = calls[1], calls[2:]
         assert failed["about"]["error"] == "InvalidParams"
         assert [one["who"]["principal"] for one in watched] == ["vera"] * 2
-        assert watched[0]["who"]["asked.filter.text"] == "ask"
+        assert watched[0]["who"]["request.filter.text"] == "ask"
         assert watched[1]["about"] == {"call": watched[0]["about"]["call"], "responses": "2"}

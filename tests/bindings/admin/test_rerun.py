@@ -173,7 +173,7 @@ async def test_the_audit_log_names_the_operator_and_the_new_task(server: Server)
         ("task.created", "ok", "olga"),
         ("operator.RerunTask", "done", "olga"),
     ]
-    assert entries[1]["who"]["asked.taskId"] == failed
+    assert entries[1]["who"]["request.taskId"] == failed
     assert entries[2]["who"]["task"] == entries[3]["who"]["created"] == again
     assert entries[1]["about"]["call"] == entries[3]["about"]["call"] != ""
 

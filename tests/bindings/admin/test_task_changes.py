@@ -125,8 +125,8 @@ async def test_all_tasks_that_failed_for_one_reason_are_rerun_once(server: Serve
     responses = await pages(server.ops.RerunTasks, request)
     assert [(one.matched, one.changed, one.skipped) for one in responses] == [(50, 50, 0), (50, 50, 0), (30, 30, 0)]
     entries = await verified_audit(server, "operator.RerunTask")
-    assert sorted(one["asked.taskId"] for one in entries) == sorted(failed)
-    assert {(one["principal"], one["asked.principal"], one["asked.requestId"]) for one in entries} == {
+    assert sorted(one["request.taskId"] for one in entries) == sorted(failed)
+    assert {(one["principal"], one["request.principal"], one["request.requestId"]) for one in entries} == {
         ("olga", "bob", "monday")
     }
     await asyncio.gather(*(server.ended(one["task"], BOB) for one in entries))
@@ -152,7 +152,7 @@ async def test_open_tasks_are_canceled_and_others_stay(server: Server) -> None:
     for task in (*idle, *running):
         assert (await server.get(task)).status.state == CANCELED
     assert (await server.get(done)).status.state == COMPLETED
-    assert {one["asked.taskId"] for one in await verified_audit(server, "operator.CancelTask")} == {
+    assert {one["request.taskId"] for one in await verified_audit(server, "operator.CancelTask")} == {
         *idle, *running, firm_task,
     }  # fmt: skip
 
@@ -195,8 +195,8 @@ async def test_tasks_of_any_state_are_erased(server: Server) -> None:
     assert [one.changed for one in await pages(server.ops.EraseTasks, request)] == [3, 1]
     assert [one.task.id for one in await all_tasks(server)] == [kept]
     entries = await verified_audit(server, "operator.EraseTask")
-    assert {one["asked.taskId"] for one in entries} == set(erased)
-    assert all("asked.principal" not in one for one in entries)
+    assert {one["request.taskId"] for one in entries} == set(erased)
+    assert all("request.principal" not in one for one in entries)
     assert len(await verified_audit(server, "tasks.erased")) == 4
 
 
@@ -247,7 +247,7 @@ async def test_thousands_of_tasks_are_rerun_in_pages(tmp_path: Path) -> None:
         assert sum(one.changed for one in responses) == MANY
         assert not [failure for one in responses for failure in one.failures]
         entries = await verified_audit(server, "operator.RerunTask")
-        assert len({one["asked.taskId"] for one in entries}) == len({one["task"] for one in entries}) == MANY
+        assert len({one["request.taskId"] for one in entries}) == len({one["task"] for one in entries}) == MANY
 
 
 def test_states_are_those_of_the_action() -> None:

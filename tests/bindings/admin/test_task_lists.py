@@ -227,8 +227,8 @@ async def test_searches_and_cancels_are_in_the_audit_log(server: Server) -> None
         ("operator.CancelTask", "begun", "olga"),
         ("operator.CancelTask", "done", "olga"),
     ]
-    assert entries[0]["who"]["asked.text"] == "ask"
-    assert entries[1]["who"]["asked.taskId"] == task
+    assert entries[0]["who"]["request.text"] == "ask"
+    assert entries[1]["who"]["request.taskId"] == task
 
 
 def test_grants_limit_what_a_request_covers() -> None:

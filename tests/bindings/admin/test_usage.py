@@ -72,7 +72,7 @@ class Server:
         stream = self._ops.ExportAudit(ops_pb2.ExportAuditRequest(), metadata=tuple(OLGA.items()))
         entries = [json.loads(line) async for response in stream for line in response.lines]
         callers = [entry["who"] for entry in entries if entry["action"] == "operator.ListUsage"]
-        return [(who["principal"], {k: v for k, v in who.items() if k.startswith("asked.")}) for who in callers]
+        return [(who["principal"], {k: v for k, v in who.items() if k.startswith("request.")}) for who in callers]
 
     async def begun(self, caller: Mapping[str, str], **fields: Any) -> list[tuple[str, ...]]:
         """Agent, principal, scope and begun tasks of each row that a caller sees."""
@@ -145,8 +145,8 @@ async def test_the_audit_log_has_the_calls_that_name_principals(server: Server) 
     await server.usage(OLGA, group_by=[PRINCIPAL], agent="echo")
     await server.usage(named("vera", "viewer"), principal="alice")
     assert await server.audited() == [
-        ("olga", {"asked.agent": "echo", "asked.groupBy": "USAGE_GROUP_PRINCIPAL"}),
-        ("vera", {"asked.principal": "alice"}),
+        ("olga", {"request.agent": "echo", "request.groupBy": "USAGE_GROUP_PRINCIPAL"}),
+        ("vera", {"request.principal": "alice"}),
     ]
 
 

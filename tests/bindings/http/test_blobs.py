@@ -191,7 +191,7 @@ async def test_a_changed_link_to_a_text_is_rejected(tmp_path: Path) -> None:
 async def test_a_text_of_an_erased_task_is_not_found(tmp_path: Path) -> None:
     async with serve_text(tmp_path) as (base, app), aiohttp.ClientSession() as http:
         url = (await produce_part(http, base))["url"]
-        await app.runtime.store.erase(TaskSelection(agent="text-agent", older_than=-1, principal="anonymous"))
+        await app.runtime.store.erasures.erase(TaskSelection(agent="text-agent", older_than=-1, principal="anonymous"))
         async with http.get(url) as response:
             assert response.status == 404
             assert "read the task again" in await response.text()

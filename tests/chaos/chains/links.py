@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import AsyncExitStack
 from typing import Final, Literal
 
@@ -22,7 +23,8 @@ class Link:
     def __init__(self, name: str, *targets: str) -> None:
         """targets: HOST:PORT of each port."""
         self.name = name
-        self.addresses = [f"127.0.0.1:{free_port()}" for _ in targets]
+        self._reservations = [_reserve(free_port()) for _ in targets]
+        self.addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in self._reservations]
         self._targets = targets
         self._proxies = AsyncExitStack()
 
@@ -38,11 +40,25 @@ class Link:
             await self._open(every=1, how=how, seed=seed)
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Ends all connections, and keeps the addresses."""
         await self._proxies.aclose()
         self._proxies = AsyncExitStack()
+
+    async def release(self) -> None:
+        """Ends all connections, and releases the addresses."""
+        await self.close()
+        for reservation in self._reservations:
+            reservation.close()
 
     async def _open(self, *, every: int, how: Literal["close", "reset", "hang"] = "close", seed: int = 0) -> None:
         await self.close()
         for address, target in zip(self.addresses, self._targets, strict=True):
             await self._proxies.enter_async_context(FaultProxy(target, listen=address, every=every, how=how, seed=seed))
+
+
+def _reserve(port: int) -> socket.socket:
+    """Takes a port that no other process shall have while nobody listens; our proxies may listen on it."""
+    reservation = socket.socket()
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind(("127.0.0.1", port))
+    return reservation

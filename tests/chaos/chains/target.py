@@ -143,7 +143,7 @@ class ChainTarget:
         for part in self.parts.values():
             await asyncio.to_thread(part.kill)
         for link in self.links.values():
-            await link.close()
+            await link.release()
         while self._built:
             await self._built.pop().close()
 

@@ -102,17 +102,17 @@ def test_a_receiver_without_backlog_is_listed_with_its_attempts(dragoman: Run, p
     task = send(playground, "echo hello", hook.url)
     hook.until(3)
     config: dict[str, Any] = {}
-    while config.get("state") != "PUSH_STATE_DONE":
+    while config.get("state") != "PUSH_STATE_COMPLETE":
         (line,) = dragoman("push", "list", task, "--json").out.splitlines()
         config = json.loads(line)
     assert (config["taskId"], config["id"], config["url"], config["dialect"]) == (task, "c", hook.url, "1.0")
-    assert (config["delivered"], config["last"], config["tries"]) == (3, 3, 3)
+    assert (config["delivered"], config["last"], config["attemptCount"]) == (3, 3, 3)
     assert [(one["sequence"], one["status"]) for one in config["attempts"]] == [(3, 200), (2, 200), (1, 200)]
     result = dragoman("push", "list", task)
-    assert "state      DONE\ndelivered  3 of 3 events\n" in result.out
+    assert "state      COMPLETE\ndelivered  3 of 3 events\n" in result.out
     assert "event 1  HTTP 200" in result.out
     assert "s3cret" not in result.out + line
-    assert f"push         c to {hook.url}: DONE" in dragoman("explain", task).out
+    assert f"push         c to {hook.url}: COMPLETE" in dragoman("explain", task).out
 
 
 def test_delivered_events_can_be_redelivered(dragoman: Run, playground: Server, hook: Hook) -> None:
@@ -133,7 +133,7 @@ def test_a_failing_receiver_is_listed_and_redelivered_at_once(dragoman: Run, pla
     config: dict[str, Any] = {}
     while not config.get("failures"):
         config = json.loads(dragoman("push", "list", task, "--json").out)
-    assert config["why"] == "answered 500"
+    assert config["reason"] == "answered 500"
     assert task in dragoman("push", "list").out
     text = dragoman("push", "list", task).out
     assert ", 3 remaining" in text

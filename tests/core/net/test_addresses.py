@@ -111,8 +111,8 @@ def test_no_entry_allows_forbidden_addresses(text: str) -> None:
 @pytest.mark.parametrize("text", LOOPBACK)
 def test_loopback_may_be_called_only_by_a_private_server_or_by_an_entry_that_names_it(text: str) -> None:
     assert AddressPolicy(loopback=True).problem(ip_address(text), 80) == ""
-    for reach in (AddressPolicy(), EVERYTHING, AddressPolicy((parse_allow_entry("126.0.0.0/7"),))):
-        problem = reach.problem(ip_address(text), 80, "host.internal")
+    for allowed in (AddressPolicy(), EVERYTHING, AddressPolicy((parse_allow_entry("126.0.0.0/7"),))):
+        problem = allowed.problem(ip_address(text), 80, "host.internal")
         assert problem.startswith("loopback addresses may be called only if the operator names them")
         assert "(outbound_allow)" in problem
 
@@ -159,9 +159,9 @@ def test_an_entry_with_a_port_allows_only_that_port() -> None:
         ("[fd00::5]:8080", "fd00::5", "fd00::5"),
         ("hooks.internal:8080", "10.9.9.9", "hooks.internal"),
     ):
-        reach = AddressPolicy((parse_allow_entry(entry),))
-        assert reach.problem(ip_address(text), 8080, host) == ""
-        assert reach.problem(ip_address(text), 8081, host)
+        allowed = AddressPolicy((parse_allow_entry(entry),))
+        assert allowed.problem(ip_address(text), 8080, host) == ""
+        assert allowed.problem(ip_address(text), 8081, host)
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,8 @@ def test_ports_of_other_protocols_are_rejected(port: int) -> None:
 
 
 def test_an_entry_with_a_port_allows_that_port_for_that_host() -> None:
-    reach = AddressPolicy((parse_allow_entry("hooks.example:6379"), parse_allow_entry("8.8.8.8:25")))
-    for rules in (OutboundPolicy(reach), OutboundPolicy(reach, ports=(443,))):
+    allowed = AddressPolicy((parse_allow_entry("hooks.example:6379"), parse_allow_entry("8.8.8.8:25")))
+    for rules in (OutboundPolicy(allowed), OutboundPolicy(allowed, ports=(443,))):
         assert rules.problem(parse_target("http://hooks.example:6379/")) == ""
         assert rules.problem(parse_target("http://8.8.8.8:25/")) == ""
         assert rules.problem(parse_target("http://other.example:6379/"))

@@ -78,7 +78,7 @@ def test_a_cursor_never_goes_back_and_a_claim_lasts_only_while_there_may_be_more
 @given(pushes, outcomes, st.sampled_from(["session", "token", "state"]))
 def test_a_report_without_the_claim_has_no_effect(push: PushRecord, outcome: DeliveryOutcome, what: str) -> None:
     unclaimed = report(push, outcome, push.last_sequence)
-    other = {"session": {"session": 2}, "token": {"token": 2}, "state": {"state": PushState.ENDED}}[what]
+    other = {"session": {"session": 2}, "token": {"token": 2}, "state": {"state": PushState.UNSUBSCRIBED}}[what]
     assert apply_report(replace(push, **other), unclaimed, 0) is None  # type: ignore[arg-type]  # by name
 
 
@@ -95,7 +95,7 @@ def test_a_push_that_fails_too_long_is_given_up() -> None:
     before, later = apply_report(reclaimed, second, 1099), apply_report(reclaimed, second, 1100)
     assert before is not None
     assert later is not None
-    assert (before.state, later.state) == (PushState.LIVE, PushState.DEAD)
+    assert (before.state, later.state) == (PushState.LIVE, PushState.GIVEN_UP)
     assert later.reason == "given up after 2 attempts: refused the connection"
 
 
@@ -123,7 +123,7 @@ def test_a_receiver_that_answers_410_is_not_called_again() -> None:
     )
     after = apply_report(push, report(push, DeliveryOutcome.ENDED, 1), 0)
     assert after is not None
-    assert (after.state, after.due_at, after.session, after.last_delivered) == (PushState.ENDED, 0, 0, 1)
+    assert (after.state, after.due_at, after.session, after.last_delivered) == (PushState.UNSUBSCRIBED, 0, 0, 1)
 
 
 @pytest.mark.parametrize("state", PushState)
@@ -149,7 +149,7 @@ def test_a_replacement_continues_unless_the_previous_one_has_ended(state: PushSt
         PushState.LIVE,
         8,
     )
-    expected = (70, 9, 0) if state is PushState.ENDED else (3, 4, 70)
+    expected = (70, 9, 0) if state is PushState.UNSUBSCRIBED else (3, 4, 70)
     assert (kept.created, kept.last_delivered, kept.due_at) == expected
 
 
@@ -165,7 +165,7 @@ def test_a_restart_fences_the_holder_of_the_claim() -> None:
         session=1,
         token=1,
     )
-    assert restart_record(push, 50).state is PushState.DONE  # nothing is left
+    assert restart_record(push, 50).state is PushState.COMPLETE  # nothing is left
     restarted = restart_record(push, 50, after=2)
     assert (
         restarted.last_delivered,

@@ -108,10 +108,10 @@ class Supervised:
 
 
 async def test_the_agent_has_the_registered_card_and_the_configured_id() -> None:
-    supervised = Supervised(FakeProcess(hello(retries=9, turns=1)), turns=3, retries=2)
+    supervised = Supervised(FakeProcess(hello(crash_retries=9, turns=1)), turns=3, retries=2)
     agent = await supervised.supervisor.open()
     assert (agent.spec.id, agent.spec.name, agent.spec.direct) == ("desk", "Desk", True)
-    assert (agent.capacity, agent.spec.retries, agent.seconds_absent) == (3, 2, 0)
+    assert (agent.capacity, agent.spec.crash_retries, agent.seconds_absent) == (3, 2, 0)
     await supervised.supervisor.close()
     assert agent.seconds_absent > 0
 

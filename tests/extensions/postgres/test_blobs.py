@@ -32,11 +32,11 @@ async def test_unreferenced_large_parts_are_removed_after_a_grace_period(
 
     clock.now += blobs.UNUSED_BLOB_GRACE_MS + 1
     assert (await store.compact()).files == 0
-    await store.erase(TaskSelection(task=first.record.id))
+    await store.erasures.erase(TaskSelection(task=first.record.id))
     assert (await store.compact()).files == 1
     assert await kept() == 1
     assert (await store.compact()).files == 0
-    await store.erase(TaskSelection(task=second.record.id))
+    await store.erasures.erase(TaskSelection(task=second.record.id))
     assert (await store.compact()).files == 1
     late = await running(store)
     with pytest.raises(Exception, match="fenced"):

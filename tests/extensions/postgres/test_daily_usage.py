@@ -50,6 +50,6 @@ async def test_slots_are_summed_and_merged_when_no_process_adds_to_them(stores: 
 async def test_erasing_a_principal_covers_the_rows_of_all_slots(stores: Stores) -> None:
     stores[0]._writer.counter_slot, stores[1]._writer.counter_slot = 0, 4
     await all_of(stores, [created(new_ref()) for _ in range(10)])
-    await stores[1].erase(TaskSelection(principal="anonymous"))
+    await stores[1].erasures.erase(TaskSelection(principal="anonymous"))
     assert await stores[0].daily_usage(EVERYTHING) == [DailyUsageRow(("",), DailyFigures(begun=10))]
     assert await row_count(stores[0]) == 1

@@ -74,7 +74,7 @@ async def test_an_erasure_that_a_crash_interrupted_is_recorded_when_it_is_comple
         await here.send()
         store, maintenance, selection = here.store, here.runtime.maintenance, TaskSelection(principal="anonymous")
         assert isinstance(store, SqliteStore)
-        records = [record async for page in store.select(selection) for record in page]
+        records = [record async for page in store.erasures.select(selection) for record in page]
         await store.writer.submit(
             lambda connection: erasure.delete_task_records(connection, 0, selection, records, 1, "purge")
         )
@@ -118,7 +118,7 @@ async def test_subscribers_of_a_task_erased_by_another_process_are_notified_by_t
         following = asyncio.create_task(_drain(here.follow(task.id)))
         followers = here.runtime.feeds
         await eventually(lambda: any(one.waiting for one in followers.by_task.values()))
-        await here.store.erase(TaskSelection(task=task.id))  # past the runtime, as another process would
+        await here.store.erasures.erase(TaskSelection(task=task.id))  # past the runtime, as another process would
         await followers.poll()
         with pytest.raises(TaskNotFound):
             await following

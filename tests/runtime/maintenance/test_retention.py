@@ -90,7 +90,7 @@ async def test_a_task_is_erased_after_its_retention_time_and_not_before(opened: 
         assert [await is_there(here, one.id) for one in (old, young)] == [False, True]
         counts = here.runtime.retention.counts
         assert (counts.erased, counts.expired, counts.failed) == (1, 0, 0)
-        (receipt,) = await here.store.receipts()
+        (receipt,) = await here.store.erasures.receipts()
         assert (receipt.reason, receipt.counts.tasks) == (RETENTION_REASON, 1)
         assert receipt.selection == "agent echo, COMPLETED, older than 30d"
 
@@ -129,7 +129,7 @@ async def test_an_answer_at_the_last_moment_continues_the_task(opened: Open, clo
 
 
 async def _selected(here: Harness) -> AsyncIterator[Any]:
-    async for heads in here.store.select(TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)):
+    async for heads in here.store.erasures.select(TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)):
         for head in heads:
             yield head
 
@@ -174,7 +174,7 @@ async def test_many_tasks_are_erased_in_batches(opened: Open, clock: Clock) -> N
         clock.now += DAY
         await retention.run_once()
         assert (await here.list()).total_size == 0
-        assert [one.counts.tasks for one in await here.store.receipts()] == [5, 10, 10, 10]
+        assert [one.counts.tasks for one in await here.store.erasures.receipts()] == [5, 10, 10, 10]
 
 
 async def test_tasks_of_an_agent_no_longer_served_are_erased_too(opened: Open, clock: Clock) -> None:
@@ -193,15 +193,15 @@ async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
     async with opened(echo, retention=rules(completed="1d")) as here:
         keeper = here.runtime.retention
         await eventually(lambda: keeper.counts.rounds)
-        inactive_states, failed = here.store.inactive_states, asyncio.Event()
+        inactive_states, failed = here.store.erasures.inactive_states, asyncio.Event()
 
         async def broken() -> list[tuple[str, int]]:
             failed.set()
             raise OSError("no disk")
 
-        monkeypatch.setattr(here.store, "inactive_states", broken)
+        monkeypatch.setattr(here.store.erasures, "inactive_states", broken)
         await failed.wait()
-        monkeypatch.setattr(here.store, "inactive_states", inactive_states)
+        monkeypatch.setattr(here.store.erasures, "inactive_states", inactive_states)
         rounds = keeper.counts.rounds
         await eventually(lambda: keeper.counts.rounds != rounds)
         assert keeper.counts.failed >= 1

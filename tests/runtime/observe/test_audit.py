@@ -83,9 +83,9 @@ async def test_actions_of_operators_are_durable_when_they_return_and_follow_earl
     shelf = Shelf()
     auditor = open_auditor(shelf)
     auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
-    await auditor.record_operator_call("Purge", {"principal": "olga", "asked.x": "x" * 1000}, {"call": "1"}, "begun")
+    await auditor.record_operator_call("Purge", {"principal": "olga", "request.x": "x" * 1000}, {"call": "1"}, "begun")
     assert actions(shelf) == ["task.created", "operator.Purge"]
-    assert len(shelf.entries[1].who["asked.x"]) == 512
+    assert len(shelf.entries[1].who["request.x"]) == 512
     assert (shelf.entries[1].outcome, shelf.entries[1].about) == ("begun", {"call": "1"})
     await auditor.close()
 

@@ -295,7 +295,7 @@ class Deaf(Far):
     """Receives the cancel and ignores it."""
 
     def __init__(self) -> None:
-        super().__init__(retries=2)
+        super().__init__(crash_retries=2)
         self.notified = asyncio.Event()
 
     async def take_turn(self, context: TurnContext) -> TurnResult:

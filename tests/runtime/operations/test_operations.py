@@ -333,14 +333,14 @@ async def test_an_agent_that_ignores_a_cancel_is_canceled_when_it_has_stopped(tm
                 here.at("asked").set()
         with pytest.raises(LeaseLost):
             turn.chunk("too late")
-        return "result of a run that was fenced"
+        return "result of a run that was muted"
 
-    async with open_harness(tmp_path, stubborn, timings=timings(fence_timeout=0.05, cancel_timeout=0.01)) as here:
+    async with open_harness(tmp_path, stubborn, timings=timings(mute_timeout=0.05, cancel_timeout=0.01)) as here:
         task = await here.start()
         assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         await here.at("asked").wait()
         (runner,) = here.runtime.scheduler.runs
-        await eventually(lambda: runner.stop.state is Stop.FENCED)
+        await eventually(lambda: runner.stop.state is Stop.MUTED)
         assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         here.at("go").set()
         assert state(await here.ended(task.id)) == "CANCELED"

@@ -68,11 +68,11 @@ async def test_the_first_accepted_request_closes_the_breaker(here: PushHarness) 
     here.receivers.answer(HOOK)
     await here.later(SECOND)
     for task in tasks:
-        await here.until(task, PushState.DONE)
+        await here.until(task, PushState.COMPLETE)
     assert HOST not in here.push_scheduler.breaker
     assert here.receivers.taken(HOOK).count(1) == len(tasks)
     late = await here.send()
-    await here.until(late.id, PushState.DONE)  # at once, as ever
+    await here.until(late.id, PushState.COMPLETE)  # at once, as ever
 
 
 async def test_pending_pushes_start_when_the_host_responds(here: PushHarness) -> None:
@@ -81,7 +81,7 @@ async def test_pending_pushes_start_when_the_host_responds(here: PushHarness) ->
     await here.push_scheduler.claim_woken()
     here.push_scheduler.breaker.record_success(HOST)  # without a poll
     here.receivers.answer(HOOK)
-    await here.until(late.id, PushState.DONE)
+    await here.until(late.id, PushState.COMPLETE)
 
 
 async def test_an_error_status_counts_as_a_response(here: PushHarness) -> None:
@@ -99,20 +99,20 @@ async def test_a_path_that_times_out_does_not_stop_the_others(here: PushHarness)
     for _ in range(2 * BREAKER_THRESHOLD):
         await here.send()
     good = await here.send(url="https://hook.example/good")
-    await here.until(good.id, PushState.DONE)
+    await here.until(good.id, PushState.COMPLETE)
 
 
 async def test_the_breakers_of_other_hosts_stay_closed(here: PushHarness) -> None:
     await open_breaker_of_hook(here)
     task = await here.send(url=OTHER)
-    await here.until(task.id, PushState.DONE)
+    await here.until(task.id, PushState.COMPLETE)
 
 
 async def test_receivers_with_an_open_breaker_are_given_up_as_well(here: PushHarness) -> None:
     tasks = await open_breaker_of_hook(here)
     await here.later(3600 * SECOND)
     for task in tasks:
-        assert (await here.until(task, PushState.DEAD)).reason == f"given up after 2 attempts: {DOWN}"
+        assert (await here.until(task, PushState.GIVEN_UP)).reason == f"given up after 2 attempts: {DOWN}"
     assert len(here.receivers.posts) > BREAKER_THRESHOLD  # a late delivery makes its own probe; see above
 
 
@@ -131,7 +131,7 @@ async def test_other_deliveries_wait_for_the_probe(here: PushHarness) -> None:
     assert here.receivers.calls == 1
     let_go.set()
     for task in tasks:
-        await here.until(task, PushState.DONE)
+        await here.until(task, PushState.COMPLETE)
 
 
 # Breakers alone ----------------------------------------------------------------------------------------------------

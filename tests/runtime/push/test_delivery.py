@@ -50,7 +50,7 @@ def summaries(posts: Sequence[Post]) -> list[str]:
 async def test_every_event_arrives_in_order_as_a_stream_would_show_it(tmp_path: Path) -> None:
     async with open_push_harness(tmp_path, counter) as here:
         task = await here.send(token="secret", authentication=pb.AuthenticationInfo(scheme="Bearer", credentials="c"))
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         posts = here.receivers.at(HOOK)
     assert summaries(posts) == ["SUBMITTED", "WORKING", "0 ", "1 ", "2 ", "COMPLETED"]
     assert [post.sequence for post in posts] == [1, 2, 3, 4, 5, 6]
@@ -64,7 +64,7 @@ async def test_every_event_arrives_in_order_as_a_stream_would_show_it(tmp_path: 
 async def test_the_id_of_a_webhook_request_is_the_cursor_of_the_stream(tmp_path: Path) -> None:
     async with open_push_harness(tmp_path, counter) as here:
         task = await here.send()
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         again = here.harness.follow(task.id, cursor=here.receivers.at(HOOK)[2].headers["Dragoman-Event"])
         assert kinds(await collect(again)) == ["1 ", "2 ", "COMPLETED"]
 
@@ -75,7 +75,7 @@ async def test_a_later_configuration_gets_later_events(tmp_path: Path) -> None:
         shown = await here.create(task.id, id="later")
         assert (shown.id, shown.task_id, shown.url) == ("later", task.id, HOOK)
         await here.harness.send("more", task_id=task.id)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert summaries(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
 
 
@@ -85,7 +85,7 @@ async def test_a_follow_up_can_bring_a_push_configuration(tmp_path: Path) -> Non
         push_request = request("more", task_id=task.id)
         push_request.configuration.task_push_notification_config.url = HOOK
         await here.harness.runtime.operations.send.send_message(here.call(), push_request)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert summaries(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
 
 
@@ -95,7 +95,7 @@ async def test_an_idle_delivery_releases_its_claim_and_continues_with_the_next_t
         await here.until(task.id, PushState.LIVE, last_delivered=2, session=0, due_at=0)
         assert here.push_scheduler.delivery_count(await here.ref(task.id)) == 0
         await here.harness.send("more", task_id=task.id)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert summaries(here.receivers.posts) == [
             *("SUBMITTED", "INPUT_REQUIRED"),
             *("WORKING", "more", "COMPLETED"),
@@ -107,7 +107,7 @@ async def test_a_configuration_of_a_finished_task_is_done_at_once(tmp_path: Path
         task = await here.harness.send()
         await here.create(task.id)
         (push,) = await here.pushes(task.id)
-        assert push.state is PushState.DONE
+        assert push.state is PushState.COMPLETE
         await here.later(DAY)
         assert here.receivers.posts == []
 
@@ -140,7 +140,7 @@ async def test_the_task_at_each_state_change_has_its_metadata(tmp_path: Path) ->
 
     async with open_push_harness(tmp_path, works) as here:
         task = await here.send(dialect="0.3")
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         _, *later = [(post.body["status"]["state"], post.body.get("metadata")) for post in here.receivers.posts]
         assert later == [("working", {"model": "small"}), ("completed", {"model": "small"})]
         ref = await here.ref(task.id)
@@ -158,7 +158,7 @@ async def test_a_task_with_many_bytes_of_events_is_not_folded_in_memory(tmp_path
 
     async with open_push_harness(tmp_path, works) as here:
         task = await here.send(dialect="0.3")
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         ref = await here.ref(task.id)
         events = await here.harness.store.events(ref, 0, 10)
         working = next(event for event in events if event.state == states.WORKING and b"at it" in event.data)
@@ -181,7 +181,7 @@ async def test_older_dialects_get_the_task_at_each_state_change(tmp_path: Path, 
 
     async with open_push_harness(tmp_path, works) as here:
         task = await here.send(dialect=dialect)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         states = [post.body["status"]["state"] for post in here.receivers.posts]
         words = ["SUBMITTED", "WORKING", "COMPLETED"]
         assert states == [f"TASK_STATE_{word}" if dialect == "google" else word.lower() for word in words]
@@ -206,7 +206,7 @@ async def test_a_receiver_that_was_down_gets_the_missed_states_as_they_were(tmp_
         await here.until(task.id, PushState.LIVE, failures=1, session=0)
         await here.harness.send("more", task_id=task.id)
         await here.later(SECOND)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         bodies = [post.body for post in here.receivers.at(HOOK)[1:]]
     assert [body["status"]["state"] for body in bodies] == [
         *("submitted", "input-required"),
@@ -231,7 +231,7 @@ async def test_a_receiver_that_was_down_gets_all_events_after_recovery(tmp_path:
             await here.later(wait * SECOND - 1)
             assert len(here.receivers.posts) == tries
             await here.later(1)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert here.receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
         assert [post.sequence for post in here.receivers.at(HOOK)[:3]] == [1, 1, 1]
         tries_kept = await here.harness.store.pushes.attempts(await here.ref(task.id), task.id)
@@ -249,7 +249,7 @@ async def test_a_failure_in_the_middle_keeps_the_order(tmp_path: Path) -> None:
         for event in (2, 3):
             await here.until(task.id, PushState.LIVE, failures=1, session=0, last_delivered=event)
             await here.later(SECOND)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert [post.sequence for post in here.receivers.posts] == [1, 2, 3, 3, 4, 4, 5, 6]
         assert here.receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
 
@@ -269,7 +269,7 @@ async def test_a_receiver_that_answers_410_is_called_once(tmp_path: Path) -> Non
     async with open_push_harness(tmp_path, counter) as here:
         here.receivers.answer(HOOK, OK, answered(410))
         task = await here.send()
-        push = await here.until(task.id, PushState.ENDED)
+        push = await here.until(task.id, PushState.UNSUBSCRIBED)
         assert push.last_delivered == 1
         await here.later(DAY)
         assert len(here.receivers.posts) == 2
@@ -281,13 +281,13 @@ async def test_a_failing_receiver_is_given_up_and_gets_all_events_on_redelivery(
         task = await here.send()
         await here.until(task.id, PushState.LIVE, failures=1, session=0)
         await here.later(3600 * SECOND)
-        push = await here.until(task.id, PushState.DEAD)
+        push = await here.until(task.id, PushState.GIVEN_UP)
         assert push.lag == 6
         await here.later(DAY)
         assert len(here.receivers.posts) == 2
         here.receivers.answer(HOOK)
         await here.create(task.id, id=task.id)  # the same configuration continues where it was given up
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert here.receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
 
 
@@ -305,7 +305,7 @@ async def test_results_that_cannot_be_recorded_at_once_are_recorded_later(
 
         monkeypatch.setattr(pushes, "apply_reports", fails)
         task = await here.send()
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert here.receivers.taken(HOOK) == [1, 2, 3]  # no event twice
 
 
@@ -330,7 +330,7 @@ async def test_a_new_url_gets_the_events_that_the_old_one_has_not_accepted(tmp_p
         await here.until(task.id, PushState.LIVE, last_delivered=2)
         await here.create(task.id, id=task.id, url=OTHER)
         await here.harness.send("more", task_id=task.id)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert (here.receivers.taken(HOOK), here.receivers.taken(OTHER)) == ([1, 2], [3, 4, 5])
 
 
@@ -381,14 +381,14 @@ async def test_a_receiver_whose_next_event_was_truncated_gets_the_current_task(t
             task = await here.send(dialect=dialect)
             await here.until(task.id, PushState.LIVE, failures=1, session=0)
             await here.later(3600 * SECOND)
-            await here.until(task.id, PushState.DEAD)  # no delivery is pending any more, so its log is truncated
+            await here.until(task.id, PushState.GIVEN_UP)  # no delivery is pending any more, so its log is truncated
             here.clock.now += 10 * SECOND
             assert (await here.harness.store.compact()).events > 0
             before = len(here.receivers.posts)
             here.receivers.answer(HOOK)
             await here.harness.store.pushes.restart(await here.ref(task.id), ())
             await here.later(0)
-            await here.until(task.id, PushState.DONE)
+            await here.until(task.id, PushState.COMPLETE)
             (post,) = here.receivers.posts[before:]
             body = post.body["task"] if dialect == "1.0" else post.body
             assert body["metadata"]["urn:dragoman:resume:v1"] == {"gap": True, "from": 0, "sequence": post.sequence}

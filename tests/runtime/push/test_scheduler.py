@@ -61,7 +61,7 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
         here.push_scheduler._start_delivery = carries
         monkeypatch.setattr(pushes, "claim", breaks_off)
         for task in await asyncio.gather(*(here.send(str(number)) for number in range(9))):
-            await here.until(task.id, PushState.DONE)
+            await here.until(task.id, PushState.COMPLETE)
         assert sorted(here.receivers.taken(HOOK)) == sorted([1, 2, 3] * 9)
         assert (broken_off, held) == (3, 2)
 
@@ -83,7 +83,7 @@ async def test_a_slow_receiver_delays_no_other(tmp_path: Path) -> None:
         await here.create(slowly.id, url=OTHER, id="other")
         for _ in range(3):
             task = await here.send(url=OTHER)
-            await here.until(task.id, PushState.DONE)
+            await here.until(task.id, PushState.COMPLETE)
         assert kinds(await collect(here.harness.stream())) == [
             *("task SUBMITTED", "WORKING"),
             *("0 ", "1 ", "2 ", "COMPLETED"),
@@ -108,7 +108,7 @@ async def test_concurrent_requests_are_limited_per_host(tmp_path: Path) -> None:
         for url in urls:
             await here.send(url=url)
         task = await here.send(url=OTHER)
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
         assert here.receivers.calls == MAX_CALLS_PER_HOST
         let_go.set()
         await here.receivers.until(lambda: all(here.receivers.taken(url) == [1, 2, 3] for url in urls))
@@ -126,7 +126,7 @@ async def test_undelivered_events_of_a_stopped_process_are_delivered_by_the_next
     receivers.answer(HOOK)
     clock.now += SECOND
     async with open_push_harness(tmp_path, counter, receivers=receivers, clock=clock) as here:
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
     assert receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
 
 
@@ -141,7 +141,7 @@ async def test_nothing_is_pushed_before_the_server_listens(tmp_path: Path) -> No
     async with open_push_harness(tmp_path, counter, receivers=receivers, ready=ready) as here:
         task = await here.send()
         ready.set()
-        await here.until(task.id, PushState.DONE)
+        await here.until(task.id, PushState.COMPLETE)
     assert listening == [True] * 6
 
 
@@ -181,6 +181,6 @@ async def test_two_processes_on_one_store_deliver_each_event_once(tmp_path: Path
             for _ in range(5):
                 await asyncio.gather(second.push_scheduler.poll(), here.push_scheduler.poll())
             for task in tasks:
-                await here.until(task.id, PushState.DONE)
+                await here.until(task.id, PushState.COMPLETE)
     for number in range(10):
         assert receivers.taken(f"https://{number}.example/") == [1, 2, 3, 4, 5, 6]

@@ -15,7 +15,7 @@ from dragoman.ports import WorkerLost
 
 
 async def test_the_first_write_of_a_repeated_turn_replaces_what_the_dead_attempt_wrote(tmp_path: Path) -> None:
-    async with served(tmp_path, far := Far(retries=1)) as here:
+    async with served(tmp_path, far := Far(crash_retries=1)) as here:
         task = await here.start()
         for text in ("dead", "one"):
             context, end = await far.turns.get()

@@ -73,7 +73,7 @@ def states_of(finish: Finish) -> list[int | str]:
         (FAILED, {"reason": "drain", "retries": 1}, FinishKind.RETRY, [states.WORKING]),
         (FAILED, {"reason": "drain", "retries": 1, "attempt": 2}, FinishKind.END, [states.FAILED]),
         (FAILED, {"reason": "drain", "retries": 1, "visible": False}, FinishKind.RETRY, [states.WORKING]),
-        (FAILED, {"reason": "fenced", "retries": 1}, FinishKind.RETRY, [states.WORKING]),
+        (FAILED, {"reason": "lease_lost", "retries": 1}, FinishKind.RETRY, [states.WORKING]),
         (FAILED, {"reason": "deadline", "retries": 1}, FinishKind.END, [states.FAILED]),
         (FAILED, {"reason": "client", "retries": 1}, FinishKind.END, [states.FAILED]),
         (FAILED, {"lost": WorkerLost()}, FinishKind.END, [states.FAILED]),
@@ -85,8 +85,8 @@ def states_of(finish: Finish) -> list[int | str]:
             FinishKind.REQUEUE,
             [states.WORKING],
         ),
-        (FAILED, {"reason": "fenced", "begun": False}, FinishKind.REQUEUE, []),
-        (FAILED, {"reason": "fenced", "begun": False, "failure": LeaseLost()}, FinishKind.REQUEUE, []),
+        (FAILED, {"reason": "lease_lost", "begun": False}, FinishKind.REQUEUE, []),
+        (FAILED, {"reason": "lease_lost", "begun": False, "failure": LeaseLost()}, FinishKind.REQUEUE, []),
         (FAILED, {"reason": "drain", "begun": False, "attempt": 3}, FinishKind.REQUEUE, []),
         (FAILED, {"reason": "deadline", "begun": False}, FinishKind.END, [states.FAILED]),
         (TurnResult(CANCELED), {"reason": "client", "begun": False}, FinishKind.END, [states.CANCELED]),
@@ -146,12 +146,12 @@ async def test_a_canceled_thread_keeps_its_task_active_until_it_returns(tmp_path
         assert release.wait(60)
         return "never seen"
 
-    async with open_harness(tmp_path, deaf, timings=timings(fence_timeout=0.0)) as here:
+    async with open_harness(tmp_path, deaf, timings=timings(mute_timeout=0.0)) as here:
         task = await here.start()
         await eventually(begun.is_set)
         (runner,) = here.runtime.scheduler.runs
         await here.cancel(task.id)
-        await eventually(lambda: runner.stop.state is Stop.FENCED)
+        await eventually(lambda: runner.stop.state is Stop.MUTED)
         assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         release.set()
         assert state(await here.ended(task.id)) == "CANCELED"
@@ -168,7 +168,7 @@ async def test_a_time_limit_ends_a_canceled_task_whose_agent_does_not_stop(tmp_p
             except asyncio.CancelledError:
                 continue
 
-    async with open_harness(tmp_path, stubborn, time_limit=0.2, timings=timings(fence_timeout=0.0)) as here:
+    async with open_harness(tmp_path, stubborn, time_limit=0.2, timings=timings(mute_timeout=0.0)) as here:
         task = await here.start()
         await eventually(lambda: here.runtime.scheduler.running)
         await here.cancel(task.id)
@@ -184,12 +184,12 @@ async def test_a_canceled_thread_that_outlasts_its_server_is_canceled_by_the_nex
         begun.set()
         assert release.wait(60)
 
-    async with open_harness(tmp_path, deaf, timings=timings(fence_timeout=0.0)) as here:
+    async with open_harness(tmp_path, deaf, timings=timings(mute_timeout=0.0)) as here:
         task = await here.start()
         await eventually(begun.is_set)
         (runner,) = here.runtime.scheduler.runs
         await here.cancel(task.id)
-        await eventually(lambda: runner.stop.state is Stop.FENCED)
+        await eventually(lambda: runner.stop.state is Stop.MUTED)
         await here.runtime.scheduler.drain(0)
         await here.idle()
         assert state(await here.get(task.id)) in ("SUBMITTED", "WORKING")
@@ -214,14 +214,14 @@ def test_the_first_request_counts_and_later_ones_are_noted() -> None:
 def test_only_the_cancel_of_a_client_waits_for_its_agent(reason: StopReason) -> None:
     stop = StopToken()
     stop.request(reason)
-    assert stop.escalate() is (Stop.FENCED if reason == "client" else Stop.ENDED)
-    assert stop.reason == (reason if reason == "client" else "fenced")
+    assert stop.escalate() is (Stop.MUTED if reason == "client" else Stop.ENDED_WITHOUT_AGENT)
+    assert stop.reason == (reason if reason == "client" else "lease_lost")
 
 
 def test_a_fenced_turn_can_still_be_ended_by_a_deadline() -> None:
     stop = StopToken()
     stop.request("client")
-    assert [stop.escalate(), stop.escalate()] == [Stop.FENCED, Stop.ENDED]
+    assert [stop.escalate(), stop.escalate()] == [Stop.MUTED, Stop.ENDED_WITHOUT_AGENT]
     with pytest.raises(AssertionError):
         stop.escalate()
 

@@ -157,7 +157,7 @@ async def test_a_cancel_between_two_turns_stops_the_next_one(tmp_path: Path, goe
         assert stage.over.is_set() == (goes_on == "before it is on disk"), "else the second turn never begins"
 
 
-async def test_an_end_that_waits_for_the_store_is_not_overtaken_by_the_fence(tmp_path: Path) -> None:
+async def test_an_end_that_waits_for_the_store_is_not_overtaken_by_one_without_the_agent(tmp_path: Path) -> None:
     stage = Stage()
     async with asyncio.timeout(60), open_harness(tmp_path, stage.plays) as here:
         held = Held(here)
@@ -167,7 +167,7 @@ async def test_an_end_that_waits_for_the_store_is_not_overtaken_by_the_fence(tmp
         await here.start("second", task_id=task.id)
         stage.may.set()
         await held.waits.wait()
-        run_of(here).fence()  # the fence timeout: the agent has stopped, and its end is being written
+        run_of(here).mute()  # the timeout: the agent has stopped, and its end is being written
         held.may.set()
         assert await stage.second.get() == UNTOUCHED
 

@@ -96,7 +96,7 @@ class CalledParts:
             else self.workers[fault.target % len(self.workers)]
         )
         host = struck.host
-        if host is None or host.held is not None or struck.is_cut or (isinstance(struck, Peer) and struck.is_refused):
+        if host is None or host.held is not None or struck.is_cut or struck.is_refused:
             return  # it is struck already
         stage.record.add(Fault(at=stage.now, how=kind, seconds=fault.seconds, part=part))
         match kind:
@@ -110,7 +110,6 @@ class CalledParts:
                 await asyncio.sleep(fault.seconds)
                 host.resume()
             case "refuse":
-                assert isinstance(struck, Peer)
                 struck.refuse()
                 await asyncio.sleep(fault.seconds)
                 struck.heal()

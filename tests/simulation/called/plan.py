@@ -41,6 +41,7 @@ CALLED_FAULTS: Final = {
     "kill worker": 2,
     "pause worker": 2,
     "cut worker": 2,
+    "refuse worker": 2,
 }
 """Kinds of faults that strike called agents, by weight."""
 
@@ -94,7 +95,8 @@ def _operation(rng: Random, number: int) -> PlannedOperation:
     if agent.startswith("tools") and kind in ("conversation", "interjection"):
         kind = "at once"
     if agent.startswith("far"):
-        text = words(rng)
+        ignores = kind == "cancel" and rng.random() < 0.5
+        text = f"stubborn {rng.randint(3000, 12000)}" if ignores else words(rng)
     elif kind == "cancel for good":
         text = f"sleep {rng.randint(20_000, 30_000)}"  # ends by itself within the quiet time of a history
     else:

@@ -37,7 +37,11 @@ class SimulatedWorker:
         self._starts = 0
         self.is_cut = False
         """Whether no packet reaches it, or leaves it."""
+        self.is_refused = False
+        """Whether its connections end at once."""
         self._held: list[Callable[[], None]] = []
+        self.reset_stream: Callable[[], None] = lambda: None
+        """Ends the connection of the current stream, as each side notices."""
         self.host: HostLoop | None = None
         self.on_killed: list[Callable[[], None]] = []
         """Called when its process dies, for its stream."""
@@ -66,9 +70,14 @@ class SimulatedWorker:
         for on_killed in lost:
             self.world.after(self.delay(), on_killed)
 
+    def refuse(self) -> None:
+        """Ends its connection, and refuses others, until `heal`. Its agents go on."""
+        self.is_refused = True
+        self.reset_stream()
+
     def heal(self) -> None:
         """Ends a partition: what was on the way arrives."""
-        self.is_cut = False
+        self.is_cut = self.is_refused = False
         held, self._held = self._held, []
         for number, deliver in enumerate(held):  # in order, and before what is sent from now on
             self.world.after(0.0001 + number * 1e-9, deliver)
@@ -123,6 +132,7 @@ class SimulatedServerStream(ServerStream):
         self._serving: asyncio.Task[None] | None = None
         self._beating = host.create_task(self._beat())
         worker.on_killed.append(self._drop)
+        worker.reset_stream = self._reset
         self._to_server(self._connect)
 
     # The worker's side ------------------------------------------------------------------------------------------------
@@ -191,11 +201,15 @@ class SimulatedServerStream(ServerStream):
 
         self._worker.send(deliver, arrival - world.now)
 
+    def _reset(self) -> None:
+        self._to_server(self._drop)
+        self._to_worker(self._fail, "the connection was reset")
+
     # The server's side ------------------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
         up = [server for server in self._worker.servers if server.up and server.hub is not None]
-        if not up or self._host.killed:
+        if not up or self._host.killed or self._worker.is_refused:
             self._to_worker(self._fail, "the connection was refused")
             return
         server = self._worker.world.random.choice(up)

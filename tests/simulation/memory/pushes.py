@@ -184,7 +184,7 @@ class MemoryPushes:
     async def unfinished(self, limit: int) -> list[PushRecord]:
         def unfinished() -> list[PushRecord]:
             every = [push for ref in self._database.live_pushes for push in self._of(ref)]
-            found = [push for push in every if push.state is PushState.DEAD or (push.due_at and push.lag)]
+            found = [push for push in every if push.state is PushState.GIVEN_UP or (push.due_at and push.lag)]
             return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
         found: list[PushRecord] = await self._read(unfinished)

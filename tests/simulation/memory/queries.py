@@ -261,7 +261,7 @@ def stats(database: MemoryDatabase) -> StoreStats:
         pending_pushes=len(due),
         pending_pushes_since=min(due, default=0),
         failing_since=min((push.failing_since for push in pushes if push.due_at and push.failing_since), default=0),
-        dead_pushes=sum(push.state is PushState.DEAD for push in pushes),
+        dead_pushes=sum(push.state is PushState.GIVEN_UP for push in pushes),
     )
 
 
@@ -271,7 +271,7 @@ def stats(database: MemoryDatabase) -> StoreStats:
 def compact(database: MemoryDatabase) -> tuple[int, int]:
     """Truncates old logs and deletes old usage. Returns the dropped events, and the rows of usage."""
     dropped = 0
-    before = database.clock() - round(StorageOptions().cut_after * 1000)
+    before = database.clock() - round(StorageOptions().truncate_log_after * 1000)
     for rows in database.tasks.values():
         record = rows.record
         if (

@@ -37,10 +37,6 @@ from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPa
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
-    PURGE_REASON,
-    ErasureCounts,
-    ErasureReceipt,
-    TaskSelection,
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
@@ -94,7 +90,7 @@ class MemoryStore:
         self.audit = MemoryAuditLog(self.tables, read, write)
         self.worker_registry = MemoryWorkerRegistry(self.tables, read, write)
         self.upstreams = MemoryUpstreams(self.tables, read, write)
-        self._eraser = Eraser(MemoryErasureStatements(database, self.tables, read, write))
+        self.erasures = Eraser(MemoryErasureStatements(database, self.tables, read, write))
 
     def call(self, work: Callable[[], T], *, is_write: bool) -> asyncio.Future[T]:
         """Runs a function of the database, in the order of the calls."""
@@ -211,31 +207,6 @@ class MemoryStore:
     async def compact(self) -> CompactionResult:
         events, usage_rows = await self._read(lambda: queries.compact(self.database))
         return CompactionResult(events=events, usage_rows=usage_rows)
-
-    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        return self._eraser.select(selection)
-
-    async def measure(self, selection: TaskSelection) -> ErasureCounts:
-        return await self._eraser.measure(selection)
-
-    async def erase(
-        self,
-        selection: TaskSelection,
-        *,
-        reason: str = PURGE_REASON,
-        limit: int | None = None,
-        on_erased: Callable[[list[TaskRecord]], None] | None = None,
-    ) -> ErasureReceipt:
-        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=on_erased)
-
-    async def resume_erasures(self) -> list[ErasureReceipt]:
-        return await self._eraser.resume()
-
-    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
-        return await self._eraser.receipts(limit)
-
-    async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._eraser.inactive_states()
 
     async def usage(self, task: TaskRef) -> Usage:
         known = self.database.tasks

@@ -74,7 +74,7 @@ def test_a_push_is_read_as_it_was_written() -> None:
     task = rows.push_task_values(RECORD)
     push = replace(
         rows.new_push(RECORD.ref, config, 30, 31, states.WORKING, task),
-        state=PushState.DEAD, reason="gone", failures=3, failing_since=32, due_at=33, session=34, token=35,
+        state=PushState.GIVEN_UP, reason="gone", failures=3, failing_since=32, due_at=33, session=34, token=35,
         attempt_count=36,
     )  # fmt: skip
     row = (config.id, *rows.config_values(config), push.created, *rows.delivery_values(push), *task)

@@ -179,6 +179,6 @@ def placeholder_spec(id: str, noun: str, time_limit: float, *, direct: bool = Fa
         description=f"{name}, {noun} could not be read yet",
         checks_own_modes=True,
         direct=direct,
-        retries=CRASH_RETRIES,
+        crash_retries=CRASH_RETRIES,
         time_limit=time_limit,
     )

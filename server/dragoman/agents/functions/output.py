@@ -276,7 +276,7 @@ MAX_PATH_DEPTH: Final = 250
 
 
 def find_unstorable(value: object, path: str, depth: int = 0) -> str:
-    """What the first value is that JSON does not give back as it was, and where; empty if there is none."""
+    """Path and reason of the first value that JSON cannot round-trip; empty if all can."""
     if depth > MAX_PATH_DEPTH:
         return f"{path[:MAX_REPR_CHARS]}… nests more than {MAX_PATH_DEPTH} levels"
     if type(value) is dict:

@@ -285,7 +285,7 @@ ERROR_ID_BYTES: Final = 6
 
 
 def generic_error_text(error_id: str) -> str:
-    """What a caller sees in place of an exception's text."""
+    """The text that a caller sees in place of an exception's."""
     return f"The agent failed. The operator finds the cause in the log under error id {error_id}."
 
 

@@ -117,8 +117,8 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
         security=parse_security_requirements(options.get("security", ()), schemes),
         extended_skills=_skills(options.get("extended_skills", ()), "extended_skills", existing=skills),
         while_working=while_working,
-        retries=_retries(options.get("on_crash", "fail")),
-        attempts=_attempts(options.get("retry")),
+        crash_retries=_crash_retries(options.get("on_crash", "fail")),
+        max_attempts=_max_attempts(options.get("retry")),
         idle_limit=_seconds("idle_limit", options.get("idle_limit", 0.0)),
         time_limit=_seconds("time_limit", options.get("time_limit", 0.0)),
         retention=_retention(options.get("retention")),
@@ -133,7 +133,7 @@ def retry(times: int) -> CrashRetry:
     return CrashRetry(times)
 
 
-def _retries(on_crash: object) -> int:
+def _crash_retries(on_crash: object) -> int:
     if isinstance(on_crash, CrashRetry):
         return on_crash.times
     if on_crash != "fail":
@@ -141,7 +141,7 @@ def _retries(on_crash: object) -> int:
     return 0
 
 
-def _attempts(retry: object) -> int:
+def _max_attempts(retry: object) -> int:
     if retry is not None and not isinstance(retry, Retry):
         raise TypeError(f"@agent: retry={retry!r} must be a Retry, such as Retry(attempts=3)")
     return 1 if retry is None else retry.attempts

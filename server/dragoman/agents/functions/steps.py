@@ -56,7 +56,7 @@ SUSPEND_AFTER_MS: Final = 1_000
 
 
 _FAILURES: Final = (Exception, GeneratorExit, KeyboardInterrupt, SystemExit)
-"""What a step raises when it fails. A cancel is no failure, nor is the end of the turn."""
+"""Exceptions of a failed step. A cancel and the end of the turn are not failures."""
 
 
 class TurnSuspended(BaseException):

@@ -146,7 +146,7 @@ class ThreadRunner:
                 counted = True
             if stopped_waiting and context.cancel_reason == "client":
                 raise AgentStillRuns
-            if stopped_waiting or context.cancel_reason not in ("client", "fenced"):
+            if stopped_waiting or context.cancel_reason not in ("client", "lease_lost"):
                 return
 
     def _mark_leaked(self, running: Future[object]) -> None:
@@ -162,9 +162,9 @@ class ThreadRunner:
 
 
 def outcome_of(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """What `work` returns or raises, for an asyncio Future.
+    """Runs `work`, and returns its result or error for an asyncio Future.
 
-    A Future cannot hold every exception: of a StopIteration nobody ever hears, a GeneratorExit closes who awaits it.
+    A Future cannot hold every exception: a StopIteration is never delivered, a GeneratorExit closes the waiter.
     """
     try:
         return work(), None

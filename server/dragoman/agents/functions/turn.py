@@ -172,7 +172,7 @@ class Turn(Incoming):
 
     @property
     def cancel_reason(self) -> str:
-        """Why the turn should stop: `client`, `deadline`, `drain` or `fenced`. Empty if it should not."""
+        """Why the turn should stop: `client`, `deadline`, `drain` or `lease_lost`. Empty if it should not."""
         return self._turn_context.cancel_reason
 
     @property

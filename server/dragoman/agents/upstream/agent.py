@@ -149,8 +149,8 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():
-            # CANCELED would claim that the upstream task has stopped. By now the runtime has fenced the turn and ended
-            # our task itself: `Timings.fence_timeout` is shorter.
+            # CANCELED would claim that the upstream task has stopped. By now the runtime has muted the turn and ended
+            # our task itself: `Timings.mute_timeout` is shorter.
             log.warning("%s did not confirm that its task has stopped", self.location, extra={"task": context.task_id})
 
     async def cancel(self, task_id: str, metadata: bytes = b"") -> None:

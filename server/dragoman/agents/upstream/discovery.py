@@ -94,7 +94,7 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundSt
         extensions=tuple(one for one in card.extensions if one.uri not in ours),
         streaming=True,  # as served here; whether the upstream streams shows when it is called
         direct=True,
-        retries=CRASH_RETRIES,
+        crash_retries=CRASH_RETRIES,
         time_limit=upstream.time_limit,
     )
     return DiscoveredAgent(

@@ -76,7 +76,7 @@ class UpstreamCalls:
 
 
 async def find_task(calls: UpstreamCalls, message: pb.Message) -> pb.Task | None:
-    """The upstream task that has a message; None if the message was not delivered or may be sent a second time.
+    """The upstream task that has a message. None: the message is safe to send (again).
 
     Raises OutcomeUnknown when that cannot be known, WorkerLost when the agent is unavailable.
     """

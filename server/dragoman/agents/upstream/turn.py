@@ -43,7 +43,7 @@ AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 
 
 class UpstreamTurn(CalledTurn):
-    """One turn."""
+    """Sends a turn's message upstream, and follows its task to the end."""
 
     reason_prefix = "UPSTREAM"
 

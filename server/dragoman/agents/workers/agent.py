@@ -140,7 +140,7 @@ class WorkerAgent:
         context = turn.turn_context
         try:
             while not turn.result.done():
-                waits = context.cancel_reason in ("client", "fenced")
+                waits = context.cancel_reason in ("client", "lease_lost")
                 try:
                     await asyncio.wait([turn.result], timeout=None if waits else AGENT_STOP_TIMEOUT)
                 except asyncio.CancelledError:
@@ -181,6 +181,6 @@ class WorkerAgent:
         except TimeoutError:
             raise WorkerLost("It disconnected before the turn began.", may_have_started=False) from None
         except asyncio.CancelledError:
-            if turn_context.cancel_reason in ("drain", "fenced"):
+            if turn_context.cancel_reason in ("drain", "lease_lost"):
                 raise WorkerLost("No worker had taken the turn yet.", may_have_started=False) from None
             raise

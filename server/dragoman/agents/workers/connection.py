@@ -262,7 +262,7 @@ _FIELD_OF_ARGUMENT: Final = {
     "input_modes": "card.default_input_modes",
     "output_modes": "card.default_output_modes",
     "extensions": "card.capabilities.extensions",
-    "on_crash": "retries",
+    "on_crash": "crash_retries",
     **{name: f"card.{name}" for name in ("name", "description", "version", "skills", "provider", "icon_url")},
     "documentation_url": "card.documentation_url",
 }
@@ -300,10 +300,12 @@ def read_registration(registration: wk.AgentRegistration, field: str = "registra
         check_agent_id(registration.id)
     except ValueError as error:
         raise InvalidParams.field(f"{field}.id", str(error).removesuffix("; set id=")) from error
-    if registration.retries > MAX_WORKER_RETRIES:
-        raise InvalidParams.field(f"{field}.retries", f"{registration.retries} is more than {MAX_WORKER_RETRIES}")
-    if registration.attempts > MAX_ATTEMPTS:
-        raise InvalidParams.field(f"{field}.attempts", f"{registration.attempts} is more than {MAX_ATTEMPTS}")
+    if registration.crash_retries > MAX_WORKER_RETRIES:
+        raise InvalidParams.field(
+            f"{field}.crash_retries", f"{registration.crash_retries} is more than {MAX_WORKER_RETRIES}"
+        )
+    if registration.max_attempts > MAX_ATTEMPTS:
+        raise InvalidParams.field(f"{field}.max_attempts", f"{registration.max_attempts} is more than {MAX_ATTEMPTS}")
     if registration.turns > MAX_WORKER_CREDITS:
         raise InvalidParams.field(f"{field}.turns", f"{registration.turns} is more than {MAX_WORKER_CREDITS}")
     try:
@@ -341,11 +343,11 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
         ],
         extended_skills=_skills(registration.extended_skills),
         streaming=card.capabilities.streaming if card.capabilities.HasField("streaming") else True,
-        retry=Retry(attempts=registration.attempts or 1),
+        retry=Retry(attempts=registration.max_attempts or 1),
         direct=registration.direct,
         cancelable=not registration.uncancelable,
         while_working="refuse" if registration.refuses_messages else "queue",
-        on_crash=retry(registration.retries) if registration.retries else "fail",
+        on_crash=retry(registration.crash_retries) if registration.crash_retries else "fail",
         idle_limit=_seconds(registration, "idle_limit"),
         time_limit=_seconds(registration, "time_limit"),
         retention={name: f"{round(age.ToSeconds())}s" for name, age in registration.retention.items()} or None,

@@ -257,7 +257,7 @@ def _request_fields(request: Message) -> dict[str, str]:
         if field.GetOptions().debug_redact:
             message.ClearField(field.name)
     fields: dict[str, Any] = MessageToDict(message, descriptor_pool=_pool.POOL)
-    return dict(_flatten("asked", fields))
+    return dict(_flatten("request", fields))
 
 
 def _flatten(name: str, node: Any) -> Iterator[tuple[str, str]]:
@@ -271,7 +271,7 @@ def _flatten(name: str, node: Any) -> Iterator[tuple[str, str]]:
 
 
 def _described(response: Message) -> tuple[dict[str, str], dict[str, str]]:
-    """What a change did: counts and receipts, and the ids of what it created."""
+    """The results of a change: counts, receipts, and ids of new objects."""
     counts: dict[str, int] = {}
     match response:
         case ops.PurgeResponse():

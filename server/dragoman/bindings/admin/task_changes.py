@@ -241,10 +241,14 @@ class TaskChanges:
     def _note(self, identity: Identity, entry: str, record: TaskRecord, request_id: str, created: str) -> None:
         if self._auditor is None:
             return
-        arguments = {"asked.taskId": record.id, "asked.agent": record.agent, "asked.scope": record.ref.owner.scope}
+        arguments = {
+            "request.taskId": record.id,
+            "request.agent": record.agent,
+            "request.scope": record.ref.owner.scope,
+        }
         # The names of an erased task's principal must not stay.
-        arguments |= {} if entry == _ERASE.entry else {"asked.principal": record.principal}
-        arguments |= {"asked.requestId": request_id} if request_id else {}
+        arguments |= {} if entry == _ERASE.entry else {"request.principal": record.principal}
+        arguments |= {"request.requestId": request_id} if request_id else {}
         arguments |= {"task": created} if created else {}
         self._auditor.note_operator_action(entry, identity, arguments)
 

@@ -214,9 +214,9 @@ def _matches_request(request: push_pb.ListPushConfigsRequest, push: PushRecord) 
 
 _PUSH_STATES: Final = {
     PushState.LIVE: push_pb.PUSH_STATE_LIVE,
-    PushState.DONE: push_pb.PUSH_STATE_DONE,
-    PushState.DEAD: push_pb.PUSH_STATE_DEAD,
-    PushState.ENDED: push_pb.PUSH_STATE_ENDED,
+    PushState.COMPLETE: push_pb.PUSH_STATE_COMPLETE,
+    PushState.GIVEN_UP: push_pb.PUSH_STATE_GIVEN_UP,
+    PushState.UNSUBSCRIBED: push_pb.PUSH_STATE_UNSUBSCRIBED,
 }
 
 
@@ -231,16 +231,16 @@ def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = 
         url=push.config.url,
         dialect=push.config.dialect,
         state=_PUSH_STATES[push.state],
-        why=push.reason,
+        reason=push.reason,
         delivered=push.last_delivered,
         last=push.last_sequence,
         failures=push.failures,
         delivering=bool(push.session) and push.lag > 0,
-        tries=push.attempt_count,
+        attempt_count=push.attempt_count,
         attempts=map(_attempt_message, attempts),
     )
-    next_try = push.due_at if push.lag and not push.session else 0
-    set_timestamps(config, created=push.created, failing_since=push.failing_since, next_try=next_try)
+    next_attempt = push.due_at if push.lag and not push.session else 0
+    set_timestamps(config, created=push.created, failing_since=push.failing_since, next_attempt=next_attempt)
     return config
 
 

@@ -1,4 +1,4 @@
-"""What the console needs besides the API: where people sign in, and who the caller is."""
+"""Endpoints of the console besides the API: sign-in providers, and the caller's identity."""
 
 from __future__ import annotations
 

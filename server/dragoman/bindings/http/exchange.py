@@ -1,4 +1,4 @@
-"""What the exchanges of HTTP have in common: headers, bodies and streams."""
+"""Common parts of HTTP exchanges: headers, bodies and streams."""
 
 from __future__ import annotations
 

@@ -155,17 +155,17 @@ def format_config(config: ops.PushConfig) -> list[str]:
     lines = [
         f"config     {config.id}",
         f"url        {config.url}  (A2A {config.dialect})",
-        f"state      {state}" + (f": {config.why}" if config.why else ""),
+        f"state      {state}" + (f": {config.reason}" if config.reason else ""),
         f"delivered  {config.delivered} of {config.last} events" + _format_lag(config),
     ]
     if config.HasField("failing_since"):
         lines.append(
             f"failing    since {format_time(config.failing_since)}; attempts for the next event: {config.failures}"
         )
-    if config.HasField("next_try"):
-        lines.append(f"next try   {format_time(config.next_try)}")
+    if config.HasField("next_attempt"):
+        lines.append(f"next       {format_time(config.next_attempt)}")
     elif config.delivering:
-        lines.append("next try   now")
+        lines.append("next       now")
     for one in config.attempts:
         outcome = one.error or f"HTTP {one.status}"
         lines.append(f"  {format_time(one.time)}  event {one.sequence}  {outcome}  ({one.milliseconds} ms)")

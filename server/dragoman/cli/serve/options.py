@@ -151,8 +151,10 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "full|normal",
             "normal: faster; a power failure (not a crash) can lose the last commits. [full]",
         ),
-        ServeOption("fold_rows", "N", "Chunks of a task after which the store compacts them; 0: never. [256]"),
-        ServeOption("cut_after", "S", "Seconds after its end when a task's log is cut to 64 events; 0: never. [86400]"),
+        ServeOption("compact_after_rows", "N", "Chunks of a task after which the store compacts them; 0: never. [256]"),
+        ServeOption(
+            "truncate_log_after", "S", "Seconds after its end when a task's log is cut to 64 events; 0: never. [86400]"
+        ),
         ServeOption(
             "inline_bytes", "SIZE", "Size of large parts and texts in a response; the rest become links. [16MiB]"
         ),

@@ -16,7 +16,7 @@ import zlib
 from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from typing import Any, Final, Literal, NamedTuple
 
 from dragoman.core.access.identity import Identity, check_grants, check_principal
 
@@ -109,8 +109,6 @@ def _checksum(text: str) -> str:
 
 CertificateName = Literal["cn", "uri", "dns", "email"]
 """The common name of the subject (RFC 5280 §4.1.2.6), or a subject alternative name of this kind (§4.2.1.6)."""
-
-CERTIFICATE_NAMES: Final = cast("tuple[CertificateName, ...]", get_args(CertificateName))
 
 CERTIFICATE_ID_PREFIX: Final = "certificate:"
 """The prefix of a certificate's credential id, which is in the same field as the ids of API keys."""

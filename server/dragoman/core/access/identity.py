@@ -80,7 +80,7 @@ ANONYMOUS: Final = Identity()
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """What callers without credentials may access. The default requires no credentials."""
+    """Access of callers without credentials. The default requires no credentials."""
 
     credentials_required: bool = False
     """Callers must present credentials, except for the agents below."""

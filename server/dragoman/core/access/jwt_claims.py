@@ -187,7 +187,7 @@ class Issuer:
     console_client: str = ""
     """The client id of the console at the issuer (a public client, with PKCE). Empty: people cannot sign in with it."""
     console_scopes: tuple[str, ...] = ("openid",)
-    """What the console requests at a sign-in: scopes, of which some may be grants."""
+    """Scopes that the console requests at a sign-in. Some may be grants."""
 
     def __post_init__(self) -> None:
         _check_url("url", self.url)

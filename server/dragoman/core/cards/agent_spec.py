@@ -92,16 +92,16 @@ class AgentSpec:
     direct: bool = False
     """Whether it may reply with a Message instead of a task."""
     cancelable: bool = True
-    retries: int = 0
+    crash_retries: int = 0
     """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""
-    attempts: int = 1
+    max_attempts: int = 1
     """How often a turn is run that fails."""
     idle_limit: float = 0.0
     """Seconds without an event after which a turn is stopped; 0 for none."""
     time_limit: float = 0.0
     """Maximum seconds of a turn; 0 for none."""
     while_working: Literal["queue", "refuse"] = "queue"
-    """What happens to a message for a running task."""
+    """The handling of a message for a running task."""
     retention: Mapping[int, int] = field(default_factory=dict)
     """Milliseconds for which its tasks are kept, by state (core.task.maintenance)."""
 

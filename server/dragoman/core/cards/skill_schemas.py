@@ -34,7 +34,7 @@ ANNOTATIONS: Final[Mapping[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class SkillSchemas:
-    """What a skill takes and returns. None where it is not declared.
+    """Schemas of a skill's input and output. None where it is not declared.
 
     `input` is always the schema of an object: its `type` is "object". `annotations` has keys of ANNOTATIONS only.
     """

@@ -2,8 +2,9 @@
 
 The log of a task is the outbox: a `PushRecord` is a durable cursor over it, and later events are sent in order. A
 sender holds a claim (session, token) and reports each attempt as a `DeliveryReport`; only `apply_report` decides what
-follows from it, so all stores behave alike. States: `LIVE` (events are, or will be, delivered), `DONE` (the task has
-ended and everything was delivered), `DEAD` (given up; the rest are dead letters), `ENDED` (the receiver answered 410).
+follows from it, so all stores behave alike. States: `LIVE` (events are, or will be, delivered), `COMPLETE` (the task
+has ended and everything was delivered), `GIVEN_UP` (the rest are dead letters), `UNSUBSCRIBED` (the receiver answered
+410).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class PushState(IntEnum):
     """See the module's docstring."""
 
     LIVE = 0
-    DONE = 1
-    DEAD = 2
-    ENDED = 3
+    COMPLETE = 1
+    GIVEN_UP = 2
+    UNSUBSCRIBED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ class DeliveryReport:
     retry_delay: int = 0
     """After a failure: milliseconds until the next attempt."""
     give_up_after: int = 0
-    """After a failure: milliseconds of continuous failure after which the configuration is DEAD."""
+    """After a failure: milliseconds of continuous failure after which the configuration is GIVEN_UP."""
     release: bool = False
     """Releases the claim, unless more events are due."""
     hand_over: bool = False
@@ -123,7 +124,7 @@ def replace_record(new: PushRecord, previous: PushRecord | None, now: int) -> Pu
     A new URL loses and repeats nothing: delivery continues where the previous one was. Only after ENDED does it start
     anew. Reports of the previous claim are ignored from then on.
     """
-    if previous is not None and previous.state is not PushState.ENDED:
+    if previous is not None and previous.state is not PushState.UNSUBSCRIBED:
         record = replace(
             new,
             created=previous.created,
@@ -135,7 +136,7 @@ def replace_record(new: PushRecord, previous: PushRecord | None, now: int) -> Pu
     done = record.task_ended and record.last_delivered >= record.last_sequence
     return replace(
         record,
-        state=PushState.DONE if done else PushState.LIVE,
+        state=PushState.COMPLETE if done else PushState.LIVE,
         due_at=now if record.last_delivered < record.last_sequence else 0,
         token=previous.token + 1 if previous else 0,
         attempt_count=previous.attempt_count if previous else 0,
@@ -161,7 +162,7 @@ def apply_report(record: PushRecord, report: DeliveryReport, now: int) -> PushRe
         attempt_count=record.attempt_count + (report.attempt is not None),
     )
     if report.outcome is DeliveryOutcome.ENDED:
-        return replace(record, state=PushState.ENDED, reason="410: the receiver is gone", due_at=0, session=0)
+        return replace(record, state=PushState.UNSUBSCRIBED, reason="410: the receiver is gone", due_at=0, session=0)
     if report.outcome is DeliveryOutcome.FAILED:
         return _apply_failure(record, report, now)
     if report.outcome is DeliveryOutcome.DELIVERED:
@@ -169,7 +170,7 @@ def apply_report(record: PushRecord, report: DeliveryReport, now: int) -> PushRe
     if record.last_delivered < record.last_sequence:
         return replace(record, due_at=now, session=0) if report.hand_over else record
     if record.task_ended:
-        return replace(record, state=PushState.DONE, due_at=0, session=0)
+        return replace(record, state=PushState.COMPLETE, due_at=0, session=0)
     return replace(record, due_at=0, session=0) if report.release or report.hand_over else record
 
 
@@ -180,7 +181,7 @@ def _apply_failure(record: PushRecord, report: DeliveryReport, now: int) -> Push
     )
     if now - record.failing_since >= report.give_up_after:
         return replace(
-            record, state=PushState.DEAD, due_at=0, reason=f"given up after {record.failures} attempts: {why}"
+            record, state=PushState.GIVEN_UP, due_at=0, reason=f"given up after {record.failures} attempts: {why}"
         )
     return replace(record, due_at=now + report.retry_delay)
 
@@ -199,7 +200,7 @@ def restart_record(record: PushRecord, now: int, after: int | None = None) -> Pu
         last_delivered=delivered,
         # The state sent before that event is unknown, so the next state change is sent in any case.
         last_state_sent=record.last_state_sent if after is None else 0,
-        state=PushState.DONE if done else PushState.LIVE,
+        state=PushState.COMPLETE if done else PushState.LIVE,
         reason="",
         failures=0,
         failing_since=0,

@@ -1,4 +1,4 @@
-"""What a response holds of the contents of a task's parts: the content itself, or a link to it.
+"""Contents of a task's parts in a response: the content itself, or a link.
 
 Contents have a budget for each response. Which of them fit is decided by their lengths, before they are read, and in
 the order of the parts, so that compaction, which joins rows, changes no response. A link names a definite content: its
@@ -206,7 +206,7 @@ class RowSize:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSize:
-    """What is known of an artifact without its contents: its rows, or None for `size` bytes of text from `first`."""
+    """An artifact without its contents: its rows, or None for `size` bytes of text from `first`."""
 
     artifact: str
     head: bytes

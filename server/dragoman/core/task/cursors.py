@@ -220,7 +220,7 @@ def open_task_counts(parts: Iterable[OpenTasks]) -> list[OpenTasks]:
 
 
 def metadata_entries(key: str, value: str) -> list[bytes]:
-    """What a serialized Struct contains that has this key with this value as a string, number or boolean."""
+    """Bytes of a serialized Struct with this key and this value as a string, number or boolean."""
     values: list[str | float | bool] = [value]
     if value in ("true", "false"):
         values.append(value == "true")

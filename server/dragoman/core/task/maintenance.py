@@ -221,9 +221,9 @@ def rows_within_limit(rows: Sequence[tuple[int, int, int]], limit: int) -> Seque
 class StorageOptions:
     """When rows are merged, when logs are truncated (0 is never), and how large responses become."""
 
-    fold_rows: int = 256
+    compact_after_rows: int = 256
     """Number of rows added to a running task's artifacts after which they are merged."""
-    cut_after: float = 86400.0
+    truncate_log_after: float = 86400.0
     """Seconds after the end of a task at which all but the last events of its log are dropped."""
     inline_bytes: int = 16 * 1024 * 1024
     """Bytes of large contents in one response; the rest is returned as links."""

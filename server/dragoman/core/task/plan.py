@@ -135,23 +135,23 @@ def _user_message_row(change: Append, message: IncomingMessage, number: int) -> 
     return MessageRow(number, ROLE_USER, data, message.envelope, message.sender, size)
 
 
-def _accept_message(draft: Plan, now: int) -> None:
+def _accept_message(planned: Plan, now: int) -> None:
     """Adds a follow-up message and the status update that accepts it (1.0 §3.4.3)."""
-    message, record = draft.change.message, draft.record
+    message, record = planned.change.message, planned.record
     if message is None:
         return
     number = record.message_count + 1
-    draft.messages.append(_user_message_row(draft.change, message, number))
+    planned.messages.append(_user_message_row(planned.change, message, number))
     waits = record.has_open_turn
     state = record.state if waits else states.WORKING
     record.message_count = record.last_received = number
     record.status_message = 0
     record.ready = record.ready or not waits
-    _write_status(draft, StatusChange(state), now)
+    _write_status(planned, StatusChange(state), now)
 
 
-def _apply_events(draft: Plan, now: int) -> None:
-    change, record = draft.change, draft.record
+def _apply_events(planned: Plan, now: int) -> None:
+    change, record = planned.change, planned.record
     record.last_delivered = max(record.last_delivered, change.last_delivered)
     for event in change.events:
         if isinstance(event, StatusChange):
@@ -161,12 +161,12 @@ def _apply_events(draft: Plan, now: int) -> None:
                 and record.last_received > record.last_delivered
             ):
                 if event.state not in states.INTERRUPTED:  # the message answers a question: the turn goes on
-                    draft.past_turn = record.last_delivered
+                    planned.past_turn = record.last_delivered
                 event = replace(event, state=states.WORKING)
-                draft.turn_continues = True
-            _write_status(draft, event, now)
+                planned.turn_continues = True
+            _write_status(planned, event, now)
         else:
-            _write_artifact(draft, event)
+            _write_artifact(planned, event)
     if change.events:
         record.visible = True
 
@@ -176,12 +176,12 @@ _STATES_KEPT_ON_RELEASE: Final = frozenset({states.FAILED, states.REJECTED, stat
 and WORKING only precedes the end of the turn in the same append."""
 
 
-def _write_status(draft: Plan, event: StatusChange, now: int) -> None:
-    record = draft.record
+def _write_status(planned: Plan, event: StatusChange, now: int) -> None:
+    record = planned.record
     record.status_message = 0
     if event.message:
         record.message_count = record.status_message = record.message_count + 1
-        draft.messages.append(MessageRow(record.message_count, ROLE_AGENT, frames.frame(5, event.message), b""))
+        planned.messages.append(MessageRow(record.message_count, ROLE_AGENT, frames.frame(5, event.message), b""))
     if event.state in states.INTERRUPTED:
         record.question = record.status_message
     update = b"".join(
@@ -196,11 +196,11 @@ def _write_status(draft: Plan, event: StatusChange, now: int) -> None:
     record.status_text = ""
     if event.message and event.state in states.EXPLAINED:
         record.status_text = summary_of(pb.Message.FromString(event.message), MAX_STATUS_TEXT)
-    draft.events.append(Event(record.last_sequence, frames.frame(3, update), event.state))
+    planned.events.append(Event(record.last_sequence, frames.frame(3, update), event.state))
 
 
-def _write_artifact(draft: Plan, event: ArtifactChange) -> None:
-    record = draft.record
+def _write_artifact(planned: Plan, event: ArtifactChange) -> None:
+    record = planned.record
     record.last_sequence = sequence = record.last_sequence + 1
     content = b"" if event.text is None else event.text.encode()
     parts = event.parts if event.text is None else frames.frame(4, frames.frame(1, content))
@@ -213,10 +213,10 @@ def _write_artifact(draft: Plan, event: ArtifactChange) -> None:
             frames.submessage(6, event.metadata),
         )
     )
-    draft.events.append(Event(sequence, frames.frame(4, update)))
+    planned.events.append(Event(sequence, frames.frame(4, update)))
     text = event.text is not None and not event.tail
     data = content if text else parts + event.tail
-    rows = draft.artifacts
+    rows = planned.artifacts
     last = rows[-1] if rows else None
     if text and event.append and last and last.text and last.artifact_id == event.artifact_id and _fits(last, data):
         last.data += data
@@ -229,9 +229,9 @@ def _fits(row: ArtifactRow, data: bytes) -> bool:
     return len(row.data) + len(data) <= MAX_APPENDED_ROW_BYTES
 
 
-def _update_claim(draft: Plan) -> None:
+def _update_claim(planned: Plan) -> None:
     """Sets who runs the task after this append."""
-    change, record = draft.change, draft.record
+    change, record = planned.change, planned.record
     if change.release:
         record.attempt, record.last_completed = 1, record.last_delivered
     if change.retry or change.suspend:
@@ -239,10 +239,10 @@ def _update_claim(draft: Plan) -> None:
         record.attempt, record.last_delivered = record.attempt + change.retry, record.last_completed
     if change.wake:
         record.ready, record.wake_at = True, 0
-    if change.release and not draft.turn_continues:
+    if change.release and not planned.turn_continues:
         record.session, record.ready, record.wake_at = 0, False, 0
-        if draft.events:
-            draft.events[-1].ends = True
+        if planned.events:
+            planned.events[-1].ends = True
     if change.claim_session and record.ready:
         record.session, record.token, record.ready = change.claim_session, record.token + 1, False
     if change.push_config is not None and not change.discard:

@@ -25,7 +25,7 @@ NO_POSITION: Final = -1
 
 
 class StepState(IntEnum):
-    """What is known of a step. The numbers are stored."""
+    """States of a step. The numbers are stored."""
 
     RUNNING = 1
     """It has begun, and runs again if the turn is interrupted."""

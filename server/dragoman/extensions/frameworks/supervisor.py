@@ -187,7 +187,7 @@ class ExecutorSupervisor:
         for registration in hello.agents:
             registration.id = self._executor.id
             registration.turns = self._turns
-            registration.retries = self._retries
+            registration.crash_retries = self._retries
         (spec,) = check_hello(hello)
         return spec, hello.agents[0]
 

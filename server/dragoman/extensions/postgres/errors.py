@@ -144,7 +144,7 @@ def row_of(error: BaseException) -> ErrorRow:
 
 
 def verdict_of(error: BaseException) -> Verdict:
-    """What an error means for the operation that failed."""
+    """Meaning of an error for the operation that failed."""
     return row_of(error).verdict
 
 

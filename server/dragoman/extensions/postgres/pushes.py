@@ -311,7 +311,7 @@ async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     for where in ("p.state = 2 ORDER BY p.failing_since", "p.due_at > 0"):
         found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
     # A claimed push with nothing to deliver is not waiting.
-    found = [push for push in found if push.lag or push.state is PushState.DEAD]
+    found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
 

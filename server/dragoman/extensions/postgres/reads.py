@@ -431,7 +431,7 @@ _COUNT_DEAD: Final = "SELECT count(*) FROM pushes WHERE state = 2"
 
 
 async def read_stats(connection: Connection, fixed_now: int | None) -> StoreStats:
-    """What the store holds now."""
+    """Counts of the store's contents, now."""
     now = await connection.fetchval(f"SELECT {SQL_NOW.format('$1')}", fixed_now)
     due, since, failing = await connection.fetchrow(_COUNT_PUSHES, now)
     return StoreStats(

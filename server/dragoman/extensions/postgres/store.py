@@ -36,11 +36,7 @@ from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPa
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
-    PURGE_REASON,
-    ErasureCounts,
-    ErasureReceipt,
     StorageOptions,
-    TaskSelection,
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.extensions.postgres import blobs, claims, daily_usage, reads, task_tables
@@ -128,11 +124,12 @@ class PostgresStore:
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
         self._compactor = PostgresCompactor(maintenance, sizes)
-        self._eraser = Eraser(PostgresErasureStatements(maintenance, self._writer.counter_slot))
         self.api_keys = PostgresApiKeys(database)
         self.pushes = PostgresPushes(database)
         self.worker_registry = PostgresWorkerRegistry(database)
-        self.cancel_requests = PostgresCancels(database)
+        self.cancel_requests = cancels = PostgresCancels(database)
+        statements = PostgresErasureStatements(maintenance, self._writer.counter_slot)
+        self.erasures = Eraser(statements, after_erasure=cancels.delete_obsolete)
         self.key_values = PostgresKeyValues(database)
         self.upstreams = PostgresUpstreams(database)
         self.audit = PostgresAuditLog(database)
@@ -261,27 +258,6 @@ class PostgresStore:
             pass
         return await self._maintenance.write(daily_usage.delete_days_before, day_of(now) - KEPT_DAYS)
 
-    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        return self._eraser.select(selection)
-
-    async def measure(self, selection: TaskSelection) -> ErasureCounts:
-        return await self._eraser.measure(selection)
-
-    async def erase(
-        self,
-        selection: TaskSelection,
-        *,
-        reason: str = PURGE_REASON,
-        limit: int | None = None,
-        on_erased: Callable[[list[TaskRecord]], None] | None = None,
-    ) -> ErasureReceipt:
-        receipt = await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=on_erased)
-        await self.cancel_requests.delete_obsolete()  # they have metadata of the caller
-        return receipt
-
-    async def resume_erasures(self) -> list[ErasureReceipt]:
-        return await self._eraser.resume()
-
     async def usage(self, task: TaskRef) -> Usage:
         return await self._database.read_snapshot(task_tables.read_usage, task)
 
@@ -302,12 +278,6 @@ class PostgresStore:
 
     async def stats(self) -> StoreStats:
         return await self._database.read_snapshot(reads.read_stats, self._database.fixed_now)
-
-    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
-        return await self._eraser.receipts(limit)
-
-    async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._eraser.inactive_states()
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         raise UnsupportedOperation(BACKUP_UNSUPPORTED)

@@ -114,7 +114,7 @@ KeyName = tuple[int, str, str]
 
 
 class UsedKey(NamedTuple):
-    """What a key was used for. task_owner, number: the task's owner and its number, unless it is the key's owner."""
+    """The use of a key. `task_owner`, `number`: the task's owner and its number, unless it is the key's owner."""
 
     digest: bytes
     task: bytes | None
@@ -146,7 +146,7 @@ _KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND task_owner IS NULL", "task
 
 
 async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKeys:
-    """What these keys were used for."""
+    """The uses of these keys."""
     rows = await _SELECT_KEYS.fetch(connection, names)
     found: UsedKeys = {}
     for owner, agent, key, digest, task, reply, first, created, scope, principal, number in rows:
@@ -272,7 +272,7 @@ async def add_delegated_usage(connection: Connection, delegated: DelegatedUsage)
 
 
 async def read_usage(connection: Connection, ref: TaskRef) -> Usage:
-    """What a task has used in total."""
+    """The total usage of a task."""
     return await _usage_of(connection, (await owner_number(connection, ref.owner), ref.key))
 
 

@@ -74,7 +74,7 @@ class Maintenance:
     async def measure(self, selection: TaskSelection) -> ErasureCounts:
         """Counts what `purge` would remove. Raises InvalidParams as it does."""
         await self._select_one(selection)
-        return await self._store.measure(selection)
+        return await self._store.erasures.measure(selection)
 
     async def purge(
         self, selection: TaskSelection, *, reason: str = PURGE_REASON, limit: int | None = None
@@ -84,14 +84,16 @@ class Maintenance:
         await self.resume_erasures()
         if self._auditor is not None:
             await self._auditor.flush()
-        receipt = await self._store.erase(selection, reason=reason, limit=limit, on_erased=self._announce_erased)
+        receipt = await self._store.erasures.erase(
+            selection, reason=reason, limit=limit, on_erased=self._announce_erased
+        )
         if self._auditor is not None:
             await self._auditor.record_erasure(receipt)
         return receipt
 
     async def resume_erasures(self) -> None:
         """Completes erasures that were interrupted, and records them."""
-        for receipt in await self._store.resume_erasures():
+        for receipt in await self._store.erasures.resume():
             if self._auditor is not None:
                 await self._auditor.record_erasure(receipt)
 
@@ -195,7 +197,7 @@ class Maintenance:
         if not (selection.task or selection.context):
             return []
         first: list[TaskRecord] = []
-        async with aclosing(self._store.select(selection)) as pages:
+        async with aclosing(self._store.erasures.select(selection)) as pages:
             async for records in pages:
                 first = first or records
                 others = [record for record in records if not _same_target(selection, record, first[0])]

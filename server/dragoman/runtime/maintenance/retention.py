@@ -203,7 +203,7 @@ class Retention:
     async def run_once(self) -> None:
         """Ends tasks that waited too long, and erases those that ended too long ago."""
         await self._maintenance.resume_erasures()
-        for agent, state in await self._store.inactive_states():
+        for agent, state in await self._store.erasures.inactive_states():
             age = self._rules.age(agent, state)
             if not age:
                 continue
@@ -222,7 +222,7 @@ class Retention:
 
     async def _expire(self, selection: TaskSelection) -> None:
         before = self.counts.expired
-        async with aclosing(self._store.select(selection)) as batches:
+        async with aclosing(self._store.erasures.select(selection)) as batches:
             async for records in batches:
                 results = await asyncio.gather(*(self._end(record, selection) for record in records))
                 self.counts.expired += sum(results)
@@ -270,9 +270,6 @@ class Retention:
                     "after": format_age(selection.older_than),
                 },
             )
-
-
-compaction_log = logging.getLogger("dragoman.runtime")
 
 
 async def compact_forever(

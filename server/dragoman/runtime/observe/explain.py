@@ -115,7 +115,7 @@ class Explainer:
     ) -> Explanation:
         runner, remote = self._scheduler.runs.find(record.ref), self._scheduler.queues.remote(record.agent)
         spec = self._agents.get(record.agent)
-        allowed = max(1 + spec.retries, spec.attempts) if spec else 1
+        allowed = max(1 + spec.crash_retries, spec.max_attempts) if spec else 1
         expires = sessions.get(record.session, 0)
         return Explanation(
             record,
@@ -165,7 +165,7 @@ class ExplainInput:
 
 
 def describe_next(facts: ExplainInput, scheduler: Scheduler) -> str:
-    """What happens next to a task, in a few sentences."""
+    """The next events of a task, in a few sentences."""
     return " ".join(filter(None, (_describe_state(facts, scheduler), *map(_describe_push, facts.pushes))))
 
 
@@ -198,12 +198,12 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
 
 def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     record, runner = facts.record, scheduler.runs.find(facts.record.ref)
-    retries = facts.spec.retries if facts.spec else 0  # after a crash; a failure has its own limit
+    retries = facts.spec.crash_retries if facts.spec else 0  # after a crash; a failure has its own limit
     tries = record.attempt <= retries
     retry = f"(attempt {record.attempt + 1} of {retries + 1})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
     if runner is not None and runner.canceled:
-        limit = scheduler.services.timings.fence_timeout
+        limit = scheduler.services.timings.mute_timeout
         return f"Its agent was asked to stop; the task ends when it has. After {limit:g} s its verbs fail."
     if not facts.session_expires:
         action = f"repeat its turn {retry}" if tries else "mark the task FAILED"
@@ -253,7 +253,7 @@ def _describe_sleeping(facts: ExplainInput) -> str:
     in_ = _format_duration((facts.record.wake_at - facts.now) / 1000)
     if facts.record.attempt > 1:
         why = f"Its last attempt failed{_quoted(facts.status_text)}"
-        limit = f" of {facts.spec.attempts}" if facts.spec else ""
+        limit = f" of {facts.spec.max_attempts}" if facts.spec else ""
         return f"{why} Attempt {facts.record.attempt}{limit} begins at {at} (in {in_}). A cancel ends it."
     return f"Its agent sleeps until {at} (in {in_}) and then continues behind its finished steps. A cancel ends it."
 
@@ -309,7 +309,7 @@ def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
 def _describe_push(push: PushRecord) -> str:
     """A sentence about a webhook that fails; empty for others."""
     name, events = f"Its webhook {push.config.url}", f"{push.lag} event{'s' if push.lag > 1 else ''}"
-    if push.state is PushState.DEAD and push.lag:
+    if push.state is PushState.GIVEN_UP and push.lag:
         return (
             f"{name} was given up with {events} undelivered ({push.reason}). "
             "Run dragoman push redeliver when the receiver is back."

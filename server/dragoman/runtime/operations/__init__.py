@@ -17,7 +17,7 @@ from dragoman.runtime.operations.send import SendOperations
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What the bindings call, in this order: `admission`, `access`, then an operation."""
+    """The operations that bindings call, in this order: `admission`, `access`, then an operation."""
 
     admission: Admission
     access: Access

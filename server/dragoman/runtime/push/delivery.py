@@ -303,10 +303,10 @@ class PushDelivery:
     def _log_attempt(self, host: str, attempt: DeliveryAttempt) -> None:
         push = self.push
         fields = {"task": push.task_id, "config": push.config.id, "host": host, "event": attempt.sequence}
-        if push.state is PushState.DEAD:
+        if push.state is PushState.GIVEN_UP:
             self._deps.counters.given_up += 1
             log.warning("gave up pushing to %s: %s", host, push.reason, extra=fields)
-        elif push.state is PushState.ENDED:
+        elif push.state is PushState.UNSUBSCRIBED:
             log.info("%s rejected further pushes (410)", host, extra=fields)
         else:
             log.info("a push to %s failed, try %d: %s", host, push.failures, failure_reason(attempt), extra=fields)

@@ -1,4 +1,4 @@
-"""What an agent reads and calls during its turn, and the appends under its claim. Decides nothing."""
+"""The context of a turn: its input, its verbs, and the appends under its claim. Decides nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ReferenceResolver:
 
 @dataclass(frozen=True, slots=True)
 class TurnServices:
-    """What all turns of a process share."""
+    """Services shared by all turns of a process."""
 
     store: Store
     event_log: EventLog

@@ -21,8 +21,8 @@ from dragoman.ports import NO_CHANGE, LeaseLost, Pause, StateUpdate, TurnResult,
 from dragoman.runtime.turn.events import Change
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-StopReason = Literal["client", "deadline", "drain", "fenced"]
-"""`fenced`: the lease of the process has lapsed, or the task has ended without its agent."""
+StopReason = Literal["client", "deadline", "drain", "lease_lost"]
+"""`lease_lost`: the lease of the process has lapsed, or the task has ended without its agent."""
 
 
 class Stop(Enum):
@@ -30,15 +30,15 @@ class Stop(Enum):
 
     NONE = "no stop was requested"
     REQUESTED = "the agent was asked to stop"
-    FENCED = "the agent did not stop in time; its verbs fail"
-    ENDED = "the task ends without its agent"
+    MUTED = "the agent did not stop in time; its verbs fail"
+    ENDED_WITHOUT_AGENT = "the task ends without its agent"
 
 
 STOP_TRANSITIONS: Final = {
     Stop.NONE: frozenset({Stop.REQUESTED}),
-    Stop.REQUESTED: frozenset({Stop.FENCED, Stop.ENDED}),
-    Stop.FENCED: frozenset({Stop.ENDED}),
-    Stop.ENDED: frozenset[Stop](),
+    Stop.REQUESTED: frozenset({Stop.MUTED, Stop.ENDED_WITHOUT_AGENT}),
+    Stop.MUTED: frozenset({Stop.ENDED_WITHOUT_AGENT}),
+    Stop.ENDED_WITHOUT_AGENT: frozenset[Stop](),
 }
 """A new turn begins in NONE again, or in REQUESTED while the process drains."""
 
@@ -47,9 +47,9 @@ class StopToken:
     """The stop requests of a run.
 
     Every request interrupts the agent. After a client's cancel or an exceeded limit the stop escalates at
-    `Timings.fence_timeout`. A cancel becomes FENCED: the agent's verbs fail, and the task waits for the agent's end. A
-    limit becomes ENDED: the final status is written, although the agent may still run. The stop of a drain or of a
-    lapsed lease does not escalate.
+    `Timings.mute_timeout`. A cancel becomes MUTED: the agent's verbs fail, and the task waits for the agent's end. A
+    limit becomes ENDED_WITHOUT_AGENT: the final status is written, although the agent may still run. The stop of a
+    drain or of a lapsed lease does not escalate.
     """
 
     # Class attributes, because most runs never change these.
@@ -81,12 +81,12 @@ class StopToken:
         return True
 
     def escalate(self) -> Stop:
-        """The agent did not stop in time: FENCED after a client's cancel, else ENDED."""
+        """The agent did not stop in time: MUTED after a client's cancel, else ENDED_WITHOUT_AGENT."""
         if self.reason == "client" and self.state is Stop.REQUESTED:
-            self._enter(Stop.FENCED)
+            self._enter(Stop.MUTED)
         else:
-            self._enter(Stop.ENDED)
-            self.reason = "fenced"
+            self._enter(Stop.ENDED_WITHOUT_AGENT)
+            self.reason = "lease_lost"
         return self.state
 
     def begin_turn(self) -> None:
@@ -221,7 +221,7 @@ class TransitionChecker:
 
 
 class FinishKind(Enum):
-    """What is written at the end of a turn."""
+    """The write at the end of a turn."""
 
     END = "the changes; their last one is the status, and releases the claim"
     RETRY = "the changes, and a release for the next attempt"
@@ -236,7 +236,7 @@ class Finish(NamedTuple):
 
     | the turn | is finished by |
     |---|---|
-    | its claim is lost, or a fence has ended its task | nothing: the store rejects its writes, or has its end |
+    | its claim is lost, or its task was ended without it | nothing: the store rejects its writes, or has its end |
     | its output could not be stored | its end as FAILED, and without that output |
     | it was interrupted before its agent had begun | a release, for the same attempt |
     | it was interrupted, or failed, and may be repeated | a release, for the next attempt |
@@ -250,7 +250,7 @@ class Finish(NamedTuple):
     state_update: StateUpdate = NO_CHANGE
     reply: pb.Message | None = None
     error: A2AError | None = None
-    """What the sender gets in place of a task that nobody has seen."""
+    """The sender's response in place of a task that no caller has seen."""
     wake_at: int = 0
     """After a release: when the turn continues, in milliseconds since the epoch; 0: at once."""
 
@@ -259,7 +259,7 @@ WRITES_NOTHING: Final = Finish(FinishKind.NOTHING)
 
 
 class Output(NamedTuple):
-    """What a turn has put and not sent yet; or why its output could not be stored."""
+    """Output that a turn has put and not sent yet, or the reason why it could not be stored."""
 
     changes: Sequence[Change] = ()
     state_update: StateUpdate = NO_CHANGE
@@ -289,7 +289,7 @@ def decide(
         return Finish(FinishKind.REQUEUE, changes, output.state_update)
     if output.failure is not None:
         match output.failure:
-            case LeaseLost() if stop.state is Stop.ENDED:
+            case LeaseLost() if stop.state is Stop.ENDED_WITHOUT_AGENT:
                 return WRITES_NOTHING
             case AppendRejected(reason=reason) if reason != CHANGED:
                 return WRITES_NOTHING
@@ -335,14 +335,16 @@ def _pause(pause: Pause, changes: Sequence[Change], state_update: StateUpdate, r
 
 def _waits_again(result: TurnResult, output: Output, stop: StopToken) -> bool:
     """Whether a turn that has not begun goes back to the queue: neither its caller nor a limit has ended it."""
-    stored = output.failure is None or (isinstance(output.failure, LeaseLost) and stop.state is not Stop.ENDED)
-    return stored and result.status.state == states.FAILED and stop.reason in ("", "drain", "fenced")
+    stored = output.failure is None or (
+        isinstance(output.failure, LeaseLost) and stop.state is not Stop.ENDED_WITHOUT_AGENT
+    )
+    return stored and result.status.state == states.FAILED and stop.reason in ("", "drain", "lease_lost")
 
 
 def _may_retry(stop: StopToken, lost: WorkerLost | None, record: TaskRecord, retries: int) -> bool:
     if lost is not None:
         return has_retries_left(record, retries)
-    return stop.reason in ("drain", "fenced") and has_retries_left(record, retries)
+    return stop.reason in ("drain", "lease_lost") and has_retries_left(record, retries)
 
 
 def has_retries_left(record: TaskRecord, retries: int) -> bool:

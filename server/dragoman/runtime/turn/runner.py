@@ -100,7 +100,7 @@ class TurnRunner(AgentFacade):
     phase = Phase.PREPARING
     task: asyncio.Task[None] | None = None
     """The run, from its start to its end."""
-    _fence_task: asyncio.Task[None] | None = None
+    _end_task: asyncio.Task[None] | None = None
     _worker_lost: WorkerLost | None = None
     _begun = False
     """Whether the agent may have done anything in this turn."""
@@ -115,7 +115,7 @@ class TurnRunner(AgentFacade):
     @property
     def is_repeatable(self) -> bool:
         """Whether the turn starts again after an interruption, instead of ending as FAILED."""
-        return has_retries_left(self.record, self._agent.spec.retries)
+        return has_retries_left(self.record, self._agent.spec.crash_retries)
 
     async def run(self) -> None:
         """Runs turn after turn, until the task ends, waits for its caller, or is lost."""
@@ -179,7 +179,7 @@ class TurnRunner(AgentFacade):
     # Stops ------------------------------------------------------------------------------------------------------
 
     def cancel(self, reason: StopReason = "client", metadata: bytes = b"") -> None:
-        """Asks the agent to stop. CANCELED is written when it has; after `Timings.fence_timeout` its verbs fail.
+        """Asks the agent to stop. CANCELED is written when it has; after `Timings.mute_timeout` its verbs fail.
 
         A task that exceeded a limit ends as FAILED by then, whatever its agent does. `metadata`: of the client's
         request, a serialized Struct.
@@ -188,10 +188,10 @@ class TurnRunner(AgentFacade):
             return
         if self.phase in (Phase.FINISHING, Phase.CLOSED):
             self.stop.note(reason)
-        elif reason == "deadline" and self.stop.state is Stop.FENCED:
+        elif reason == "deadline" and self.stop.state is Stop.MUTED:
             self._end_without_agent(self.deadlines.end_status(self.record))
         elif self.stop.request(reason, metadata):
-            self.deadlines.after(self._services.timings.fence_timeout, self.fence)
+            self.deadlines.after(self._services.timings.mute_timeout, self.mute)
             self._interrupt()
 
     def _on_limit_exceeded(self) -> None:
@@ -219,10 +219,15 @@ class TurnRunner(AgentFacade):
 
     def _loses_lease(self) -> bool:
         """Notes a lapse of the lease. True, once, if the agent has to be interrupted for it."""
-        if self._hold is None or "fenced" in self.stop.requests or self.phase is Phase.FINISHING or not self._hold.lost:
+        if (
+            self._hold is None
+            or "lease_lost" in self.stop.requests
+            or self.phase is Phase.FINISHING
+            or not self._hold.lost
+        ):
             return False
         log.warning("the lease of this process has lapsed; its turns stop", extra=self.log_fields())
-        is_first_request = self.stop.request("fenced")
+        is_first_request = self.stop.request("lease_lost")
         if is_remote(self._agent):  # only its answer tells whether it has stopped
             return is_first_request
         self._batch.close(LeaseLost("the lease of this process has lapsed"))
@@ -232,13 +237,13 @@ class TurnRunner(AgentFacade):
         if self.phase is Phase.RUNNING and self.task is not None:
             self.task.cancel()
 
-    def fence(self) -> None:
+    def mute(self) -> None:
         """Rejects the output of a canceled agent that does not stop. A task that exceeded a limit ends without it."""
         if self.phase is not Phase.RUNNING:
             return
         log.warning(
-            "agent did not stop within %g s of a cancel; fenced",
-            self._services.timings.fence_timeout,
+            "agent did not stop within %g s of a cancel; its verbs fail from now on",
+            self._services.timings.mute_timeout,
             extra=self.log_fields(),
         )
         if self.stop.reason != "client":
@@ -250,9 +255,9 @@ class TurnRunner(AgentFacade):
 
     def _end_without_agent(self, end: StatusChange) -> None:
         """Ends the task while its agent may run. The release makes the store reject every later write of this run."""
-        if self._fence_task is None:
+        if self._end_task is None:
             self.stop.escalate()
-            self._fence_task = asyncio.ensure_future(self._insist(self._build_append([end], NO_CHANGE, release=True)))
+            self._end_task = asyncio.ensure_future(self._insist(self._build_append([end], NO_CHANGE, release=True)))
             self._batch.close(LeaseLost("the task has ended"))
 
     def _stop_status(self) -> StatusChange:
@@ -261,7 +266,7 @@ class TurnRunner(AgentFacade):
             return self.deadlines.end_status(self.record)
         if self.stop.reason == "drain":
             return system_status(DRAINED, self.record)
-        lapsed = self.stop.reason == "fenced"
+        lapsed = self.stop.reason == "lease_lost"
         return system_status(LEASE_LAPSED, self.record) if lapsed else StatusChange(states.CANCELED)
 
     # The turn ---------------------------------------------------------------------------------------------------
@@ -328,7 +333,7 @@ class TurnRunner(AgentFacade):
                 finish = self._decide(result, Output(failure=error))
         if finish.kind is not FinishKind.END:
             await self._finish_without_end(finish)
-            self._log_turn("" if self._fence_task else _LOGGED_FINISHES[finish.kind])
+            self._log_turn("" if self._end_task else _LOGGED_FINISHES[finish.kind])
             return False
         changes, state_update = list(finish.changes), finish.state_update
         if finish.error is not None:
@@ -361,20 +366,20 @@ class TurnRunner(AgentFacade):
         turn_log.info("%s", turn_line(fields), extra=fields)
 
     async def _finish_without_end(self, finish: Finish) -> None:
-        """Releases the turn for another attempt, or waits for the end that a fence writes."""
+        """Releases the turn for another attempt, or waits for the end written without its agent."""
         if finish.kind in (FinishKind.RETRY, FinishKind.REQUEUE, FinishKind.SUSPEND):
             retry = finish.kind is FinishKind.RETRY
             append = self._build_append(finish.changes, finish.state_update)
             append = replace(append, last_delivered=0, retry=retry, suspend=not retry, wake_at=finish.wake_at)
             await self._insist(replace(append, turn_us=self.deadlines.elapsed_us))
-        elif self._fence_task is not None:
-            await self._fence_task
+        elif self._end_task is not None:
+            await self._end_task
 
     def _decide(self, result: TurnResult, output: Output) -> Finish:
+        retries = self._agent.spec.crash_retries
         return decide(
-            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.retries,
-            begun=self._begun,
-        )  # fmt: skip
+            result, output, self.stop, self._stop_status, self._worker_lost, self.record, retries, begun=self._begun
+        )
 
     # Writes -----------------------------------------------------------------------------------------------------
 

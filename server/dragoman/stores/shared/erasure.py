@@ -157,10 +157,18 @@ class ErasureStatements(Protocol[Range]):
 
 
 class Eraser(Generic[Range]):
-    """Selects, measures and erases tasks, as `dragoman.ports.Store` says. One erasure at a time."""
+    """Implements `dragoman.ports.Erasures`. One erasure at a time."""
 
-    def __init__(self, statements: ErasureStatements[Range]) -> None:
+    def __init__(
+        self,
+        statements: ErasureStatements[Range],
+        clear_caches: Callable[[], None] = lambda: None,
+        after_erasure: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`clear_caches`: called when tasks have disappeared. `after_erasure`: deletes what else callers wrote."""
         self._statements = statements
+        self._clear_caches = clear_caches
+        self._after_erasure = after_erasure
         self._lock = asyncio.Lock()
 
     async def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
@@ -191,14 +199,18 @@ class Eraser(Generic[Range]):
                     number, erased = await statements.delete_task_records(
                         number, selection, records[:remaining], now, reason
                     )
-                    if on_erased is not None and erased:
-                        on_erased(erased)
+                    if erased:
+                        self._clear_caches()
+                        if on_erased is not None:
+                            on_erased(erased)
                     remaining -= len(erased)
                     if remaining <= 0:
                         break
             receipt = await self._finish(number) if number else None
             if selection.covers_context or selection.covers_owners:
                 await statements.delete_context_or_principal(selection)
+        if self._after_erasure is not None:
+            await self._after_erasure()
         return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
     async def resume(self) -> list[ErasureReceipt]:
@@ -206,7 +218,7 @@ class Eraser(Generic[Range]):
         async with self._lock:
             return [await self._finish(number) for number in await self._statements.unfinished_receipts()]
 
-    async def receipts(self, limit: int) -> list[ErasureReceipt]:
+    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         return await self._statements.last_receipts(limit)
 
     async def inactive_states(self) -> list[tuple[str, int]]:

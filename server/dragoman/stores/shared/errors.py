@@ -1,4 +1,4 @@
-"""What an error of a database means for the operation that failed; and the errors that leave a store.
+"""Meaning of database errors for the failed operation, and the errors that leave a store.
 
 Each store has one table in its `errors.py` that gives a row for every error of its database. `new_failure` makes
 a new exception of an error and its row, so that no error is ever raised from itself.
@@ -17,7 +17,7 @@ class StoreFault(Exception):
 
 
 class Verdict(Enum):
-    """What an error means for the operation that failed."""
+    """Meaning of an error for the operation that failed."""
 
     REPEAT = "the database rolled it back and works: it is repeated at once; unavailable if that fails, too"
     LOST = "the connection is gone, or cannot be opened: it is repeated on another one; then unavailable"

@@ -224,7 +224,7 @@ def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
     for index, where in (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0")):
         found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))
     # A claimed push with nothing to deliver is not waiting.
-    found = [push for push in found if push.lag or push.state is PushState.DEAD]
+    found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
 

@@ -415,7 +415,7 @@ _COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_given_up WHE
 
 
 def read_stats(connection: sqlite3.Connection, now: int) -> StoreStats:
-    """What the store holds at `now`, in milliseconds."""
+    """Counts of the store's contents at `now`, in milliseconds."""
     due, since = connection.execute(_COUNT_DUE, (now,)).fetchone()
     (failing,) = connection.execute(_MIN_FAILING).fetchone()
     (dead,) = connection.execute(_COUNT_DEAD).fetchone()

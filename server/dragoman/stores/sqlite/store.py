@@ -32,11 +32,7 @@ from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPa
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
-    PURGE_REASON,
-    ErasureCounts,
-    ErasureReceipt,
     StorageOptions,
-    TaskSelection,
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
@@ -152,11 +148,12 @@ class SqliteStore:
         write_low_priority = partial(self.writer.submit, low_priority=True)
         self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, write_low_priority)
         self._compactor = SqliteCompactor(self._read, write_low_priority, clock, sizes)
-        self._eraser = Eraser(SqliteErasureStatements(self._read, self.writer, clock))
         self.api_keys = SqliteApiKeys(self._read, self.writer.submit, write_low_priority)
         self.pushes = SqlitePushes(self._read, self.writer, clock)
         self.worker_registry = SqliteWorkerRegistry(self._read, self.writer.submit)
-        self.cancel_requests = SqliteCancels(self._read, self.writer.submit, write_low_priority)
+        self.cancel_requests = cancels = SqliteCancels(self._read, self.writer.submit, write_low_priority)
+        statements = SqliteErasureStatements(self._read, self.writer, clock)
+        self.erasures = Eraser(statements, self.loop_reader.clear_cache, cancels.delete_obsolete)
         self.key_values = SqliteKeyValues(self._read, self.writer.submit)
         self.upstreams = SqliteUpstreams(self._read, self.writer.submit)
         self.audit = SqliteAuditLog(self._read, self.writer.submit)
@@ -269,32 +266,6 @@ class SqliteStore:
         )
         return deleted
 
-    def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        return self._eraser.select(selection)
-
-    async def measure(self, selection: TaskSelection) -> ErasureCounts:
-        return await self._eraser.measure(selection)
-
-    async def erase(
-        self,
-        selection: TaskSelection,
-        *,
-        reason: str = PURGE_REASON,
-        limit: int | None = None,
-        on_erased: Callable[[list[TaskRecord]], None] | None = None,
-    ) -> ErasureReceipt:
-        def clear_cache(records: list[TaskRecord]) -> None:
-            self.loop_reader.clear_cache()
-            if on_erased is not None:
-                on_erased(records)
-
-        receipt = await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=clear_cache)
-        await self.cancel_requests.delete_obsolete()  # they have metadata of the caller
-        return receipt
-
-    async def resume_erasures(self) -> list[ErasureReceipt]:
-        return await self._eraser.resume()
-
     async def usage(self, task: TaskRef) -> Usage:
         return await self._read(task_tables.read_usage, task)
 
@@ -317,12 +288,6 @@ class SqliteStore:
 
     async def stats(self) -> StoreStats:
         return await self._read(reads.read_stats, self._clock())
-
-    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
-        return await self._eraser.receipts(limit)
-
-    async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._eraser.inactive_states()
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         source = self._backup_source if self._files.problem() else None

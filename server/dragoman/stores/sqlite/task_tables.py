@@ -152,7 +152,7 @@ def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, 
 
 
 def read_usage(connection: sqlite3.Connection, ref: TaskRef) -> Usage:
-    """What a task has used in total."""
+    """The total usage of a task."""
     row = connection.execute(_SELECT_OWNER_NUMBER, ref.owner).fetchone()
     return usage_of(connection, row[0], ref.key) if row else NO_USAGE
 

@@ -65,7 +65,7 @@ def content_of(store: Store, part: pb.Part) -> ContentReader:
 
 
 async def downloaded(store: Store, part: pb.Part) -> bytes:
-    """What the link in a part returns."""
+    """The response to the link in a part."""
     name, query = link_of(part)
     if BLOB_NAME.fullmatch(name):
         path = await asyncio.to_thread(store.blobs.find, name, query)
@@ -172,7 +172,7 @@ class StoreContents:
             await downloaded(store, part)
         (part,) = await self.parts(store, claimed)
         assert len(await downloaded(store, part)) == 18 * MIB
-        await store.erase(TaskSelection(task=claimed.record.id))
+        await store.erasures.erase(TaskSelection(task=claimed.record.id))
         with pytest.raises(ContentMissing):
             await downloaded(store, part)
 

@@ -180,7 +180,7 @@ class StoreDailyUsage:
         task = await running(store)
         await store.append(ended(task, states.COMPLETED))
         before = await rows_by(store, *ALL)
-        await store.erase(TaskSelection(task=task.record.id))
+        await store.erasures.erase(TaskSelection(task=task.record.id))
         assert await rows_by(store, *ALL) == before
 
     async def test_erasing_a_principal_removes_only_its_name(self, store: Store) -> None:
@@ -188,8 +188,8 @@ class StoreDailyUsage:
             for scope in ("default", "projects/p"):
                 claimed = await store.append(created(new_ref(Owner(scope, name)), claim=SESSION))
                 await store.append(ended(claimed, states.COMPLETED))
-        await store.erase(TaskSelection(principal="anna", scope="default"))
-        await store.erase(TaskSelection(principal="bert"))
+        await store.erasures.erase(TaskSelection(principal="anna", scope="default"))
+        await store.erasures.erase(TaskSelection(principal="bert"))
         rows = await rows_by(store, "scope", "principal")
         assert [(*row.group, row.figures.completed) for row in rows] == [
             ("default", "", 2),
@@ -237,7 +237,7 @@ class StoreDailyUsage:
         await store.compact()  # adds hours to days that have figures
         assert len(await store.hourly_usage(HourlyUsageQuery(0))) == len(hours) - 20
         assert await rows_by(store, *ALL) == by_day
-        await store.erase(TaskSelection(principal=OWNER.principal))
+        await store.erasures.erase(TaskSelection(principal=OWNER.principal))
         assert [(row.group[0], row.figures) for row in await rows_by(store, "day")] == [
             (row.group[0], row.figures) for row in by_day
         ]

@@ -37,7 +37,7 @@ SAME_PRINCIPAL_OTHER_SCOPE = Owner("projects/p", "anonymous")
 
 
 async def selected(store: Store, selection: TaskSelection) -> list[TaskRecord]:
-    return [record async for records in store.select(selection) for record in records]
+    return [record async for records in store.erasures.select(selection) for record in records]
 
 
 async def selected_ids(store: Store, selection: TaskSelection) -> list[str]:
@@ -124,13 +124,13 @@ class StoreErasure:
         assert await selected_ids(store, TaskSelection(context="c")) == sorted([claimed.record.id, waiting.record.id])
 
     async def test_inactive_states_are_listed_by_agent_and_state(self, store: Store) -> None:
-        assert await store.inactive_states() == []
+        assert await store.erasures.inactive_states() == []
         for state in (states.COMPLETED, states.INPUT_REQUIRED, states.COMPLETED):
             await finished(store, state=state)
         await running(store)
         other = await self.task_of(store, OTHER_PRINCIPAL, agent="aardvark")
         await store.append(by_runner(other, status(states.FAILED), end=True))
-        assert await store.inactive_states() == [
+        assert await store.erasures.inactive_states() == [
             ("aardvark", states.FAILED),
             (AGENT, states.COMPLETED),
             (AGENT, states.INPUT_REQUIRED),
@@ -142,7 +142,7 @@ class StoreErasure:
         erased = await finished(store, artifact("a", "x"), chunk("b", "y"))
         stays = await finished(store, artifact("a", "x"))
         before = await store.read(stays.record.ref)
-        receipt = await store.erase(TaskSelection(task=erased.record.id))
+        receipt = await store.erasures.erase(TaskSelection(task=erased.record.id))
         assert await self.is_erased(store, erased.record)
         assert await store.read(stays.record.ref) == before
         assert receipt.counts == replace(ErasureCounts(1, 4, 1, 2, 2), bytes=receipt.counts.bytes)
@@ -153,10 +153,10 @@ class StoreErasure:
         for state in (states.COMPLETED, states.FAILED, states.FAILED, states.INPUT_REQUIRED):
             await finished(store, state=state)
         await store.append(created(new_ref(), claim=SESSION, visible=False))
-        await store.erase(TaskSelection(principal=OWNER.principal, state=states.FAILED))
+        await store.erasures.erase(TaskSelection(principal=OWNER.principal, state=states.FAILED))
         assert (await store.page(TaskQuery(OWNER, AGENT))).total == 2
         assert (await store.page(TaskQuery(OWNER, AGENT, state=states.FAILED))).total == 0
-        await store.erase(TaskSelection(principal=OWNER.principal))
+        await store.erasures.erase(TaskSelection(principal=OWNER.principal))
         assert (await store.page(TaskQuery(OWNER, AGENT))).total == 0
         assert await store.ready_tasks([AGENT], 10) == []
 
@@ -164,15 +164,15 @@ class StoreErasure:
         claimed = await running(store)
         await store.append(by_runner(claimed, chunk("out", "a", append=False), chunk("out", "b"), artifact("x", "y")))
         await store.append(follow_up(claimed.record.ref, "more"))
-        measured = await store.measure(TaskSelection(context="context"))
-        assert (await store.erase(TaskSelection(context="context"))).counts == measured
+        measured = await store.erasures.measure(TaskSelection(context="context"))
+        assert (await store.erasures.erase(TaskSelection(context="context"))).counts == measured
         assert measured.tasks == 1
         assert measured.bytes > 0
-        assert await store.measure(TaskSelection(context="context")) == ErasureCounts()
+        assert await store.erasures.measure(TaskSelection(context="context")) == ErasureCounts()
 
     async def test_the_runner_of_an_erased_task_is_rejected_as_absent(self, store: Store) -> None:
         claimed, erased_records = await running(store), list[TaskRecord]()
-        await store.erase(TaskSelection(task=claimed.record.id), on_erased=erased_records.extend)
+        await store.erasures.erase(TaskSelection(task=claimed.record.id), on_erased=erased_records.extend)
         assert [(record.ref, record.session) for record in erased_records] == [(claimed.record.ref, SESSION)]
         late: Sequence[object] = await asyncio.gather(
             store.append(by_runner(claimed, artifact("late", "x"))),
@@ -185,7 +185,7 @@ class StoreErasure:
 
     async def test_late_writes_to_tasks_of_an_erased_principal_are_rejected_as_absent(self, store: Store) -> None:
         claimed = await self.task_of(store, OTHER_PRINCIPAL)
-        await store.erase(TaskSelection(principal=OTHER_PRINCIPAL.principal))
+        await store.erasures.erase(TaskSelection(principal=OTHER_PRINCIPAL.principal))
         with pytest.raises(AppendRejected, match=ABSENT):
             await store.append(by_runner(claimed, artifact("late", "x")))
         again = await self.task_of(store, OTHER_PRINCIPAL)
@@ -195,7 +195,9 @@ class StoreErasure:
     async def test_a_task_that_changed_before_its_erasure_is_reselected(self, store: Store, clock: Clock) -> None:
         asking = await finished(store, state=states.INPUT_REQUIRED)
         clock.now += DAY_MS
-        erasing = asyncio.create_task(store.erase(TaskSelection(older_than=DAY_MS, state=states.INPUT_REQUIRED)))
+        erasing = asyncio.create_task(
+            store.erasures.erase(TaskSelection(older_than=DAY_MS, state=states.INPUT_REQUIRED))
+        )
         answered = await store.append(follow_up(asking.record.ref, "blue", claim=SESSION))  # written before the erasure
         assert (await erasing).counts.tasks == 0
         assert (await store.last_sequences([answered.record.ref])) != {}
@@ -206,7 +208,7 @@ class StoreErasure:
             finished_tasks.append((await finished(store)).record)
             clock.now += 1000
         clock.now += DAY_MS
-        assert (await store.erase(TaskSelection(older_than=DAY_MS), limit=2)).counts.tasks == 2
+        assert (await store.erasures.erase(TaskSelection(older_than=DAY_MS), limit=2)).counts.tasks == 2
         assert [await self.is_erased(store, record) for record in finished_tasks] == [True, True, False, False, False]
 
     async def test_a_task_of_many_rows_is_erased_completely(self, store: Store) -> None:
@@ -214,14 +216,14 @@ class StoreErasure:
         for _ in range(20):
             await store.append(by_runner(claimed, *[artifact(f"a{n}", "x", append=True) for n in range(100)]))
         await asyncio.gather(*(store.append(follow_up(claimed.record.ref, str(n))) for n in range(700)))
-        receipt = await store.erase(TaskSelection(task=claimed.record.id))
+        receipt = await store.erasures.erase(TaskSelection(task=claimed.record.id))
         assert (receipt.counts.events, receipt.counts.messages, receipt.counts.chunks) == (2701, 701, 2000)
-        assert await store.measure(TaskSelection(principal=OWNER.principal)) == ErasureCounts()
+        assert await store.erasures.measure(TaskSelection(principal=OWNER.principal)) == ErasureCounts()
 
     async def test_appends_continue_during_an_erasure(self, store: Store, clock: Clock) -> None:
         await asyncio.gather(*(finished(store, artifact("a", "x")) for _ in range(300)))
         clock.now += DAY_MS
-        erasing = asyncio.create_task(store.erase(TaskSelection(older_than=DAY_MS)))
+        erasing = asyncio.create_task(store.erasures.erase(TaskSelection(older_than=DAY_MS)))
         written = 0
         while not erasing.done():
             await store.append(created(new_ref()))
@@ -238,34 +240,34 @@ class StoreErasure:
         owner = Owner("default", "alice@example.com")
         finished_tasks = [(await self.task_of(store, owner, context="about alice")).record for _ in range(3)]
         clock.now += 5000
-        receipt = await store.erase(TaskSelection(context="about alice", principal="alice@example.com"))
+        receipt = await store.erasures.erase(TaskSelection(context="about alice", principal="alice@example.com"))
         assert receipt.digest == task_ids_digest(sorted(record.id for record in finished_tasks))
         assert (receipt.began, receipt.ended, receipt.reason) == (clock.now, clock.now, "purge")
-        assert await store.receipts() == [receipt]
-        kept = json.dumps([asdict(one) for one in await store.receipts()])
+        assert await store.erasures.receipts() == [receipt]
+        kept = json.dumps([asdict(one) for one in await store.erasures.receipts()])
         assert not any(word in kept for word in ("alice", *(record.id for record in finished_tasks)))
 
     async def test_an_erasure_without_matches_creates_no_receipt(self, store: Store) -> None:
-        receipt = await store.erase(TaskSelection(task="not-there"))
+        receipt = await store.erasures.erase(TaskSelection(task="not-there"))
         assert (receipt.number, receipt.counts, receipt.digest) == (0, ErasureCounts(), task_ids_digest([]))
-        assert await store.receipts() == []
+        assert await store.erasures.receipts() == []
 
     async def test_receipts_are_listed_newest_first(self, store: Store) -> None:
         for reason in ("purge", RETENTION_REASON):
-            await store.erase(TaskSelection(task=(await finished(store)).record.id), reason=reason)
-        assert [one.reason for one in await store.receipts()] == [RETENTION_REASON, "purge"]
-        assert len(await store.receipts(1)) == 1
+            await store.erasures.erase(TaskSelection(task=(await finished(store)).record.id), reason=reason)
+        assert [one.reason for one in await store.erasures.receipts()] == [RETENTION_REASON, "purge"]
+        assert len(await store.erasures.receipts(1)) == 1
 
     async def test_an_interrupted_erasure_is_completed(self, store: Store) -> None:
         finished_tasks = [(await self.task_of(store, OWNER)).record for _ in range(5)]
         seen = asyncio.Event()
         erasing = asyncio.create_task(
-            store.erase(TaskSelection(principal=OWNER.principal), on_erased=lambda records: seen.set())
+            store.erasures.erase(TaskSelection(principal=OWNER.principal), on_erased=lambda records: seen.set())
         )
         await seen.wait()
         erasing.cancel()
         await asyncio.gather(erasing, return_exceptions=True)
-        (receipt,) = await store.resume_erasures() or await store.receipts()
+        (receipt,) = await store.erasures.resume() or await store.erasures.receipts()
         assert receipt.counts.tasks == 5
         assert receipt.digest == task_ids_digest(sorted(record.id for record in finished_tasks))
-        assert await store.resume_erasures() == []
+        assert await store.erasures.resume() == []

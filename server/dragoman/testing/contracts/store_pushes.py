@@ -106,7 +106,7 @@ class StorePushes:
         change = created(new_ref())
         await store.append(change)
         await store.append(cancel(change.task))
-        assert (await store.pushes.put(change.task, HOOK)).state is PushState.DONE
+        assert (await store.pushes.put(change.task, HOOK)).state is PushState.COMPLETE
         assert await claim_due(store, session) == []
 
     async def test_a_rejected_append_stores_no_push_config(self, store: Store) -> None:
@@ -303,7 +303,7 @@ class StorePushes:
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1))
         assert push.state is PushState.LIVE
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
-        assert (push.state, push.session, push.due_at) == (PushState.DONE, 0, 0)
+        assert (push.state, push.session, push.due_at) == (PushState.COMPLETE, 0, 0)
         assert await claim_due(store, session) == []
 
     async def test_a_failed_delivery_is_retried_after_its_delay(
@@ -332,7 +332,7 @@ class StorePushes:
         clock.now += DAY
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
-        assert (push.state, push.due_at, push.session) == (PushState.DEAD, 0, 0)
+        assert (push.state, push.due_at, push.session) == (PushState.GIVEN_UP, 0, 0)
         assert push.reason == "given up after 2 attempts: answered 500"
         await store.append(follow_up(ref, "undelivered"))
         assert await claim_due(store, session) == []
@@ -347,7 +347,7 @@ class StorePushes:
         await store.append(cancel(ref))
         push = next(push for push in await claim_due(store, session) if push.config.id == "hook")
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
-        assert push.state is PushState.DONE
+        assert push.state is PushState.COMPLETE
         (again,) = await store.pushes.restart(ref, ["hook"], after=1)
         assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 1)
         (again,) = await claim_due(store, session)
@@ -409,18 +409,18 @@ class StorePushes:
         await store.append(cancel(ref))
         clock.now += DAY
         selection = TaskSelection(older_than=1, without_pending_push=True)
-        assert (await store.erase(selection, reason=RETENTION_REASON)).counts.tasks == 0
-        assert (await store.measure(selection)).tasks == 0
+        assert (await store.erasures.erase(selection, reason=RETENTION_REASON)).counts.tasks == 0
+        assert (await store.erasures.measure(selection)).tasks == 0
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
-        assert (await store.erase(selection, reason=RETENTION_REASON)).counts.tasks == 1
+        assert (await store.erasures.erase(selection, reason=RETENTION_REASON)).counts.tasks == 1
         other = (await store.append(with_push(created(new_ref())))).record
-        assert (await store.erase(TaskSelection(task=other.id))).counts.tasks == 1
+        assert (await store.erasures.erase(TaskSelection(task=other.id))).counts.tasks == 1
 
     async def test_erasing_a_task_deletes_its_push_configs(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
-        await store.erase(TaskSelection(principal=OWNER.principal))
+        await store.erasures.erase(TaskSelection(principal=OWNER.principal))
         assert await store.pushes.list_configs(ref) == []
         assert await store.pushes.attempts(ref, "hook") == []
         assert await store.pushes.unfinished(10) == []

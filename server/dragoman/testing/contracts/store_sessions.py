@@ -299,7 +299,7 @@ class StoreSharing:
     async def test_the_key_of_an_erased_shared_task_names_no_task(self, store: Store) -> None:
         change = replace(shared_task(BOB), idempotency_key=IdempotencyKey(AGENT, "k", b"2", BOB))
         erased = (await store.append(change)).record
-        await store.erase(TaskSelection(task=erased.id))
+        await store.erasures.erase(TaskSelection(task=erased.id))
         with pytest.raises(DuplicateKey) as caught:
             await store.append(replace(change, task=new_ref(EVERYONE)))
         assert caught.value.key_record.task is None
@@ -309,6 +309,6 @@ class StoreSharing:
         shared = (await store.append(shared_task(BOB))).record
         own = (await store.append(created(new_ref(BOB)))).record
         hers = (await store.append(created(new_ref(ALICE)))).record
-        await store.erase(TaskSelection(principal="bob"))
+        await store.erasures.erase(TaskSelection(principal="bob"))
         left = [record.ref for record in (kept, shared, own, hers) if await store.read(record.ref)]
         assert left == [kept.ref, hers.ref]

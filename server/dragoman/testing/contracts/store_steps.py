@@ -156,7 +156,7 @@ class StoreSteps:
         claimed = await running(store)
         await store.append(with_steps(claimed, finished_step("download", result=bytes(300_000))))
         await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
-        await store.erase(TaskSelection(task=claimed.record.id))
+        await store.erasures.erase(TaskSelection(task=claimed.record.id))
         assert await store.steps(claimed.record.ref) == []
 
     # Sleeping turns ---------------------------------------------------------------------------------------------

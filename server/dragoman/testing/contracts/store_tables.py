@@ -86,9 +86,9 @@ class StoreApiKeys:
         for id in ("bbbbbbbbbbbb", others.id):
             await store.api_keys.revoke(id, now=5_000)
         for narrowing in ({"older_than": 1}, {"scope": "default"}):  # keys belong to no scope
-            await store.erase(TaskSelection(principal=API_KEY.principal, **narrowing))
+            await store.erasures.erase(TaskSelection(principal=API_KEY.principal, **narrowing))
             assert len(await store.api_keys.list()) == 3
-        await store.erase(TaskSelection(principal=API_KEY.principal))
+        await store.erasures.erase(TaskSelection(principal=API_KEY.principal))
         assert {key.id for key in await store.api_keys.list()} == {API_KEY.id, others.id}
 
 
@@ -249,7 +249,7 @@ class StoreAudit:
 
     async def test_erasing_a_principal_keeps_the_actions_and_the_chain(self, store: Store) -> None:
         await store.audit.append([audit_entry(1), audit_entry(2, "bob"), audit_entry(3)])
-        await store.erase(TaskSelection(principal="alice"))
+        await store.erasures.erase(TaskSelection(principal="alice"))
         found = await store.audit.read(0)
         assert [one.erased for one in found] == [True, False, True]
         assert [dict(one.entry.who) for one in found] == [{}, {"principal": "bob", "task": "t2"}, {}]
@@ -259,13 +259,13 @@ class StoreAudit:
     @pytest.mark.parametrize("narrowing", [{"scope": "default"}, {"agent": "echo"}, {"older_than": 1}])
     async def test_a_partly_erased_principal_is_still_named(self, store: Store, narrowing: dict[str, Any]) -> None:
         await store.audit.append([audit_entry(1)])
-        await store.erase(TaskSelection(principal="alice", **narrowing))
+        await store.erasures.erase(TaskSelection(principal="alice", **narrowing))
         assert not (await store.audit.read(0))[0].erased
 
     async def test_what_an_operator_did_survives_the_erasure_of_its_principal(self, store: Store) -> None:
         call = AuditEntry(1, "operator.CreateKey", "begun", {"call": "1"}, {"principal": "alice", "peer": "127.0.0.1"})
         await store.audit.append([call, audit_entry(2)])
-        await store.erase(TaskSelection(principal="alice"))
+        await store.erasures.erase(TaskSelection(principal="alice"))
         found = await store.audit.read(0)
         assert [one.erased for one in found] == [False, True]
         assert found[0].entry == call

@@ -130,7 +130,7 @@ class StoreAdmission:
         erased = (await store.append(task_within(quota, text=LARGE_TEXT))).record
         await store.append(task_within(quota))
         await assert_exceeds("live_tasks", store.append(task_within(quota)))
-        await store.erase(TaskSelection(task=erased.id))
+        await store.erasures.erase(TaskSelection(task=erased.id))
         await store.append(task_within(quota, text=LARGE_TEXT))
 
     async def test_a_task_counts_for_its_creator(self, store: Store) -> None:
@@ -293,7 +293,7 @@ class StoreUsage:
                     [report_of(again, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500))]
                 )
                 assert final is not None
-                assert final.state is PushState.DEAD
+                assert final.state is PushState.GIVEN_UP
         stats = await store.stats()
         assert (stats.pending_pushes, stats.dead_pushes, stats.failing_since) == (1, 1, 0)
 
@@ -347,9 +347,9 @@ class StoreUsage:
             Usage(15, 30, 14, 20),
         ]
         assert await store.usage(top.record.ref) == Usage(15, 30, 14, 20)
-        await store.erase(TaskSelection(task=below.record.id))  # its usage stays counted
+        await store.erasures.erase(TaskSelection(task=below.record.id))  # its usage stays counted
         assert await store.usage(top.record.ref) == Usage(15, 30, 14, 20)
-        await store.erase(TaskSelection(task=top.record.id))
+        await store.erasures.erase(TaskSelection(task=top.record.id))
         await store.append(replace(by_runner(middle), usage_report=UsageReport(1)))
         assert await store.usage(top.record.ref) == Usage()
         assert await store.usage(middle.record.ref) == Usage(11, 20, 2, 0)
@@ -366,7 +366,7 @@ class StoreUsage:
         assert [one.ref for one in await store.delegated_tasks(first.record.ref, 10)] == [below.record.ref]
         assert await store.delegated_tasks(other.record.ref, 10) == []
         assert await store.delegated_tasks(TaskRef(OTHER_OWNER, top.record.ref.key), 10) == []
-        await store.erase(TaskSelection(task=first.record.id))
+        await store.erasures.erase(TaskSelection(task=first.record.id))
         assert await store.delegated_tasks(top.record.ref, 10) == listed[1:]
 
     async def delegated_task(self, store: Store, parent: Appended) -> Appended:
@@ -418,7 +418,7 @@ class StoreUsage:
     async def test_erasing_a_task_deletes_its_usage(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(replace(by_runner(claimed), usage_report=UsageReport(1)))
-        await store.erase(TaskSelection(task=claimed.record.id))
+        await store.erasures.erase(TaskSelection(task=claimed.record.id))
         assert await store.usage(claimed.record.ref) == Usage()
 
     async def test_the_envelope_of_a_message_is_stored_unchanged(self, store: Store) -> None:

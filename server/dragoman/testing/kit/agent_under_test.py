@@ -216,7 +216,7 @@ class AgentUnderTest:
         for runner in dead.runs:
             run = cast(Any, runner)
             run._log = _DeadLog()
-            run.stop.request("fenced")  # for functions in threads
+            run.stop.request("lease_lost")  # for functions in threads
             if run.task is not None:
                 run.task.cancel()
                 tasks.append(run.task)

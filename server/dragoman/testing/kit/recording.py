@@ -86,7 +86,9 @@ def recording_of_export(entries: Iterable[ops.ExportTaskResponse]) -> Recording:
                 request.configuration.accepted_output_modes.extend(entry.message.accepted_output_modes)
                 exchange.append(Exchange(entry.message.number, entry.message.message, request))
     if not events or events[0].sequence != 1:
-        raise ValueError(f"task {task.id}: its log was truncated (--cut-after), so its first events are missing")
+        raise ValueError(
+            f"task {task.id}: its log was truncated (--truncate-log-after), so its first events are missing"
+        )
     return recorded(agent, events, exchange)
 
 

@@ -64,7 +64,7 @@ async def test_a_server_is_discovered_with_its_version_and_extensions() -> None:
     found = await discover(SERVER, client([["a"]], capabilities=capabilities), [])
     assert (found.spec.id, found.protocol_version, found.has_tasks) == ("tools", "2026-07-28", True)
     assert (found.spec.description, found.announces_changes) == ("Call a tool.", False)
-    assert (found.spec.retries, found.spec.time_limit, found.spec.checks_own_modes) == (100, 5.0, True)
+    assert (found.spec.crash_retries, found.spec.time_limit, found.spec.checks_own_modes) == (100, 5.0, True)
     with pytest.raises(ProtocolError, match="gives no valid agent id"):
         await discover(SERVER, client([["a"]], name="1"), [])
 

@@ -61,7 +61,7 @@ async def test_counters_are_exact_across_processes(stores: Stores, postgres_url:
             [follow_up(ref, "x"), by_runner(task, status(states.INPUT_REQUIRED), last_delivered=2, end=True)],
         ][number % 6]
     await all_of(stores, changes)
-    await stores[1].erase(TaskSelection(task=heads[0].record.id))
+    await stores[1].erasures.erase(TaskSelection(task=heads[0].record.id))
     hidden = await stores[0].append(created(new_ref(), claim=7, visible=False))
     await stores[1].append(replace(by_runner(hidden), discard=True))
     large = IncomingMessage(file_message("f", b"x" * 300_000), sender="guest")

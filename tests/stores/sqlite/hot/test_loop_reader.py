@@ -116,7 +116,7 @@ async def test_an_erased_task_is_neither_returned_nor_cached(store: SqliteStore)
     done, other = await finished(store), await finished(store)
     for one in (done, other):
         assert await store.get(OWNER, AGENT, one.record.id) is not None
-    await store.erase(TaskSelection(task=done.record.id))
+    await store.erasures.erase(TaskSelection(task=done.record.id))
     assert store.loop_reader.cached_bytes == 0
     assert await store.get(OWNER, AGENT, done.record.id) is None
     assert await store.read(done.record.ref) is None

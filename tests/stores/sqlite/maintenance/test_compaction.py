@@ -126,7 +126,10 @@ async def test_each_byte_is_rewritten_a_few_times_at_most(store: SqliteStore) ->
 
 async def test_a_retention_of_zero_never_truncates(tmp_path: Path, clock: Clock) -> None:
     store = open_store(
-        tmp_path / "never.db", clock=clock, sizes=StorageOptions(fold_rows=0, cut_after=0), synchronous="normal"
+        tmp_path / "never.db",
+        clock=clock,
+        sizes=StorageOptions(compact_after_rows=0, truncate_log_after=0),
+        synchronous="normal",
     )
     claimed = await grown(store, 1000)
     await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
@@ -234,7 +237,10 @@ async def compact_often(folder: Path, steps: list[object], ends: bool) -> None:
     clock = Clock()
     stores = [
         open_store(folder / name, clock=clock, synchronous="normal", sizes=sizes)
-        for name, sizes in (("folded.db", StorageOptions(fold_rows=1, cut_after=1)), ("whole.db", StorageOptions(0, 0)))
+        for name, sizes in (
+            ("folded.db", StorageOptions(compact_after_rows=1, truncate_log_after=1)),
+            ("whole.db", StorageOptions(0, 0)),
+        )
     ]
     claims = [
         await store.append(created(ref, claim=SESSION)) for store, ref in zip(stores, [new_ref()] * 2, strict=True)

@@ -83,7 +83,7 @@ async def test_no_table_has_rows_of_an_erased_principal(store: SqliteStore, path
     for _ in range(3):
         claimed = await store.append(created(new_ref(alice), claim=SESSION, context="hers"))
         await store.append(by_runner(claimed, artifact("a", "x"), chunk("b", "y")))
-    await store.erase(TaskSelection(principal="alice@example.com"))
+    await store.erasures.erase(TaskSelection(principal="alice@example.com"))
     after = rows_by_table(path)
     assert (after.pop("receipts"), before.pop("receipts")) == (1, 0)
     assert after.pop("sqlite_sequence") >= before.pop("sqlite_sequence")
@@ -101,7 +101,7 @@ async def test_erased_bytes_are_removed_from_the_file(path: Path) -> None:
     await store.close()
     assert b"very private" in path.read_bytes()
     store = open_store(path)
-    await store.erase(TaskSelection(task=claimed.record.id))
+    await store.erasures.erase(TaskSelection(task=claimed.record.id))
     await store.close()
     assert b"very private" not in path.read_bytes()
     assert b"harmless" in path.read_bytes()
@@ -112,7 +112,7 @@ async def test_a_task_that_changed_after_its_selection_is_kept(store: SqliteStor
     asking = (await finished(store, state=states.INPUT_REQUIRED)).record
     clock.now += DAY
     selection = TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)
-    stale = [head async for heads in store.select(selection) for head in heads]
+    stale = [head async for heads in store.erasures.select(selection) for head in heads]
     assert [head.ref for head in stale] == [asking.ref]
     await store.append(created(new_ref()))
     await store.append(by_runner(await _answered(store, asking), artifact("a", "x")))
@@ -139,7 +139,7 @@ async def test_an_erasure_interrupted_by_a_crash_is_completed_afterwards(path: P
     assert rows_by_table(path)["log"] == 10
     store = open_store(path, clock=clock)
     assert await store.read(records[0].ref) is None  # erased since the first commit
-    (receipt,) = await store.resume_erasures()
+    (receipt,) = await store.erasures.resume()
     await store.close()
     assert receipt.digest == task_ids_digest(sorted(head.id for head in records))
     assert (receipt.counts.tasks, receipt.counts.events, receipt.counts.artifacts) == (5, 15, 5)
@@ -219,20 +219,20 @@ async def test_rows_of_a_task_a_context_and_a_principal_are_erased_from_other_ta
         return [row[0] for row in query(path, "SELECT context FROM context_state ORDER BY 1")]
 
     await store.writer.submit(fill)
-    await store.erase(TaskSelection(task=heads[0].id))
+    await store.erasures.erase(TaskSelection(task=heads[0].id))
     assert query(path, "SELECT task FROM usage ORDER BY 1") == [(key,) for key in keys[1:]]
     assert contexts() == ["a", "b", "without a task"]  # the context has another task
-    await store.erase(TaskSelection(task=heads[1].id))
+    await store.erasures.erase(TaskSelection(task=heads[1].id))
     assert contexts() == ["b", "without a task"]
-    await store.erase(TaskSelection(context="without a task"))
+    await store.erasures.erase(TaskSelection(context="without a task"))
     assert contexts() == ["b"]
     assert query(path, "SELECT key FROM idempotency") == [("k",)]
-    await store.erase(TaskSelection(principal=OWNER.principal))
+    await store.erasures.erase(TaskSelection(principal=OWNER.principal))
     assert (contexts(), query(path, "SELECT key FROM idempotency UNION SELECT owner FROM owners")) == ([], [])
 
 
 async def test_the_cancel_request_of_an_erased_task_is_deleted(store: SqliteStore, path: Path) -> None:
     for record in [(await running(store)).record for _ in range(2)]:
         await store.cancel_requests.request(record.ref, b"my name is Ada")
-    await store.erase(TaskSelection(task=record.id))
+    await store.erasures.erase(TaskSelection(task=record.id))
     assert query(path, "SELECT metadata FROM cancel_requests") == [(b"my name is Ada",)]

@@ -25,25 +25,25 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ragoman/ops/v1/push.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdb\x04\n\nPushConfig\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x0e\n\x02id\x18\x05 \x01(\tR\x02id\x12\x10\n\x03url\x18\x06 \x01(\tR\x03url\x12\x18\n\x07\x64ialect\x18\x07 \x01(\tR\x07\x64ialect\x12\x30\n\x05state\x18\x08 \x01(\x0e\x32\x1a.dragoman.ops.v1.PushStateR\x05state\x12\x10\n\x03why\x18\t \x01(\tR\x03why\x12\x34\n\x07\x63reated\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x1c\n\tdelivered\x18\x0b \x01(\rR\tdelivered\x12\x12\n\x04last\x18\x0c \x01(\rR\x04last\x12\x1a\n\x08\x66\x61ilures\x18\r \x01(\rR\x08\x66\x61ilures\x12?\n\rfailing_since\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0c\x66\x61ilingSince\x12\x35\n\x08next_try\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07nextTry\x12\x1e\n\ndelivering\x18\x10 \x01(\x08R\ndelivering\x12\x14\n\x05tries\x18\x11 \x01(\rR\x05tries\x12\x38\n\x08\x61ttempts\x18\x12 \x03(\x0b\x32\x1c.dragoman.ops.v1.PushAttemptR\x08\x61ttempts\"\xab\x01\n\x0bPushAttempt\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12\x16\n\x06status\x18\x03 \x01(\rR\x06status\x12\x14\n\x05\x65rror\x18\x04 \x01(\tR\x05\x65rror\x12\"\n\x0cmilliseconds\x18\x05 \x01(\rR\x0cmilliseconds\"\x91\x01\n\x16ListPushConfigsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x14\n\x05limit\x18\x05 \x01(\x05R\x05limit\"P\n\x17ListPushConfigsResponse\x12\x35\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.PushConfigR\x07\x63onfigs\"\xb4\x01\n\x10RedeliverRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x1b\n\tconfig_id\x18\x05 \x01(\tR\x08\x63onfigId\x12\x17\n\x04\x66rom\x18\x06 \x01(\rH\x00R\x04\x66rom\x88\x01\x01\x42\x07\n\x05_from\"J\n\x11RedeliverResponse\x12\x35\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.PushConfigR\x07\x63onfigs*|\n\tPushState\x12\x1a\n\x16PUSH_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPUSH_STATE_LIVE\x10\x01\x12\x13\n\x0fPUSH_STATE_DONE\x10\x02\x12\x13\n\x0fPUSH_STATE_DEAD\x10\x03\x12\x14\n\x10PUSH_STATE_ENDED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ragoman/ops/v1/push.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x04\n\nPushConfig\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x0e\n\x02id\x18\x05 \x01(\tR\x02id\x12\x10\n\x03url\x18\x06 \x01(\tR\x03url\x12\x18\n\x07\x64ialect\x18\x07 \x01(\tR\x07\x64ialect\x12\x30\n\x05state\x18\x08 \x01(\x0e\x32\x1a.dragoman.ops.v1.PushStateR\x05state\x12\x16\n\x06reason\x18\t \x01(\tR\x06reason\x12\x34\n\x07\x63reated\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x1c\n\tdelivered\x18\x0b \x01(\rR\tdelivered\x12\x12\n\x04last\x18\x0c \x01(\rR\x04last\x12\x1a\n\x08\x66\x61ilures\x18\r \x01(\rR\x08\x66\x61ilures\x12?\n\rfailing_since\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0c\x66\x61ilingSince\x12=\n\x0cnext_attempt\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0bnextAttempt\x12\x1e\n\ndelivering\x18\x10 \x01(\x08R\ndelivering\x12#\n\rattempt_count\x18\x11 \x01(\rR\x0c\x61ttemptCount\x12\x38\n\x08\x61ttempts\x18\x12 \x03(\x0b\x32\x1c.dragoman.ops.v1.PushAttemptR\x08\x61ttempts\"\xab\x01\n\x0bPushAttempt\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12\x16\n\x06status\x18\x03 \x01(\rR\x06status\x12\x14\n\x05\x65rror\x18\x04 \x01(\tR\x05\x65rror\x12\"\n\x0cmilliseconds\x18\x05 \x01(\rR\x0cmilliseconds\"\x91\x01\n\x16ListPushConfigsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x14\n\x05limit\x18\x05 \x01(\x05R\x05limit\"P\n\x17ListPushConfigsResponse\x12\x35\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.PushConfigR\x07\x63onfigs\"\xb4\x01\n\x10RedeliverRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x1b\n\tconfig_id\x18\x05 \x01(\tR\x08\x63onfigId\x12\x17\n\x04\x66rom\x18\x06 \x01(\rH\x00R\x04\x66rom\x88\x01\x01\x42\x07\n\x05_from\"J\n\x11RedeliverResponse\x12\x35\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.PushConfigR\x07\x63onfigs*\x8b\x01\n\tPushState\x12\x1a\n\x16PUSH_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPUSH_STATE_LIVE\x10\x01\x12\x17\n\x13PUSH_STATE_COMPLETE\x10\x02\x12\x17\n\x13PUSH_STATE_GIVEN_UP\x10\x03\x12\x1b\n\x17PUSH_STATE_UNSUBSCRIBED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PUSHSTATE']._serialized_start=1349
-  _globals['_PUSHSTATE']._serialized_end=1473
+  _globals['_PUSHSTATE']._serialized_start=1379
+  _globals['_PUSHSTATE']._serialized_end=1518
   _globals['_PUSHCONFIG']._serialized_start=81
-  _globals['_PUSHCONFIG']._serialized_end=684
-  _globals['_PUSHATTEMPT']._serialized_start=687
-  _globals['_PUSHATTEMPT']._serialized_end=858
-  _globals['_LISTPUSHCONFIGSREQUEST']._serialized_start=861
-  _globals['_LISTPUSHCONFIGSREQUEST']._serialized_end=1006
-  _globals['_LISTPUSHCONFIGSRESPONSE']._serialized_start=1008
-  _globals['_LISTPUSHCONFIGSRESPONSE']._serialized_end=1088
-  _globals['_REDELIVERREQUEST']._serialized_start=1091
-  _globals['_REDELIVERREQUEST']._serialized_end=1271
-  _globals['_REDELIVERRESPONSE']._serialized_start=1273
-  _globals['_REDELIVERRESPONSE']._serialized_end=1347
+  _globals['_PUSHCONFIG']._serialized_end=713
+  _globals['_PUSHATTEMPT']._serialized_start=716
+  _globals['_PUSHATTEMPT']._serialized_end=887
+  _globals['_LISTPUSHCONFIGSREQUEST']._serialized_start=890
+  _globals['_LISTPUSHCONFIGSREQUEST']._serialized_end=1035
+  _globals['_LISTPUSHCONFIGSRESPONSE']._serialized_start=1037
+  _globals['_LISTPUSHCONFIGSRESPONSE']._serialized_end=1117
+  _globals['_REDELIVERREQUEST']._serialized_start=1120
+  _globals['_REDELIVERREQUEST']._serialized_end=1300
+  _globals['_REDELIVERRESPONSE']._serialized_start=1302
+  _globals['_REDELIVERRESPONSE']._serialized_end=1376
 # @@protoc_insertion_point(module_scope)

@@ -14,17 +14,17 @@ class PushState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PUSH_STATE_UNSPECIFIED: _ClassVar[PushState]
     PUSH_STATE_LIVE: _ClassVar[PushState]
-    PUSH_STATE_DONE: _ClassVar[PushState]
-    PUSH_STATE_DEAD: _ClassVar[PushState]
-    PUSH_STATE_ENDED: _ClassVar[PushState]
+    PUSH_STATE_COMPLETE: _ClassVar[PushState]
+    PUSH_STATE_GIVEN_UP: _ClassVar[PushState]
+    PUSH_STATE_UNSUBSCRIBED: _ClassVar[PushState]
 PUSH_STATE_UNSPECIFIED: PushState
 PUSH_STATE_LIVE: PushState
-PUSH_STATE_DONE: PushState
-PUSH_STATE_DEAD: PushState
-PUSH_STATE_ENDED: PushState
+PUSH_STATE_COMPLETE: PushState
+PUSH_STATE_GIVEN_UP: PushState
+PUSH_STATE_UNSUBSCRIBED: PushState
 
 class PushConfig(_message.Message):
-    __slots__ = ("task_id", "agent", "principal", "scope", "id", "url", "dialect", "state", "why", "created", "delivered", "last", "failures", "failing_since", "next_try", "delivering", "tries", "attempts")
+    __slots__ = ("task_id", "agent", "principal", "scope", "id", "url", "dialect", "state", "reason", "created", "delivered", "last", "failures", "failing_since", "next_attempt", "delivering", "attempt_count", "attempts")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
@@ -33,15 +33,15 @@ class PushConfig(_message.Message):
     URL_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     FAILING_SINCE_FIELD_NUMBER: _ClassVar[int]
-    NEXT_TRY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DELIVERING_FIELD_NUMBER: _ClassVar[int]
-    TRIES_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_COUNT_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     agent: str
@@ -51,17 +51,17 @@ class PushConfig(_message.Message):
     url: str
     dialect: str
     state: PushState
-    why: str
+    reason: str
     created: _timestamp_pb2.Timestamp
     delivered: int
     last: int
     failures: int
     failing_since: _timestamp_pb2.Timestamp
-    next_try: _timestamp_pb2.Timestamp
+    next_attempt: _timestamp_pb2.Timestamp
     delivering: bool
-    tries: int
+    attempt_count: int
     attempts: _containers.RepeatedCompositeFieldContainer[PushAttempt]
-    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ..., id: _Optional[str] = ..., url: _Optional[str] = ..., dialect: _Optional[str] = ..., state: _Optional[_Union[PushState, str]] = ..., why: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivered: _Optional[int] = ..., last: _Optional[int] = ..., failures: _Optional[int] = ..., failing_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_try: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivering: bool = ..., tries: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[PushAttempt, _Mapping]]] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ..., id: _Optional[str] = ..., url: _Optional[str] = ..., dialect: _Optional[str] = ..., state: _Optional[_Union[PushState, str]] = ..., reason: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivered: _Optional[int] = ..., last: _Optional[int] = ..., failures: _Optional[int] = ..., failing_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_attempt: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivering: bool = ..., attempt_count: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[PushAttempt, _Mapping]]] = ...) -> None: ...
 
 class PushAttempt(_message.Message):
     __slots__ = ("sequence", "time", "status", "error", "milliseconds")

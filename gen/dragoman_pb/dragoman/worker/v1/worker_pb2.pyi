@@ -77,7 +77,7 @@ class Hello(_message.Message):
     def __init__(self, name: _Optional[str] = ..., agents: _Optional[_Iterable[_Union[AgentRegistration, _Mapping]]] = ...) -> None: ...
 
 class AgentRegistration(_message.Message):
-    __slots__ = ("id", "card", "extended_skills", "direct", "uncancelable", "refuses_messages", "retries", "idle_limit", "time_limit", "retention", "history_length", "turns", "attempts")
+    __slots__ = ("id", "card", "extended_skills", "direct", "uncancelable", "refuses_messages", "crash_retries", "idle_limit", "time_limit", "retention", "history_length", "turns", "max_attempts")
     class RetentionEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -91,27 +91,27 @@ class AgentRegistration(_message.Message):
     DIRECT_FIELD_NUMBER: _ClassVar[int]
     UNCANCELABLE_FIELD_NUMBER: _ClassVar[int]
     REFUSES_MESSAGES_FIELD_NUMBER: _ClassVar[int]
-    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    CRASH_RETRIES_FIELD_NUMBER: _ClassVar[int]
     IDLE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     TIME_LIMIT_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     HISTORY_LENGTH_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     card: _a2a_pb2.AgentCard
     extended_skills: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.AgentSkill]
     direct: bool
     uncancelable: bool
     refuses_messages: bool
-    retries: int
+    crash_retries: int
     idle_limit: _duration_pb2.Duration
     time_limit: _duration_pb2.Duration
     retention: _containers.MessageMap[str, _duration_pb2.Duration]
     history_length: int
     turns: int
-    attempts: int
-    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: bool = ..., uncancelable: bool = ..., refuses_messages: bool = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ..., attempts: _Optional[int] = ...) -> None: ...
+    max_attempts: int
+    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: bool = ..., uncancelable: bool = ..., refuses_messages: bool = ..., crash_retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ..., max_attempts: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("number", "lease")

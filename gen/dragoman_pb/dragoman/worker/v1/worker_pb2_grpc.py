@@ -54,7 +54,7 @@ class WorkerServiceServicer(object):
 
         A side that sends nothing for Welcome.lease counts as dead. When the stream ends for any reason, all unfinished
         turns of the worker are over, and events for them on another stream are rejected. Their tasks end as FAILED, or
-        the turns are attempted again if the agent allows it (AgentRegistration.retries).
+        the turns are attempted again if the agent allows it (AgentRegistration.crash_retries).
 
         Errors: INVALID_ARGUMENT for an invalid Hello (the text names the field and the rule) and for frames that break a
         rule; ALREADY_EXISTS when another principal owns an agent's id; UNAUTHENTICATED or PERMISSION_DENIED for

@@ -193,7 +193,7 @@ class ExecutorChild:
         )
         await self._ended.wait()
         for running in tuple(self._turns.values()):
-            self._cancel(running, "fenced")
+            self._cancel(running, "lease_lost")
         if self._endings:
             await asyncio.wait(self._endings, timeout=CHILD_STOP_TIMEOUT)
 
@@ -215,7 +215,7 @@ class ExecutorChild:
             self._cancel(running, content.get("reason", ""), content.get("metadata"))
         elif kind == "turnRevoked":
             running.turn.abort()
-            self._cancel(running, "fenced")
+            self._cancel(running, "lease_lost")
 
     # Turns --------------------------------------------------------------------------------------------------------
 

@@ -366,7 +366,7 @@ ERROR_ID_BYTES = 6
 
 
 def generic_error_text(error_id: str) -> str:
-    """What a caller sees in place of an error's text: the same as for agent functions."""
+    """The text that a caller sees in place of an error's: the same as for agent functions."""
     return f"The agent failed. The operator finds the cause in the log under error id {error_id}."
 
 

@@ -1,4 +1,4 @@
-"""What the MCP endpoint offers to a caller: the tools of the agents that it may call, and the server itself."""
+"""The catalog of the MCP endpoint: tools of the agents that the caller may call, and the server itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an MCP request asks for: an operation of A2A, whose response becomes a result, or a fact about the server."""
+"""Decodes MCP requests: into an operation of A2A, whose response becomes a result, or a fact about the server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _empty_result(response: bytes, tenant: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a request asks for."""
+    """A decoded request."""
 
     row: ExtensionRow
     request: Message

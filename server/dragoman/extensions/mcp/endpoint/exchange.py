@@ -71,7 +71,7 @@ MCP_LABEL: Final = "mcp"
 """The value of the label `binding` in metrics."""
 
 _RESPONSE: Final = "response"
-"""What logs have as the method of a message that answers a request of the server."""
+"""Method, in logs, of a message that answers a request of the server."""
 
 
 class McpExchange(HttpExchange):
@@ -217,7 +217,7 @@ class McpExchange(HttpExchange):
             return await self._send_call(tool_call, events)
 
     async def _find_task(self) -> pb.SendMessageResponse:
-        """What the first call with this one's key began."""
+        """The task of the earlier call with the same idempotency key."""
         assert self.decoded is not None
         assert isinstance(self.decoded.request, pb.SendMessageRequest)
         request = pb.SendMessageRequest()

@@ -1,4 +1,4 @@
-"""What the requests to one server's MCP endpoint share."""
+"""Services shared by all requests to one server's MCP endpoint."""
 
 from __future__ import annotations
 

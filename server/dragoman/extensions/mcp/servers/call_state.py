@@ -1,4 +1,4 @@
-"""What is stored with a task about its call of a tool."""
+"""State of a tool's call, stored with the task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CallState:
     handle: str = ""
     """The server's task for this call (SEP-2663); empty without one."""
     request_state: str | None = None
-    """What the server wants back with the answers (2026-07-28)."""
+    """The request state that the server wants back with the answers (2026-07-28)."""
     requests: Mapping[str, Any] = field(default_factory=dict)
     """The server's requests for input, by key, in their JSON form: the question that the task waits with is the first
     of those without a response."""

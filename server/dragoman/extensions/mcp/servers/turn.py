@@ -42,11 +42,11 @@ log = logging.getLogger("dragoman.mcp")
 T = TypeVar("T")
 
 STATE_BACKOFF: Final = Backoff(0.05, 1.0)
-"""Between two calls of a tool that asks for nothing but to be called again."""
+"""Delay before repeating a call that returned only a request state."""
 
 
 class McpTurn(CalledTurn):
-    """One turn."""
+    """Calls a tool in one turn, and follows its task to the end."""
 
     reason_prefix = "MCP"
 

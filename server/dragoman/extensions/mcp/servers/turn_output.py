@@ -1,4 +1,4 @@
-"""What a turn writes: progress while a tool runs, and the result of the turn."""
+"""Output of a turn: progress while a tool runs, and the result."""
 
 from __future__ import annotations
 

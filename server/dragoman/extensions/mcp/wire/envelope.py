@@ -58,7 +58,7 @@ _SESSION_PREFIX: Final = "d1."
 
 @dataclass(frozen=True, slots=True)
 class ClientFeatures:
-    """What a client can do, of that which makes a difference here."""
+    """The client capabilities that change our responses."""
 
     version: str = HANDSHAKE_VERSIONS[-1]
     """The revision of MCP that it speaks."""
@@ -79,7 +79,7 @@ class ClientFeatures:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a request says beside its parameters."""
+    """Metadata of a request besides its parameters."""
 
     client: ClientFeatures
     progress_token: str | int | None = None
@@ -164,7 +164,7 @@ def decode_header(value: str) -> str | None:
 
 
 def client_features(version: str, capabilities: Mapping[str, Any], session: str = "") -> ClientFeatures:
-    """What a client declares in its capabilities. Unknown ones are ignored."""
+    """The capabilities that a client declares. Unknown ones are ignored."""
     extensions, elicitation = capabilities.get("extensions"), capabilities.get("elicitation")
     has_form, has_url = False, False
     if isinstance(elicitation, dict):
@@ -182,7 +182,7 @@ def new_session(version: str, capabilities: Mapping[str, Any], nonce: str) -> st
 
 
 def read_session(session: str, version: str = "") -> ClientFeatures:
-    """What the client of a session declared; a client without a session can do nothing. Raises InvalidSession.
+    """The capabilities that a session's client declared; none without a session. Raises InvalidSession.
 
     `version`: the revision of a client without a session, if it is one that is served.
     """

@@ -35,7 +35,7 @@ _SCHEMA_KEYS: Final = frozenset(
         *("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "items"),
     )
 )
-"""What a property of a form may have."""
+"""The keywords that a property of a form may have."""
 
 Part = Mapping[str, Any]
 """A part as JSON of A2A 1.0."""

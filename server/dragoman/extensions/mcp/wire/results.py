@@ -252,7 +252,7 @@ def elicitation_of(view: TaskView, client: ClientFeatures) -> dict[str, Any] | N
 
 
 def progress_text(event: pb.StreamResponse) -> str:
-    """What an event tells of the progress of a task: the text of a status, or the end of a streamed text."""
+    """The progress in an event of a task: the text of a status, or the end of a streamed text."""
     match event.WhichOneof("payload"):
         case "status_update":
             return questions.question_text(_parts_of(event.status_update.status.message))[:MAX_PROGRESS_TEXT]

@@ -22,7 +22,7 @@ ANSWER_TASK_TOOL: Final = "answer_task"
 CANCEL_TASK_TOOL: Final = "cancel_task"
 
 MAX_TOOL_NAME_LENGTH: Final = 64
-"""What every model API accepts; MCP allows 128 characters."""
+"""Names that every model API accepts; MCP allows 128 characters."""
 
 SKILL_METADATA: Final = "skill"
 """The key of a message's metadata that names the called skill."""

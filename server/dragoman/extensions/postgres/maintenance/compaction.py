@@ -197,7 +197,7 @@ class PostgresCompactor:
 
     async def compact_artifacts(self) -> int:
         """Merges rows of artifacts. Returns how many rows were saved."""
-        total, min_rows = 0, self._sizes.fold_rows
+        total, min_rows = 0, self._sizes.compact_after_rows
         while min_rows and (cursor := await self._database.read(find_grown_task, min_rows)):
             while cursor is not None:
                 cursor, saved = await self._database.write(compact_artifacts, cursor)
@@ -206,7 +206,7 @@ class PostgresCompactor:
 
     async def truncate_logs(self) -> int:
         """Truncates the logs that are due. Returns how many events were dropped."""
-        dropped, after = 0, self._sizes.cut_after
+        dropped, after = 0, self._sizes.truncate_log_after
         if not after:
             return 0
         until = await self._database.read(self._database.now) - int(after * 1000)

@@ -243,7 +243,7 @@ def _in_time(query: TaskSearch, arguments: StatementArguments) -> str:
 
 
 def _conditions(query: TaskSearch, is_exact: bool, arguments: StatementArguments) -> str:
-    """What a task has to match beyond its range. `is_exact`: see `ranges_of`."""
+    """The conditions on a task beyond its range. `is_exact`: see `ranges_of`."""
     where = ""
     if not is_exact:
         if query.agents:

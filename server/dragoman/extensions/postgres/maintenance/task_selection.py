@@ -124,7 +124,7 @@ async def read_page(
 
 
 async def measure(connection: Connection, records: Sequence[TaskRecord]) -> ErasureCounts:
-    """What these tasks hold."""
+    """Counts and bytes of these tasks."""
     refs = [(ref.owner.scope, ref.owner.principal, ref.key) for ref in (record.ref for record in records)]
     row_keys = [tuple(row) for row in await _SELECT_ROW_KEYS.fetch(connection, refs)]
     total = ErasureCounts(

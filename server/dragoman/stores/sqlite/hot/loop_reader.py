@@ -43,7 +43,7 @@ READS_SKIPPED_WHEN_SLOW: Final = 32
 """Reads after a slow one that go to the reader threads."""
 
 _BUDGET: Final = unlimited_budget()
-"""What `fetch_few` returns fits into every response."""
+"""Limits of `fetch_few`: its result fits into every response."""
 
 _RECORD_NAMES: Final = [name.strip() for name in RECORD_COLUMNS.split(",")]
 _AGENT, _ID, _VISIBLE = (1 + _RECORD_NAMES.index(name) for name in ("agent", "id", "visible"))

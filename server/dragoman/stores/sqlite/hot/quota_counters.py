@@ -73,7 +73,7 @@ class SqliteQuotaCounters:
 
     def __init__(self) -> None:
         self.loads: dict[str, SqlitePrincipalLoad] = {}
-        """What principals use, as far as it is cached."""
+        """Quota counters of principals, as far as they are cached."""
         self.unread: dict[bytes, UnreadMessages] = {}
         """Undelivered messages by task, as far as they are cached."""
         self._token_buckets = TokenBuckets()

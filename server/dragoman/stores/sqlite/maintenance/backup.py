@@ -41,7 +41,7 @@ class _BackupStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """What a restored store contains."""
+    """Counts of a restored store."""
 
     tasks: int
     running: int

@@ -201,7 +201,7 @@ class SqliteCompactor:
 
     async def compact_artifacts(self) -> int:
         """Merges rows of artifacts. Returns how many rows were saved."""
-        total, min_rows = 0, self._sizes.fold_rows
+        total, min_rows = 0, self._sizes.compact_after_rows
         while min_rows and (cursor := await self._read(partial(find_grown_task, min_rows=min_rows))):
             while cursor is not None:
                 cursor, saved = await self._write(partial(compact_artifacts, cursor=cursor))
@@ -210,7 +210,7 @@ class SqliteCompactor:
 
     async def truncate_logs(self) -> int:
         """Truncates the logs that are due. Returns how many events were dropped."""
-        dropped, after = 0, self._sizes.cut_after
+        dropped, after = 0, self._sizes.truncate_log_after
         until = self._clock() - int(after * 1000)
         while after and (task := await self._read(partial(find_long_log, until=until))):
             dropped += await self._write(partial(truncate_log, finished_log=task))

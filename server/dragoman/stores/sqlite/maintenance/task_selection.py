@@ -119,7 +119,7 @@ def read_page(
 
 
 def measure(connection: sqlite3.Connection, records: list[TaskRecord]) -> ErasureCounts:
-    """What these tasks hold."""
+    """Counts and bytes of these tasks."""
     total = ErasureCounts()
     for record in records:
         where = (owner_number(connection, record.ref.owner), record.ref.key)

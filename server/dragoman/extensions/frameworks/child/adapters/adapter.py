@@ -1,4 +1,4 @@
-"""What the adapters of all frameworks share: input, output, the conversation, and questions to the caller."""
+"""Common parts of framework adapters: input, output, conversation, and questions to the caller."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class FrameworkTurn:
             if "raw" in part or "url" in part
         ]
         self.conversation: Any = _state(turn.start.get("contextState", "")).get(framework)
-        """What the framework stored for the conversation; None in its first turn."""
+        """The framework's state of the conversation; None in its first turn."""
         self.pending: Any = _state(turn.start.get("taskState", "")).get(framework)
-        """What the framework needs in order to go on after its question; None without one."""
+        """The state with which the framework continues after its question; None without one."""
         self.steps = ExecutorSteps(turn)
-        """What the framework has finished in an earlier run of this turn, if it has a place for that."""
+        """The framework's finished work of an earlier attempt of this turn, if it stores any."""
         turns = int(turn.start.get("turnsBefore", 0))
         self._output_id = f"{OUTPUT_ARTIFACT}-{turns + 1}" if turns else OUTPUT_ARTIFACT
         self._chunks: list[str] = []

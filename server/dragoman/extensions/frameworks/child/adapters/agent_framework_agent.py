@@ -60,9 +60,9 @@ class AgentRunEvents:
         self._names = names
         """Of the tools whose calls were reported."""
         self._calls: dict[str, Any] = {}
-        """What has arrived of each call."""
+        """The received part of each call."""
         self._text = ""
-        """What has arrived of the text since it was repeated last."""
+        """The text received since it was last repeated."""
 
     async def handle(self, content: Any) -> None:
         if content.type == "text":

@@ -185,7 +185,7 @@ def _reviewed(value: Any) -> Sequence[Any]:
 
 
 def _decisions(turn: FrameworkTurn, answer: Any, calls: int) -> Any:
-    """What the middleware expects, `{"decisions": [...]}`, from an approval or a denial. Other text is a reason."""
+    """The middleware's input, `{"decisions": [...]}`, for an approval or a denial. Other text is a reason."""
     if isinstance(answer, dict) and "decisions" in answer:
         return answer
     decision = {"type": "approve" if turn.approval else "reject"}
