@@ -13,10 +13,10 @@ from dragoman.bindings import a2a_operations, method_table
 from dragoman.calling.errors import ClientError
 from dragoman.core.errors import A2AError
 from dragoman.core.limits import message_checks, message_limits
-from dragoman.wire import body_scan, jsonrpc
 from dragoman.wire.client_operations import JSONRPC_OPERATIONS
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03
 from dragoman.wire.json import protojson
+from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _TASK: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
@@ -28,7 +28,9 @@ def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _integer(digits: str) -> int:
-    assert abs(int(digits[:40])) <= body_scan.MAX_JSON_INTEGER, "an integer that is not exact as a double was accepted"
+    assert abs(int(digits[:40])) <= json_request.MAX_JSON_INTEGER, (
+        "an integer that is not exact as a double was accepted"
+    )
     return int(digits)
 
 
@@ -48,12 +50,12 @@ def _depth(value: object) -> int:
 def read_text(data: bytes) -> None:
     """Accepted JSON is equivalent to the standard library's, without duplicate keys and large integers."""
     try:
-        value = body_scan.loads(data)
+        value = json_request.loads(data)
     except A2AError:
         return
     assert json.loads(data, object_pairs_hook=_pairs, parse_int=_integer) == value
-    assert _depth(value) <= body_scan.MAX_JSON_DEPTH + 1
-    assert body_scan.loads(data, lossy_numbers=True) == value
+    assert _depth(value) <= json_request.MAX_JSON_DEPTH + 1
+    assert json_request.loads(data, lossy_numbers=True) == value
 
 
 def check(request: Any) -> None:
@@ -69,7 +71,7 @@ def _calls(dialect: Dialect, codec: protojson.JsonDialect) -> Parser:
 
     def read(data: bytes) -> None:
         try:
-            call = jsonrpc.parse_request(body_scan.loads(data))
+            call = json_request.parse_request(json_request.loads(data))
             if call.method not in rows:
                 return
             row = rows[call.method]
@@ -119,7 +121,7 @@ def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
 def read_answer(data: bytes) -> None:
     """A server's response to our client. Any error object becomes a ClientError."""
     try:
-        value = body_scan.loads(data)
+        value = json_request.loads(data)
     except A2AError:
         return
     if not isinstance(value, dict):

@@ -34,10 +34,10 @@ from dragoman.security.authenticators import composite, jwks
 from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.settings.types import Address
-from dragoman.wire import body_scan
 from dragoman.wire.http import httprule, sse
 from dragoman.wire.http.routes import NoMatch, Routes
 from dragoman.wire.http.transcode import WHOLE_REQUEST, Transcoder
+from dragoman.wire.json import request as json_request
 
 NOW: Final = 1_700_000_000
 
@@ -90,7 +90,7 @@ def read_request(data: bytes) -> None:
         match = _ROUTES.match(method, path)
         if isinstance(match, NoMatch):
             return
-        sent = body_scan.loads(body) if body else None
+        sent = json_request.loads(body) if body else None
     except A2AError:
         return
     for candidate in match.candidates:

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from dragoman.bindings import a2a_headers
 from dragoman.wire.dialects import json_proto
-from dragoman.wire.json.protojson_encoder import is_map
+from dragoman.wire.json.protojson import is_map
 from tools.openapi import examples
 
 Schema = dict[str, Any]

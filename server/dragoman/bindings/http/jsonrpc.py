@@ -36,10 +36,11 @@ from dragoman.core.task.log import Event
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.wire import errors, jsonrpc
-from dragoman.wire.body_scan import AmbiguousJson
+from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, json_mixed, parts
 from dragoman.wire.http import sse
+from dragoman.wire.json import request as json_request
+from dragoman.wire.json.request import AmbiguousJson
 
 _ROWS: Final = method_table.jsonrpc_rows()
 
@@ -65,7 +66,7 @@ class JsonRpcExchange(HttpExchange):
     ) -> None:
         name = "JSON-RPC" if binding is JSONRPC_LABEL else "WebSocket"  # until the call names its method
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
-        self.rpc = jsonrpc.JsonRpcRequest(None, "", None)
+        self.rpc = json_request.JsonRpcRequest(None, "", None)
         self._task_was_unknown = False
 
     async def read(self) -> None:
@@ -80,7 +81,7 @@ class JsonRpcExchange(HttpExchange):
 
     def parse(self) -> None:
         """Parses the envelope. Raises InvalidRequest, InvalidParams."""
-        self.rpc = jsonrpc.parse_request(self.body)
+        self.rpc = json_request.parse_request(self.body)
         self.log_entry.method = self.rpc.method
 
     async def decode(self) -> Any:
@@ -135,11 +136,11 @@ class JsonRpcExchange(HttpExchange):
 
     def _response(self, result: bytes) -> Response:
         headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers()}
-        return Response(200, headers, jsonrpc.encode_result(self.rpc.id, result))
+        return Response(200, headers, json_request.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
         await self.choose_row_again()
-        prefix, encode_results = b"data: " + jsonrpc.result_prefix(self.rpc.id), self.result_encoder()
+        prefix, encode_results = b"data: " + json_request.result_prefix(self.rpc.id), self.result_encoder()
 
         def encode_event(event: Event) -> bytes:
             # As sse.frame, but without its search for line breaks, which neither our JSON nor a cursor contains. Each
@@ -157,10 +158,10 @@ class JsonRpcExchange(HttpExchange):
     def failure(self, error: Exception, dialect: Dialect | None = None) -> bytes:
         """Sets the status, and returns the response to a failed call. `dialect`: None if its row may not be known."""
         if not self.rpc.method:  # the envelope was not read, or is invalid
-            self.rpc = jsonrpc.partial_request(self.body)
+            self.rpc = json_request.partial_request(self.body)
         error_object = errors.jsonrpc_error(error, dialect or _error_dialect(self.rpc))
         self.status = error_object["code"]
-        return jsonrpc.encode_error(self.rpc.id, error_object)
+        return json_request.encode_error(self.rpc.id, error_object)
 
     async def reject(self, error: Exception) -> Response | web.StreamResponse:
         body, content_type = self.failure(error), JSON_CONTENT_TYPE
@@ -211,7 +212,7 @@ class JsonRpcExchange(HttpExchange):
         return Dialect(dialect) if dialect else None
 
 
-def _error_dialect(rpc: jsonrpc.JsonRpcRequest) -> Dialect:
+def _error_dialect(rpc: json_request.JsonRpcRequest) -> Dialect:
     """The dialect of an error response: by the method, and by the shape of a message."""
     rows = _ROWS.get(rpc.method)
     if rows is None:

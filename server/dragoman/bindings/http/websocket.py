@@ -32,8 +32,8 @@ from dragoman.core.errors import (
     Unavailable,
 )
 from dragoman.runtime.feeds import EventStream
-from dragoman.wire import body_scan, jsonrpc
-from dragoman.wire.body_scan import AmbiguousJson
+from dragoman.wire.json import request as json_request
+from dragoman.wire.json.request import AmbiguousJson
 
 MAX_WEBSOCKET_CALLS: Final = 64
 """Maximum concurrent calls of one connection; further ones are rejected."""
@@ -62,7 +62,7 @@ class WebSocketExchange(JsonRpcExchange):
 
     async def read(self) -> None:
         try:
-            self.body = body_scan.loads(
+            self.body = json_request.loads(
                 self._frame.encode(errors="surrogatepass"), lossy_numbers=self.pipeline.options.lossy_numbers
             )
         except AmbiguousJson as error:
@@ -94,7 +94,7 @@ class WebSocketExchange(JsonRpcExchange):
         return await self._send(self.failure(error))
 
     async def _send_result(self, result: bytes) -> web.StreamResponse:
-        return await self._send(jsonrpc.encode_result(self.rpc.id, result))
+        return await self._send(json_request.encode_result(self.rpc.id, result))
 
     async def _send(self, data: bytes) -> web.StreamResponse:
         """Sends one frame. Waits for a slow client. Raises ClientDisconnected."""
