@@ -9,7 +9,7 @@ import orjson
 from google.protobuf.message import Message
 from tests.fuzz.parser import Parser
 
-from dragoman.bindings import a2a_operations, method_table
+from dragoman.bindings import method_table
 from dragoman.calling.errors import ClientError
 from dragoman.core.errors import A2AError
 from dragoman.core.limits import message_checks, message_limits
@@ -101,16 +101,16 @@ def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
         message_id="m", context_id="c", role=pb.ROLE_USER, parts=[part, pb.Part(raw=b"abc", media_type="a/b")]
     )
     filled: dict[Any, Message] = {
-        a2a_operations.SEND_MESSAGE: pb.SendMessageRequest(message=message, configuration={"history_length": 3}),
-        a2a_operations.GET_TASK: pb.GetTaskRequest(id=_TASK, history_length=2),
-        a2a_operations.LIST_TASKS: pb.ListTasksRequest(context_id="c", page_size=3, status=pb.TASK_STATE_WORKING),
-        a2a_operations.CREATE_PUSH_CONFIG: pb.TaskPushNotificationConfig(
+        method_table.SEND_MESSAGE: pb.SendMessageRequest(message=message, configuration={"history_length": 3}),
+        method_table.GET_TASK: pb.GetTaskRequest(id=_TASK, history_length=2),
+        method_table.LIST_TASKS: pb.ListTasksRequest(context_id="c", page_size=3, status=pb.TASK_STATE_WORKING),
+        method_table.CREATE_PUSH_CONFIG: pb.TaskPushNotificationConfig(
             task_id=_TASK, url="https://a.example/x", token="t"
         ),
-        a2a_operations.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
+        method_table.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
     }
-    filled[a2a_operations.SET_PUSH_CONFIG] = filled[a2a_operations.CREATE_PUSH_CONFIG]
-    filled[a2a_operations.STREAM_MESSAGE] = filled[a2a_operations.SEND_MESSAGE]
+    filled[method_table.SET_PUSH_CONFIG] = filled[method_table.CREATE_PUSH_CONFIG]
+    filled[method_table.STREAM_MESSAGE] = filled[method_table.SEND_MESSAGE]
     request = filled.get(row.op) or row.op.request(
         **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})
     )

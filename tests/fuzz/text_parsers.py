@@ -18,8 +18,9 @@ from multidict import CIMultiDict
 from tests.fuzz.parser import Parser
 from yarl import URL
 
-from dragoman.bindings import a2a_headers, cards, method_table
+from dragoman.bindings import cards, method_table
 from dragoman.bindings.http import rest
+from dragoman.bindings.pipeline import VERSION_HEADER, check_version, minor_version, requested_extensions
 from dragoman.core import names
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import check_grants, check_principal
@@ -130,15 +131,10 @@ def read_headers(data: bytes) -> None:
             continue
         assert credentials is None or bool(credentials.bearer) != bool(credentials.key)
     try:
-        assert (
-            a2a_headers.minor_version(a2a_headers.check_version(headers.getall(a2a_headers.VERSION_HEADER, ()))).count(
-                "."
-            )
-            <= 1
-        )
+        assert minor_version(check_version(headers.getall(VERSION_HEADER, ()))).count(".") <= 1
     except A2AError:
         pass
-    for uri in a2a_headers.requested_extensions(headers):
+    for uri in requested_extensions(headers):
         assert uri.strip() == uri != ""
     request: Any = SimpleNamespace(headers=headers, scheme="http", remote="10.0.0.1")
     origin = cards.request_origin(request, [ip_network("10.0.0.0/8")])

@@ -13,8 +13,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, method_table
-from dragoman.bindings.a2a_operations import SEND_MESSAGE, STREAM_MESSAGE
+from dragoman.bindings import method_table
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.exchange import (
     CURSOR_HEADER,
@@ -27,7 +26,8 @@ from dragoman.bindings.http.exchange import (
     retry_after_header,
 )
 from dragoman.bindings.http.plain import Response
-from dragoman.bindings.method_table import JsonRpcRow
+from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
+from dragoman.bindings.pipeline import challenge_headers, event_adapter, minor_version
 from dragoman.bindings.request_log import JSONRPC_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
@@ -130,7 +130,7 @@ class JsonRpcExchange(HttpExchange):
     def result_encoder(self) -> Callable[[Event], Iterable[bytes]]:
         """Returns the function that encodes an event as the JSON of one or more `result`s."""
         row = self.row
-        encode, adapt_event = row.stream_results(), a2a_headers.event_adapter(self.extensions)
+        encode, adapt_event = row.stream_results(), event_adapter(self.extensions)
         turn = row.turn
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
@@ -165,7 +165,7 @@ class JsonRpcExchange(HttpExchange):
 
     async def reject(self, error: Exception) -> Response | web.StreamResponse:
         body, content_type = self.failure(error), JSON_CONTENT_TYPE
-        headers = {**authentication.challenge_headers(error), **retry_after_header(error)}
+        headers = {**challenge_headers(error), **retry_after_header(error)}
         status = next((status for kind, status in _FAILURES_WITH_STATUS if isinstance(error, kind)), 200)
         if status == 200 and _errors_in_stream(self.rpc.method) and not accepts_only_json(self.request):
             body, content_type = sse.frame(body), bodies.JSONRPC_SSE_FRAMING.media_type
@@ -182,9 +182,7 @@ class JsonRpcExchange(HttpExchange):
         if Dialect.RUST in rows and self.path.startswith("/tenants/"):
             return rows[Dialect.RUST]  # only a2a-rust has such paths
         # Exactly "1.0": a2a-rust, whose calls look the same, sends the version with its patch number.
-        dialect = (
-            Dialect.V1 if self.version == "1.0" else _DIALECT_BY_VERSION.get(a2a_headers.minor_version(self.version))
-        )
+        dialect = Dialect.V1 if self.version == "1.0" else _DIALECT_BY_VERSION.get(minor_version(self.version))
         if dialect is not None and dialect in rows:
             return rows[dialect]
         created_dialect = await self._task_dialect(params)

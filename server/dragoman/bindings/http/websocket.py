@@ -14,12 +14,11 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from dragoman.bindings import authentication
 from dragoman.bindings.http import bodies, connections
 from dragoman.bindings.http.cors import response_headers
 from dragoman.bindings.http.exchange import HttpPipeline
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
-from dragoman.bindings.pipeline import ClientDisconnected
+from dragoman.bindings.pipeline import ClientDisconnected, authenticate, challenge_headers
 from dragoman.bindings.request_log import WEBSOCKET_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.access.identity import Identity
@@ -122,11 +121,11 @@ class WebSocketEndpoint:
         if not socket.can_prepare(request):
             raise InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
         try:
-            identity = await authentication.authenticate(request.headers.items(), options, request)
+            identity = await authenticate(request.headers.items(), options, request)
         except (Unauthenticated, PermissionDenied) as error:
             self._pipeline.record_failure(error, request.remote or "", "WebSocket")
             status = 401 if isinstance(error, Unauthenticated) else 403
-            return web.Response(status=status, text=error.message, headers=authentication.challenge_headers(error))
+            return web.Response(status=status, text=error.message, headers=challenge_headers(error))
         admission = self._pipeline.operations.admission
         admission.open_stream(identity)
         try:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import authentication, well_known
+from dragoman.bindings import well_known
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.exchange import (
     JSON_CONTENT_TYPE,
@@ -26,6 +26,7 @@ from dragoman.bindings.http.exchange import (
 )
 from dragoman.bindings.http.plain import Response
 from dragoman.bindings.method_table import ExtensionRow
+from dragoman.bindings.pipeline import challenge_headers
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
 from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
@@ -277,7 +278,7 @@ class McpExchange(HttpExchange):
         metadata = well_known.resource_metadata_url(
             self.path, self.origin(), self.pipeline.cards, self.pipeline.options
         )
-        challenge = authentication.challenge_headers(error, resource_metadata=metadata)
+        challenge = challenge_headers(error, resource_metadata=metadata)
         headers = {**challenge, **retry_after_header(error)}
         is_answered = not (self._is_response or self._is_notification)
         status = http_status(error, is_stateless=self.envelope.client.is_stateless, is_answered=is_answered)
