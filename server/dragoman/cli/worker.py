@@ -47,6 +47,17 @@ from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
 
+_OutboundAllow = Annotated[
+    str,
+    typer.Option(
+        "--outbound-allow",
+        envvar="DRAGOMAN_OUTBOUND_ALLOW",
+        metavar="NETWORK,...",
+        help="Private networks and hosts that agents at other servers may be called at. [none]",
+        show_default=False,
+    ),
+]
+
 
 def register(cli: typer.Typer) -> None:
     """Adds the command."""
@@ -158,16 +169,7 @@ def worker(
             show_default=False,
         ),
     ] = "",
-    outbound_allow: Annotated[
-        str,
-        typer.Option(
-            "--outbound-allow",
-            envvar="DRAGOMAN_OUTBOUND_ALLOW",
-            metavar="NETWORK,...",
-            help="Private networks and hosts that agents at other servers may be called at. [none]",
-            show_default=False,
-        ),
-    ] = "",
+    outbound_allow: _OutboundAllow = "",
     **extension_options: Any,
 ) -> None:
     """Run the agents of APP in this process for a server elsewhere.
@@ -199,27 +201,38 @@ def worker(
         raise typer.BadParameter("--log-format: must be text or json")
     if log_level not in get_args(logs.LogLevel):
         raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(logs.LogLevel))}")
-    try:
-        groups = read_worker_groups(extension_options)
-        allowed = parse_allow_list(outbound_allow)
-    except InvalidGroups as error:
-        raise typer.BadParameter(str(error)) from error
-    except ValueError as error:
-        raise typer.BadParameter(f"--outbound-allow: {error}") from error
+    groups, allowed = _read_extension_options(extension_options, outbound_allow)
     if not app and not used_sources(groups, app):
         names = [source.option for one in installed_extensions() if (source := one.agents)]
         raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
-    try:
-        check_collector_url(otlp)
-        parse_headers(otlp_headers)
-    except ValueError as error:
-        raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
+    _check_collector(otlp, otlp_headers)
     options = WorkerOptions(
         app, server, key_file, tls_ca, tls_cert, turns, drain, loop_timeout, loop_exit, name,
         log_format, log_level,
         otlp, otlp_headers, groups, allowed,
     )  # fmt: skip
     raise typer.Exit(run_worker(options))
+
+
+def _read_extension_options(
+    options: Mapping[str, Any], outbound_allow: str
+) -> tuple[Mapping[str, Any], Sequence[AllowEntry]]:
+    """The settings of extensions, and what they may call. Raises typer.BadParameter."""
+    try:
+        return read_worker_groups(options), parse_allow_list(outbound_allow)
+    except InvalidGroups as error:
+        raise typer.BadParameter(str(error)) from error
+    except ValueError as error:
+        raise typer.BadParameter(f"--outbound-allow: {error}") from error
+
+
+def _check_collector(otlp: str, otlp_headers: str) -> None:
+    """Raises typer.BadParameter."""
+    try:
+        check_collector_url(otlp)
+        parse_headers(otlp_headers)
+    except ValueError as error:
+        raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
 
 
 log = logging.getLogger("dragoman.worker")
