@@ -10,8 +10,8 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
-from dragoman.runtime.operations import Operations
-from dragoman.runtime.operations.push_configs import MAX_CONFIG_PAGE_SIZE
+from dragoman.runtime import Operations
+from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OperationMethod = Callable[..., Any]

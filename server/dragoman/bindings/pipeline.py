@@ -35,9 +35,9 @@ from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
 from dragoman.core.errors import A2AError
 from dragoman.core.trace import TRACE_HEADER
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman.supervision import log_fault
 
 _log: Final = logging.getLogger("dragoman.bindings.pipeline")
