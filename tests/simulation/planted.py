@@ -238,16 +238,16 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a message without an answer is sent again", "G3", "agents.upstream.turn",
-        "await recovery.find_task(self.calls, self._message) if error.may_have_arrived else None", "None",
+        "await recovery.find_task(self.upstream, self._message) if error.may_have_arrived else None", "None",
         seeds=SEED_PREFIX,
     ),
     Mutation(
         "an upstream task is not canceled", "G5", "agents.upstream.agent",
-        "await self.cancel(turn.calls.task_id, context.cancel_metadata)", "pass",
+        "await self.cancel(turn.upstream.task_id, context.cancel_metadata)", "pass",
         seeds=SEED_PREFIX,
     ),
     Mutation(
-        "an upstream agent that responds again is not used", "G3", "agents.upstream.registry",
+        "a called agent that responds again is not used", "G3", "agents.called.registry",
         "            agent.breaker.half_open()\n", "            pass\n",
         seeds=SEED_PREFIX,
     ),
@@ -259,11 +259,6 @@ MUTATIONS: Final = (
     Mutation(
         "the task of an MCP server is not canceled", "G5", "extensions.mcp.servers.agent",
         "await self._cancel_handle(turn.handle)", "pass",
-        seeds=SEED_PREFIX,
-    ),
-    Mutation(
-        "an MCP server that responds again is not used", "G3", "extensions.mcp.servers.registry",
-        "            agent.breaker.half_open()\n", "            pass\n",
         seeds=SEED_PREFIX,
     ),
     Mutation(

@@ -94,7 +94,7 @@ class McpAgent(CalledAgent[McpTurn]):
             return "The MCP server runs the call as a task of its own, which is polled."
         return "The tool was called and has not answered yet." if turn.is_sent else ""
 
-    # ToolServer, for its turns ----------------------------------------------------------------------------------
+    # For its turns ----------------------------------------------------------------------------------
 
     @property
     def tools(self) -> Sequence[types.Tool]:
