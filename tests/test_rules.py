@@ -126,7 +126,7 @@ RULES: Final = (
             r"ip_address\(.*(peer|remote)|\.startswith\(\W*(ipv4:127|unix:)|\bis_local_caller\(",
             {
                 "core/access/local_callers.py": "the home",
-                "bindings/authentication.py": "passes peer and headers",
+                "bindings/pipeline.py": "passes peer and headers",
                 "bindings/cards.py": "the proxies whose headers a card believes",
             },
         ),

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from dragoman.bindings import a2a_operations as a2a
-from dragoman.bindings.a2a_operations import A2AOperation
-from dragoman.bindings.method_table import ExtensionRow
+from dragoman.bindings import method_table as a2a
+from dragoman.bindings.method_table import A2AOperation, ExtensionRow
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import InvalidParams, MethodNotFound, TaskNotFound
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
