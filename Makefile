@@ -138,6 +138,9 @@ LONGEST = \
 test: $(ENV) ## run the tests, except long, longest and browser tests (ARGS="-k name" selects)
 	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
 
+test-core: $(ENV) ## run the same tests as in an environment without extras: those of core and adapters
+	@PYTHONPATH=$(CURDIR)/tests/without_extras $(MAKE) --no-print-directory test
+
 access: $(ENV) ## write docs/reference/access.md, the table of permissions, from the server's own tables
 	@python -m tests.access.write
 

@@ -26,7 +26,7 @@ from dragoman.extensions.nats.address import NatsAddress
 from dragoman.extensions.nats.bus import NatsBus, open_nats_bus
 from dragoman.extensions.postgres.store import open_store
 from dragoman.ports import Job
-from dragoman.runtime.queues import Backlog
+from dragoman.runtime.scheduler import Backlog
 from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

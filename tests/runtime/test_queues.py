@@ -15,7 +15,7 @@ from dragoman import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.ports import Job, WorkerLost, is_remote
 from dragoman.runtime import Ports, open_runtime
-from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, RunRegistry
+from dragoman.runtime.scheduler import AgentQueue, AgentQueues, Backlog, RunRegistry
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import new_ref
 

@@ -257,7 +257,7 @@ class LazyGroup(TyperGroup):
 
 
 def _entry(name: str, spec: CommandSpec) -> TyperCommand:
-    """What the help of `dragoman` shows of a command."""
+    """The entry of a command in the help of `dragoman`."""
     return TyperCommand(name, help=spec.help, rich_help_panel=spec.panel, rich_markup_mode="markdown")
 
 

@@ -169,9 +169,9 @@ class ServerExtension:
     name: str
     """In a settings file, `[extensions.NAME]` is its table."""
     title: str
-    """The title, such as `PostgreSQL`: the heading of its options."""
+    """The name of what it attaches, for people; the heading of its options."""
     requirement: str = ""
-    """The requirement with its libraries, for pip: `dragoman[postgres]`; empty if it needs none."""
+    """The requirement with its libraries, for pip: `dragoman[EXTRA]`; empty if it needs none."""
     libraries: Sequence[str] = ()
     """The modules of those libraries. They are imported before APP, whose folder may have files of these names."""
     settings: type[BaseModel] | None = None

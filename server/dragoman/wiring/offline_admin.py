@@ -16,9 +16,9 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
 from dragoman.ports import BackupProgress, Store
 from dragoman.ports.extension import StartError
-from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings

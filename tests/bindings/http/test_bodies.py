@@ -26,7 +26,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.task.log import Event
 from dragoman.runtime.feeds import EventStream
-from dragoman.wire.body_scan import AmbiguousJson
+from dragoman.wire.json.request import AmbiguousJson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SENT = pb.SendMessageResponse(task=TASK)

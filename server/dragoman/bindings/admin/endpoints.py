@@ -9,12 +9,12 @@ from typing import Final
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dragoman.bindings import authentication
 from dragoman.bindings.admin.actions import Operation, OperatorCall
 from dragoman.bindings.admin.handlers import authorize
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
 from dragoman.bindings.http import bodies, cors
 from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.pipeline import LOCAL_ONLY, is_local
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated
 from dragoman.wire import errors
@@ -36,9 +36,9 @@ async def authorize_http(
     `operation`: None for pages that need the operator's grant.
     """
     if options.authenticator is None and (
-        cors.is_cross_site(request) or not authentication.is_local(request.headers.items(), options, request)
+        cors.is_cross_site(request) or not is_local(request.headers.items(), options, request)
     ):
-        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="operations are allowed"))
+        raise Unauthenticated(LOCAL_ONLY.format(what="operations are allowed"))
     return await authorize(request.headers.items(), options, request, request.remote or "", operation)
 
 

@@ -18,8 +18,8 @@ from dragoman.bindings.http.cors import response_headers
 from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
-from dragoman.wire import body_scan
 from dragoman.wire.http import sse
+from dragoman.wire.json import request as json_request
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ async def read_json(
             raise _too_large(limit)
     else:
         data = await _read_bytes(request, max_body_bytes(message_bytes))
-    return body_scan.loads(data, lossy_numbers=lossy_numbers) if data else None
+    return json_request.loads(data, lossy_numbers=lossy_numbers) if data else None
 
 
 async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:

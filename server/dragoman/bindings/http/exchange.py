@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, cards
+from dragoman.bindings import cards
 from dragoman.bindings.cards import Origin
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.cors import request_id
 from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
 from dragoman.bindings.options import HttpOptions
-from dragoman.bindings.pipeline import Pipeline, RequestExchange
+from dragoman.bindings.pipeline import VERSION_HEADER, Pipeline, RequestExchange, activation_headers
 from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.core.task.log import Event
 from dragoman.runtime.feeds import EventStream
@@ -82,7 +82,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
         """The response header that names the activated extensions."""
         if not self.extensions:
             return {}
-        return a2a_headers.activation_headers(self.extensions, self.pipeline.cards, self.caller.agent, self.row.dialect)
+        return activation_headers(self.extensions, self.pipeline.cards, self.caller.agent, self.row.dialect)
 
     async def send_events(
         self,
@@ -114,9 +114,9 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
 
 def named_versions(request: AnyRequest) -> Sequence[str]:
     """Returns every `A2A-Version` of a request, from headers and query."""
-    versions: Sequence[str] = request.headers.getall(a2a_headers.VERSION_HEADER, ())
+    versions: Sequence[str] = request.headers.getall(VERSION_HEADER, ())
     if request.query_string:
-        versions = [*versions, *request.query.getall(a2a_headers.VERSION_HEADER, ())]
+        versions = [*versions, *request.query.getall(VERSION_HEADER, ())]
     return versions
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, cast
 
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, cards, openapi, pages, well_known
+from dragoman.bindings import cards, openapi, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
@@ -27,12 +27,13 @@ from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
 from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.pipeline import authenticate_visitor, check_version, minor_version
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
-from dragoman.runtime.operations import Operations
+from dragoman.runtime import Operations
 from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
@@ -298,7 +299,7 @@ class _HttpServer:
         if tenant := variables.get("tenant"):
             scope, agent = resolve_tenant(tenant, self._cards.root)
         await self._authenticate(request, agent, scope)
-        version = a2a_headers.minor_version(a2a_headers.check_version(named_versions(request)))
+        version = minor_version(check_version(named_versions(request)))
         origin = cards.caller_origin(request, self._cards)
         card, private = (
             self._cards.document(agent, origin, version, legacy=legacy, scope=scope),
@@ -308,7 +309,7 @@ class _HttpServer:
         return bodies.card_response(request, card, vary=vary, private=private)
 
     async def _authenticate(self, request: web.BaseRequest, agent: str = "", scope: str = DEFAULT_SCOPE) -> Identity:
-        return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent, scope)
+        return await authenticate_visitor(request.headers.items(), self._options, request, agent, scope)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         identity = await self._authenticate(request)

@@ -20,8 +20,14 @@ from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
-from dragoman.runtime.turn.finish import StopToken, TransitionChecker, with_working
-from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
+from dragoman.runtime.turn.finish import (
+    StopToken,
+    TransitionChecker,
+    TurnDeadlines,
+    UsageTracker,
+    call_on_loop,
+    with_working,
+)
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NO_MESSAGE: Final = pb.Message()

@@ -1,13 +1,23 @@
 import json
 from typing import cast
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dragoman.core.errors import InvalidParams, ParseError
+from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
 from dragoman.core.limits import message_limits
-from dragoman.wire.body_scan import MAX_JSON_DEPTH, MAX_JSON_INTEGER, loads
+from dragoman.wire.json.request import (
+    MAX_JSON_DEPTH,
+    MAX_JSON_INTEGER,
+    JsonRpcRequest,
+    encode_error,
+    encode_result,
+    loads,
+    parse_request,
+    partial_request,
+)
 
 
 @pytest.mark.parametrize(
@@ -204,3 +214,46 @@ def test_a_body_with_too_many_values_is_rejected_before_parsing() -> None:
 def test_brackets_and_commas_inside_strings_are_not_counted(text: str) -> None:
     body = b'{"a": "' + text.encode() * (message_limits.MAX_VALUES + 1) + b'"}'
     assert isinstance(loads(body), dict)
+
+
+@pytest.mark.parametrize("id", ["1", 1, None])
+def test_a_request_is_parsed_with_the_type_of_its_id(id: str | int | None) -> None:
+    body = {"jsonrpc": "2.0", "id": id, "method": "GetTask", "params": {"id": "t"}}
+    assert parse_request(body) == JsonRpcRequest(id, "GetTask", {"id": "t"})
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ([], "a batch is not supported"),
+        ("x", "must be a JSON object"),
+        ({"method": "GetTask"}, "jsonrpc: must be"),
+        ({"jsonrpc": "2.0", "method": "GetTask", "id": True}, "id: must be"),
+        ({"jsonrpc": "2.0", "method": ""}, "method: must be"),
+    ],
+)
+def test_an_invalid_request_is_rejected_with_the_member(body: object, rule: str) -> None:
+    with pytest.raises(InvalidRequest, match=rule):
+        parse_request(body)
+
+
+def test_params_must_be_an_object() -> None:
+    with pytest.raises(InvalidParams, match="params: must be a JSON object"):
+        parse_request({"jsonrpc": "2.0", "method": "GetTask", "params": []})
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"id": 7, "method": 3, "params": "x"}, JsonRpcRequest(7, "", None)),
+        ({"id": [], "method": "GetTask"}, JsonRpcRequest(None, "GetTask", None)),
+        (None, JsonRpcRequest(None, "", None)),
+    ],
+)
+def test_valid_members_of_an_invalid_request_are_kept(body: object, expected: JsonRpcRequest) -> None:
+    assert partial_request(body) == expected
+
+
+def test_responses_repeat_the_id() -> None:
+    assert orjson.loads(encode_result("a", b'{"x":1}')) == {"jsonrpc": "2.0", "id": "a", "result": {"x": 1}}
+    assert orjson.loads(encode_error(1, {"code": -1})) == {"jsonrpc": "2.0", "id": 1, "error": {"code": -1}}

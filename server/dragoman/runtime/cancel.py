@@ -20,7 +20,7 @@ from dragoman.ports import Bus, Store, TaskSignal
 from dragoman.runtime.access import Call, OnAction
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task
-from dragoman.runtime.operations.read import find_task
+from dragoman.runtime.read import find_task
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

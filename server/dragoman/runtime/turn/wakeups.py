@@ -24,7 +24,7 @@ MAX_TIMERS: Final = 10_000
 
 
 class WakeReservation(Protocol):
-    """A slot for a turn that is about to be woken (`runtime.queues.Reservation`)."""
+    """A slot for a turn that is about to be woken (`runtime.scheduler.Reservation`)."""
 
     session: int
 

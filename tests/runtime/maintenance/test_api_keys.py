@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.core.access import caller_credentials
 from dragoman.core.errors import InvalidParams, KeyNotFound
-from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import Clock
 

@@ -24,7 +24,7 @@ from dragoman.ports import Store
 from dragoman.runtime import Ports, RuntimeConfig, open_runtime
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import Timings
-from dragoman.runtime.wakeups import Wakeups
+from dragoman.runtime.turn.wakeups import Wakeups
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import AGENT, SESSION, created, new_ref
 

@@ -12,7 +12,7 @@ from dragoman import Turn
 from dragoman.core.errors import InvalidParams, PushNotificationNotSupported
 from dragoman.core.task.log import Append, New
 from dragoman.runtime import Call, Limits
-from dragoman.runtime.operations.append_builder import MAX_IDEMPOTENCY_KEY_LENGTH, AppendBuilder
+from dragoman.runtime.send import MAX_IDEMPOTENCY_KEY_LENGTH, AppendBuilder
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 

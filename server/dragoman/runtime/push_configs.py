@@ -19,7 +19,7 @@ from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord,
 from dragoman.ids import IDS
 from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
 from dragoman.runtime.access import Call, OnAction
-from dragoman.runtime.operations.read import find_task
+from dragoman.runtime.read import find_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CONFIG_PAGE_SIZE: Final = 50

@@ -24,7 +24,7 @@ from dragoman.calling.errors import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import Store
-from dragoman.runtime.pauses import MAX_PAUSED_AGENTS, AgentPause, AgentPauses
+from dragoman.runtime.maintenance.pauses import MAX_PAUSED_AGENTS, AgentPause, AgentPauses
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.wiring.app import open_app
