@@ -251,7 +251,7 @@ class LazyGroup(TyperGroup):
 
 
 def _entry(name: str, spec: CommandSpec) -> TyperCommand:
-    """What the help of `dragoman` shows of a command."""
+    """Returns a command for the help of `dragoman`."""
     return TyperCommand(name, help=spec.help, rich_help_panel=spec.panel, rich_markup_mode="markdown")
 
 

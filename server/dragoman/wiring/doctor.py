@@ -84,7 +84,7 @@ async def check_extensions(_: Settings) -> list[Finding]:
 
 
 def check_extension(found: FoundExtension) -> Finding:
-    """What one extension brings, or why it cannot be used."""
+    """Returns what one extension brings, or why it cannot be used."""
     extension = found.extension
     if extension is None:
         do = f"repair or uninstall {found.distribution}"

@@ -49,7 +49,7 @@ class CalledRegistry(ABC, Generic[EntryT]):
 
     @abstractmethod
     async def discover(self, entry: EntryT) -> Any:
-        """What the other server says about itself, or the ClientError without that."""
+        """Reads what the other server publishes about itself. Returns the ClientError if it cannot."""
 
     @abstractmethod
     def apply(self, entry: EntryT, found: Any) -> bool:
