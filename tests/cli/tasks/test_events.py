@@ -16,7 +16,7 @@ from tests.cli.server import Lines, Server, clean_environment, serving
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
-from dragoman.cli.admin.events import describe
+from dragoman.cli.tasks.events import describe
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 LINE = re.compile(r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|-) +(?P<agent>\S+)  (?P<task>\S+)  (?P<event>.*)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,3 +124,10 @@ def test_a_terminal_is_asked(
     assert (process.returncode, err) == (code, "Rerun 1 task? [y/N]: ")
     assert out == ("1 task rerun\n" if changed else "")
     assert len(states_of(dragoman, context)) == 1 + changed
+
+
+def test_a_cancel_of_an_ended_task_says_its_state(dragoman: Run) -> None:
+    task = json.loads(dragoman("send", "echo x", "--json").out)["task"]["id"]
+    refused = dragoman("cancel", task)
+    assert refused.code == 3
+    assert re.search(rf"task {task} is COMPLETED since \d{{4}}-\d\d-\d\d .*; a task that has ended cannot", refused.err)

@@ -9,7 +9,7 @@ import pytest
 from dragoman.calling.errors import ServerUnavailable
 from dragoman.calling.transport import StreamResponses
 from dragoman.cli.output import ConsoleOutput
-from dragoman.cli.task_calls import _TaskView
+from dragoman.cli.tasks.printer import TaskPrinter
 from dragoman.client.calls import Client
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -28,9 +28,9 @@ async def test_what_follows_half_a_chunk_on_a_terminal_begins_on_a_new_line() ->
         raise ServerUnavailable.for_reason("it is gone")
 
     for screen, written in ((Terminal(), "half a li\n"), (io.StringIO(), "half a li")):
-        view = _TaskView(Client("127.0.0.1:1"), ConsoleOutput(out=screen), json=False, live=True)
+        printer = TaskPrinter(Client("127.0.0.1:1"), ConsoleOutput(out=screen), json=False, live=True)
         with pytest.raises(ServerUnavailable):
-            await view.follow(broken())
+            await printer.follow(broken())
         assert screen.getvalue() == written
 
 
@@ -49,6 +49,6 @@ async def test_an_artifact_that_starts_over_is_noted_on_stderr(
         yield pb.StreamResponse(status_update=pb.TaskStatusUpdateEvent(task_id="t", status=status))
 
     written = screen()
-    await _TaskView(Client("127.0.0.1:1"), ConsoleOutput(out=written), json=False, live=True).follow(crashed())
+    await TaskPrinter(Client("127.0.0.1:1"), ConsoleOutput(out=written), json=False, live=True).follow(crashed())
     assert written.getvalue() == "half a li\na whole line\n"
     assert capsys.readouterr().err.count("artifact Findings starts over; discard its earlier text\n") == 1

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from dragoman.cli import ExitCode, format_count, print_error, print_note, task_calls
+from dragoman.calling.errors import ClientError
+from dragoman.cli import ExitCode, format_count, print_error, print_note
+from dragoman.cli.commands import add_command
 from dragoman.cli.options import (
-    DEFAULT_SERVER,
     AgentFilter,
-    Ca,
-    Cert,
-    ChangedSince,
-    DryRun,
+    ContextFilter,
     Json,
-    Key,
-    MetadataFilter,
     PrincipalFilter,
     ScopeFilter,
-    Server,
-    TaskStates,
-    TextFilter,
-    UnchangedFor,
-    Yes,
+    ServerTarget,
+    TaskStateOption,
     complete_tasks,
+    parse_state,
+    time_option,
 )
-from dragoman.cli.output import ConsoleOutput, json_line
+from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name
+from dragoman.cli.tasks.client import command_line, open_task_client
 from dragoman.client.operations import Operator
-from dragoman.core.durations import parse_age
+from dragoman.core.task import states
 from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
@@ -48,34 +43,80 @@ _OptionalTask = Annotated[
         autocompletion=complete_tasks,
     ),
 ]  # fmt: skip
-_ContextFilter = Annotated[str, typer.Option("--context", metavar="ID", help="Only tasks of this conversation.")]
+TaskStates = Annotated[
+    list[TaskStateOption] | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        parser=parse_state,
+        help=f"Only this state; may be repeated: {', '.join(TaskStateOption)}.",
+    ),
+]
+ChangedSince = Annotated[
+    str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
+]
+UnchangedFor = Annotated[
+    str, typer.Option("--older-than", metavar="AGE", help="Only tasks that have not changed for this time: 10m, 2h.")
+]
+TextFilter = Annotated[
+    str, typer.Option("--text", metavar="TEXT", help="Only tasks with this text in the first message, or in the error.")
+]
+MetadataFilter = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", metavar="KEY=VALUE", help="Only tasks with this in their metadata; may be repeated."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", metavar=" ", help="Change nothing; print how many tasks match.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", metavar=" ", help="Do not ask.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Options that select tasks of all principals."""
+
+    agent: AgentFilter = ""
+    scope: ScopeFilter = ""
+    principal: PrincipalFilter = ""
+    state: TaskStates = None
+    context: ContextFilter = ""
+    since: ChangedSince = ""
+    older_than: UnchangedFor = ""
+    text: TextFilter = ""
+    metadata: MetadataFilter = None
+
+    def request(self) -> ops_tasks.ListTasksRequest:
+        """Builds the filter of a request. Ends the process with a usage error for an invalid age."""
+        selected = ops_tasks.ListTasksRequest(
+            agent=self.agent,
+            scope=self.scope,
+            principal=self.principal,
+            context_id=self.context,
+            states=[f"TASK_STATE_{one.name}" for one in self.state or ()],
+            text=self.text,
+            metadata=self.metadata or (),
+        )
+        if since := time_option("--since", self.since):
+            selected.changed_since.FromMilliseconds(since)
+        if before := time_option("--older-than", self.older_than):
+            selected.changed_before.FromMilliseconds(before)
+        return selected
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How a change of many tasks asks and prints."""
+
+    dry_run: DryRun = False
+    yes: Yes = False
+    json: Json = False
 
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    for name, command in (("cancel", cancel), ("rerun", rerun)):
-        cli.command(name)(command)
+    add_command(cli, "cancel", cancel)
+    add_command(cli, "rerun", rerun)
 
 
-def cancel(
-    task: _OptionalTask = "",
-    agent: AgentFilter = "",
-    scope: ScopeFilter = "",
-    principal: PrincipalFilter = "",
-    state: TaskStates = None,
-    context: _ContextFilter = "",
-    since: ChangedSince = "",
-    older_than: UnchangedFor = "",
-    text: TextFilter = "",
-    metadata: MetadataFilter = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
-) -> None:
+async def cancel(task: _OptionalTask = "", *, tasks: TaskFilter, answers: Answers, target: ServerTarget) -> ExitCode:
     """Request that a task stops, or all tasks that the options select.
 
     With TASK: one of your tasks. Succeeds when the server has accepted the request; the printed state shows whether the
@@ -90,36 +131,41 @@ def cancel(
 
     `dragoman cancel --state working --older-than 10m`  all that have been stuck for ten minutes
     """
-    selected = build_filter(agent, scope, principal, state, context, since, older_than, text, metadata)
+    selected = tasks.request()
     if not task:
-        task_calls.run_command(server, change_tasks(server, key, CANCEL, selected, Answers(dry_run, yes, json)))
-    _check_single(selected, ("agent", "scope"), dry_run)
-    stop = partial(task_calls.cancel, task_id=task, json=json)
-    task_calls.run_command(server, task_calls.run_on_task(server, key, task, agent=agent, scope=scope, command=stop))
+        return await change_tasks(target, CANCEL, selected, answers)
+    _check_single(selected, ("agent", "scope"), answers)
+    async with open_task_client(target, task, tasks.agent, tasks.scope) as client:
+        try:
+            canceled = await client.cancel(task)
+        except ClientError as error:
+            if error.reason != "TASK_NOT_CANCELABLE":
+                raise
+            status = (await client.get(task, history=0)).status
+            ended = f"task {task} is {state_name(status.state)} since {format_time(status.timestamp)}"
+            return print_error(
+                f"{ended}; a task that has ended cannot be canceled", ExitCode.UNAVAILABLE, name=error.reason
+            )
+    out = ConsoleOutput()
+    if answers.json:
+        out.json(canceled)
+        return ExitCode.OK
+    out.line(f"{state_name(canceled.status.state)}  {canceled.id}", state=canceled.status.state)
+    if canceled.status.state not in states.TERMINAL:
+        print_note(f"the agent has not stopped yet; follow it with: {command_line('watch', task, client)}")
+    return ExitCode.OK
 
 
-def rerun(
+async def rerun(
     task: _OptionalTask = "",
-    agent: AgentFilter = "",
-    scope: ScopeFilter = "",
-    principal: PrincipalFilter = "",
-    state: TaskStates = None,
-    context: _ContextFilter = "",
-    since: ChangedSince = "",
-    older_than: UnchangedFor = "",
-    text: TextFilter = "",
-    metadata: MetadataFilter = None,
+    *,
+    tasks: TaskFilter,
     repeat_steps: Annotated[
         bool, typer.Option("--repeat-steps", metavar=" ", help="Do all durable steps again, also finished ones.")
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
-) -> None:
+    answers: Answers,
+    target: ServerTarget,
+) -> ExitCode:
     """Send the first message of an ended task again, or of all tasks that the options select.
 
     For operators. A rerun is a new task of the same principal, agent and conversation; finished durable steps are kept.
@@ -132,62 +178,17 @@ def rerun(
 
     `dragoman rerun --principal bob --state failed --since 12h --text quota`
     """
-    selected = build_filter(agent, scope, principal, state, context, since, older_than, text, metadata)
+    selected = tasks.request()
     if not task:
-        change = RERUN._replace(options={"repeat_steps": repeat_steps})
-        task_calls.run_command(server, change_tasks(server, key, change, selected, Answers(dry_run, yes, json)))
-    _check_single(selected, ("agent", "scope", "principal"), dry_run)
+        return await change_tasks(target, RERUN._replace(options={"repeat_steps": repeat_steps}), selected, answers)
+    _check_single(selected, ("agent", "scope", "principal"), answers)
     request = ops_tasks.RerunTaskRequest(
-        task_id=task, agent=agent, scope=scope, principal=principal, repeat_steps=repeat_steps
+        task_id=task, agent=tasks.agent, scope=tasks.scope, principal=tasks.principal, repeat_steps=repeat_steps
     )
-    task_calls.run_command(server, rerun_task(server, key, request, json=json))
-
-
-def build_filter(
-    agent: str,
-    scope: str,
-    principal: str,
-    state: list[Any] | None,
-    context: str,
-    since: str,
-    older_than: str,
-    text: str,
-    metadata: list[str] | None,
-) -> ops_tasks.ListTasksRequest:
-    """Builds the filter of the command line. Ends the process with a usage error for an invalid age."""
-    selected = ops_tasks.ListTasksRequest(
-        agent=agent,
-        scope=scope,
-        principal=principal,
-        context_id=context,
-        states=[f"TASK_STATE_{one.name}" for one in state or ()],
-        text=text,
-        metadata=metadata or (),
-    )
-    for option, age, at in (
-        ("--since", since, selected.changed_since), ("--older-than", older_than, selected.changed_before),
-    ):  # fmt: skip
-        if age:
-            try:
-                at.FromMilliseconds(int(time.time() * 1000) - parse_age(age))
-            except ValueError as error:
-                raise typer.BadParameter(f"{option}: {error}") from error
-    return selected
-
-
-def _check_single(selected: ops_tasks.ListTasksRequest, allowed: tuple[str, ...], dry_run: bool) -> None:
-    """Ends the process with a usage error for options that select tasks, beside a task."""
-    other = [field.name for field, _ in selected.ListFields() if field.name not in allowed]
-    if other or dry_run:
-        raise typer.BadParameter("pass either TASK, or options that select tasks, and not both")
-
-
-async def rerun_task(server: str, key: str, request: ops_tasks.RerunTaskRequest, *, json: bool) -> ExitCode:
-    """Reruns one task, and prints the id of the new one."""
-    async with Operator(server, token=key) as operator:
+    async with target.operator() as operator:
         listed = (await operator.rerun_task(request)).task
     out = ConsoleOutput()
-    if json:
+    if answers.json:
         out.json(listed.task, agent=listed.agent, scope=listed.scope)
     else:
         out.line(listed.task.id)
@@ -197,12 +198,11 @@ async def rerun_task(server: str, key: str, request: ops_tasks.RerunTaskRequest,
     return ExitCode.OK
 
 
-class Answers(NamedTuple):
-    """How a change of many tasks asks and prints."""
-
-    dry_run: bool = False
-    yes: bool = False
-    json: bool = False
+def _check_single(selected: ops_tasks.ListTasksRequest, allowed: tuple[str, ...], answers: Answers) -> None:
+    """Ends the process with a usage error for options that select tasks, beside a task."""
+    other = [field.name for field, _ in selected.ListFields() if field.name not in allowed]
+    if other or answers.dry_run:
+        raise typer.BadParameter("pass either TASK, or options that select tasks, and not both")
 
 
 class BulkChange(NamedTuple):
@@ -224,14 +224,14 @@ ERASE: Final = BulkChange("Erase", "erased", Operator.erase_tasks, bulk.EraseTas
 
 
 async def change_tasks(
-    server: str, key: str, change: BulkChange, selected: ops_tasks.ListTasksRequest, answers: Answers
+    target: ServerTarget, change: BulkChange, selected: ops_tasks.ListTasksRequest, answers: Answers
 ) -> ExitCode:
     """Counts the tasks that match, asks, and changes them page by page. The exit code is FAILED if some were not."""
     if not selected.ListFields():
         text = "select the tasks: TASK, or --agent, --scope, --principal, --state, --context, --since, --older-than, "
         raise typer.Exit(print_error(f"{text}--text or --metadata", ExitCode.USAGE))
     out = ConsoleOutput()
-    async with Operator(server, token=key) as operator:
+    async with target.operator() as operator:
         counted = await change.call(operator, change.request(filter=selected, dry_run=True))
         tasks = ("more than " if counted.matched_is_minimum else "") + format_count(counted.matched, "task")
         if answers.dry_run or not counted.matched:

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 from typing import Annotated, Final
 
 import orjson
 import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dragoman.cli import ExitCode, task_calls
-from dragoman.cli.options import (
-    DEFAULT_SERVER,
-    AgentFilter,
-    Ca,
-    Cert,
-    Json,
-    Key,
-    PrincipalFilter,
-    ScopeFilter,
-    Server,
-    complete_tasks,
-)
+from dragoman.cli.commands import add_command
+from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name, text_of
+from dragoman.cli.tasks.client import naming_agents, scope_and_agent, task_client
 from dragoman.client import NotAllowed, NotFound
-from dragoman.client.calls import Client
 from dragoman.client.operations import Operator
-from dragoman.core.durations import parse_age
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task import states
 from dragoman.wire.json.protojson import Codec, JsonDialect
@@ -51,10 +37,10 @@ _NO_TIME: Final = "-".ljust(len("2026-11-24 10:15:30"))
 
 def register(cli: typer.Typer) -> None:
     """Adds the command."""
-    cli.command("logs")(logs)
+    add_command(cli, "logs", logs)
 
 
-def logs(
+async def logs(
     task: Annotated[
         str,
         typer.Argument(
@@ -68,14 +54,10 @@ def logs(
     since: Annotated[
         str, typer.Option("--since", metavar="AGE", help="Begin with what happened within this time: 30m, 12h, 7d.")
     ] = "",
-    agent: AgentFilter = "",
-    principal: PrincipalFilter = "",
-    scope: ScopeFilter = "",
+    *,
+    owner: TaskOwner,
     json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    target: ServerTarget,
 ) -> None:
     """Show the events of a task, or the changes of all tasks, as they happen.
 
@@ -92,21 +74,11 @@ def logs(
 
     `dragoman logs --agent csv-profile --since 1h --json`
     """
-    try:
-        oldest = int(time.time() * 1000) - parse_age(since) if since else 0
-    except ValueError as error:
-        raise typer.BadParameter(f"--since: {error}") from error
+    lines = EventLines(since=time_option("--since", since), json=json)
     if task:
-        show = partial(
-            print_task_log, task_id=task, key=key, principal=principal, since=oldest, follow=follow, json=json
-        )
-        command = task_calls.run_on_task(server, key, task, agent=agent, scope=scope, command=show)
+        await _print_task_log(lines, target, task, owner, follow=follow)
     else:
-        request = ops_tasks.ListTasksRequest(agent=agent, scope=scope, limit=MAX_WATCHED_TASKS)
-        if principal:
-            request.principal = principal
-        command = print_changes(server, key, request, since=oldest, follow=follow, json=json)
-    task_calls.run_command(server, command)
+        await _print_changes(lines, target, owner, shows_all=bool(since), follow=follow)
 
 
 class EventLines:
@@ -170,32 +142,34 @@ def _time_of(event: pb.StreamResponse) -> Timestamp | None:
     return status.timestamp if status.HasField("timestamp") else None
 
 
-async def print_task_log(
-    client: Client, *, task_id: str, key: str, principal: str, since: int, follow: bool, json: bool
-) -> ExitCode:
+async def _print_task_log(
+    lines: EventLines, target: ServerTarget, task_id: str, owner: TaskOwner, *, follow: bool
+) -> None:
     """Prints the event log of a task of the caller, or of any principal for operators."""
-    lines = EventLines(since=since, json=json)
-    scope, agent = task_calls.scope_and_agent(client)
-    try:
-        if principal:
-            raise NotFound("NOT_FOUND", "of a principal")
-        async with client:
-            events = client.subscribe(task_id, after="0") if follow else client.replay(task_id)
-            async with aclosing(events):
-                async for event in events:
-                    lines.print(agent, scope, task_id, event)
-    except NotFound as error:
+    client = await task_client(target, task_id, owner.agent, owner.scope)
+    scope, agent = scope_and_agent(client)
+    async with naming_agents(target, client):
         try:
-            async with Operator(client.address, token=key) as operator:
-                request = ops_events.ListEventsRequest(
-                    task_id=task_id, agent=agent, principal=principal, scope=scope if agent else "", limit=100
-                )
-                async with aclosing(_stored_events(operator, request, follow=follow)) as stored:
+            if owner.principal:
+                raise NotFound("NOT_FOUND", "of a principal")
+            async with client:
+                events = client.subscribe(task_id, after="0") if follow else client.replay(task_id)
+                async with aclosing(events):
+                    async for event in events:
+                        lines.print(agent, scope, task_id, event)
+        except NotFound as error:
+            request = ops_events.ListEventsRequest(
+                task_id=task_id, agent=agent, principal=owner.principal, scope=scope if agent else "", limit=100
+            )
+            try:
+                async with (
+                    target.operator() as operator,
+                    aclosing(_stored_events(operator, request, follow=follow)) as stored,
+                ):
                     async for listed, event in stored:
                         lines.print(listed.agent, listed.scope, task_id, event)
-        except NotAllowed:
-            raise error from None
-    return ExitCode.OK
+            except NotAllowed:
+                raise error from None
 
 
 async def _stored_events(
@@ -223,14 +197,19 @@ async def _stored_events(
                 return
 
 
-async def print_changes(
-    server: str, key: str, request: ops_tasks.ListTasksRequest, *, since: int, follow: bool, json: bool
-) -> ExitCode:
-    """Prints a line for each task that changed, oldest first, and with `follow` for each that changes."""
-    lines = EventLines(since=since, json=json)
+async def _print_changes(
+    lines: EventLines, target: ServerTarget, owner: TaskOwner, *, shows_all: bool, follow: bool
+) -> None:
+    """Prints a line for each task that changed, oldest first, and with `follow` for each that changes.
+
+    shows_all: of the earlier changes all that are not too old, else the last few.
+    """
+    request = ops_tasks.ListTasksRequest(agent=owner.agent, scope=owner.scope, limit=MAX_WATCHED_TASKS)
+    if owner.principal:
+        request.principal = owner.principal
     known: dict[tuple[str, str, str], bytes] | None = None
     async with (
-        Operator(server, token=key) as operator,
+        target.operator() as operator,
         aclosing(operator.watch_tasks(ops_tasks.WatchTasksRequest(filter=request))) as changes,
     ):
         async for change in changes:
@@ -242,7 +221,7 @@ async def print_changes(
                 for one, (place, status) in zip(change.list.tasks, listed.items(), strict=True)
                 if known is None or known.get(place) != status
             ]
-            if known is None and not since:
+            if known is None and not shows_all:
                 changed = changed[:SHOWN_WITHOUT_SINCE]
             known = listed
             for one in reversed(changed):
@@ -252,4 +231,3 @@ async def print_changes(
                 lines.print(one.agent, one.scope, one.task.id, pb.StreamResponse(status_update=update))
             if not follow:
                 break
-    return ExitCode.OK
