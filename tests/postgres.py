@@ -22,9 +22,12 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import cycle
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
+
+if TYPE_CHECKING:
+    import asyncpg
 
 TEMPLATE = "template_of_tests"
 
@@ -163,6 +166,8 @@ class Server:
             await self._execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
     async def _execute(self, sql: str) -> None:
+        import asyncpg  # most of the tests run without the extra
+
         connection = await asyncpg.connect(self.url())
         try:
             await connection.execute(sql)
@@ -249,6 +254,8 @@ _ports: Iterator[int] = cycle([*_PORTS[_first:], *_PORTS[:_first]])
 
 async def execute(url: str, sql: str, *values: object) -> list[asyncpg.Record]:
     """Runs one statement on a connection of its own."""
+    import asyncpg
+
     connection = await asyncpg.connect(url)
     try:
         found: list[asyncpg.Record] = await connection.fetch(sql, *values)

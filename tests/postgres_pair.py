@@ -12,10 +12,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import asyncpg
 from tests.postgres import Server, needed
+
+if TYPE_CHECKING:
+    import asyncpg
 
 REPLICATION: Final = ("wal_retrieve_retry_interval=100ms", "max_wal_senders=10")
 """A standby connects to a primary that restarted at once, rather than within five seconds."""
@@ -104,6 +106,8 @@ class PostgresPair:
         A primary that crashed and restarted shows commits at once that its standby does not have yet. No failover
         keeps those, whatever the client does.
         """
+        import asyncpg  # most of the tests run without the extra
+
         async with asyncio.timeout(seconds):
             while True:
                 with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
@@ -112,6 +116,8 @@ class PostgresPair:
                 await asyncio.sleep(0.1)
 
     async def _on_primary(self, job: Callable[[asyncpg.Connection], Awaitable[None]]) -> None:
+        import asyncpg
+
         connection = await asyncpg.connect(self.primary.url(), timeout=10)
         try:
             await job(connection)

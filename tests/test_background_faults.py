@@ -55,7 +55,7 @@ from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.stores.sqlite import open_store as open_sqlite
-from dragoman.stores.sqlite.hot.commit import Checkpointer
+from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.supervision import FAILURES, Background, start_task
@@ -457,7 +457,7 @@ async def with_upstream_refresh(stage: Stage) -> AsyncIterator[None]:
     async with stage.store() as store:
         registry = registry_of(stage, store, FaultyRegistry)
         stage.fault.armed = True
-        async with started(Background.AGENT_REFRESH, partial(registry._run_refresh, cast(Any, Entry()))):
+        async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
             yield
 
 
@@ -473,7 +473,7 @@ async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
         def __init__(self) -> None:
             self.wake = asyncio.Event()
             self.agent = self
-            self.is_connected = False
+            self.is_reachable = False
 
     registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
     stage.fault.armed = True

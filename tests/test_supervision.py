@@ -183,7 +183,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "runtime/push/scheduler.py": "one delivery; a failed one is claimed again by the next poll",
     "runtime/registry.py": "one end of a task; what fails is found by the poll for absent agents",
     "runtime/scheduler.py": "the end of a turn, which is tried again, or one fetch, which the poll repeats",
-    "runtime/wakeups.py": "one wake-up; what fails is found by the next poll",
+    "runtime/turn/wakeups.py": "one wake-up; what fails is found by the next poll",
     "runtime/turn/runner.py": "one run, whose end the scheduler handles, or one end of a task, which the run awaits",
     "security/authenticators/api_keys.py": "one write of a last use, written again at the next use",
     "security/authenticators/composite.py": "awaited at the start",
@@ -226,7 +226,11 @@ def test_every_background_work_is_started_somewhere() -> None:
         for path in PACKAGE.rglob("*.py")
         if path.name != "supervision.py"
     )
-    missing = [work.name for work in Background if f"start_task(Background.{work.name}," not in sources]
+    missing = [
+        work.name
+        for work in Background
+        if not any(f"{start}(Background.{work.name}," in sources for start in ("start_task", "Polling"))
+    ]
     assert [name for name in missing if f"start_thread(Background.{name}," not in sources] == []
 
 

@@ -39,6 +39,9 @@ An option without a value is `true` or `false` in the environment and in the fil
 commas; in TOML they can also be a list. Sizes are numbers of bytes, or `64KiB`, `16MiB`; durations are `30d`, `12h`,
 `90m`, `45s`.
 
+Settings of [extensions](../how-to/extensions.md), such as PostgreSQL, may stand in a table of the file:
+`[extensions.postgres]` with `connections = 20` is `postgres-connections = 20`.
+
 The argument of `serve` is a `.py` file or a module with agents. It can also be given as `{ENV_PREFIX}APP` or `app`.
 Default: the playground.
 """

@@ -94,7 +94,9 @@ async def playground(turn: Turn) -> PlaygroundResult:
     if turn.question is not None:
         return f"you said: {turn.text}"
     command, _, rest = turn.text.partition(" ")
-    if turn.skill in _COMMANDS and command != turn.skill:  # a tool of MCP, whose argument is what follows the command
+    if (
+        turn.skill in _COMMANDS and command != turn.skill
+    ):  # a call of a tool, whose argument is what follows the command
         command, rest = turn.skill, turn.text
     match command:
         case "echo" if rest:

@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -113,6 +113,9 @@ class BackgroundFailures:
 FAILURES: Final = BackgroundFailures()
 """Of this process."""
 
+Step = Callable[[], Awaitable[object] | None]
+"""Starts or stops a component."""
+
 
 def start_task(
     work: Background,
@@ -126,6 +129,42 @@ def start_task(
     """
     name = f"{work.value} {detail}" if detail else work.value
     return asyncio.get_running_loop().create_task(_run_task(work, run, failures), name=name)
+
+
+class Component:
+    """A part of the process that starts and stops."""
+
+    def __init__(self, start: Step | None = None, stop: Step | None = None) -> None:
+        self._start = start
+        self._stop = stop
+
+    async def enter(self, stack: AsyncExitStack) -> None:
+        """Starts the component; `stack` stops it, also if its start fails."""
+        if self._stop is not None:
+            stack.push_async_callback(_take, self._stop)
+        if self._start is not None:
+            await _take(self._start)
+
+
+class Polling(Component):
+    """Background work that runs from its start to its stop."""
+
+    def __init__(self, work: Background, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(self._begin, self._end)
+        self._work = work
+        self._run = run
+
+    def _begin(self) -> None:
+        self._task = start_task(self._work, self._run)
+
+    async def _end(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))  # it must not use what stops next
+
+
+async def _take(step: Step) -> None:
+    if (waits := step()) is not None:
+        await waits
 
 
 async def _run_task(

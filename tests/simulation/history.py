@@ -226,7 +226,8 @@ class History:
                     up=round(self.world.now - self.recovered, 3),
                     orphans=[record.id for record in records if record.session not in sessions],
                     stuck=stuck,
-                    waiting=len(database.ready),
+                    # Tasks wait for called agents that do not respond, however many slots are free.
+                    waiting=0 if self.called is not None else len(database.ready),
                     running=len(records),
                     slots=self.plan.slots * sum(server.up for server in self.servers),
                 )
@@ -250,9 +251,8 @@ def simulate(plan: Plan) -> Outcome:
     kept = stored_tasks(history.disk.database, history.journal, outcome.entries, history.epoch)
     outcome.problems = [*history.problems, *world.faults, *judge_all(outcome.entries, outcome.actions, kept)]
     if history.called is not None:
-        from tests.simulation.called.judge import judge_called, name_called_agents
+        from tests.simulation.called.judge import judge_called
 
-        outcome.problems = name_called_agents(outcome.problems, kept)
         outcome.problems += judge_called(plan, outcome.entries, kept, history.called.works, history.recovered)
     return outcome
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.chaos.history import Canceled, Entry, Got
 from tests.chaos_checker.checker import StoredTask
-from tests.simulation.called.judge import UNPROVOKED, judge_called, name_called_agents
+from tests.simulation.called.judge import UNPROVOKED, judge_called
 from tests.simulation.called.known import KNOWN_DEFECTS, known_defect
 from tests.simulation.called.peer import Work
 from tests.simulation.plan import Plan, Profile
@@ -114,16 +114,6 @@ def test_a_failed_task_has_failed_work_or_a_reason_that_something_explains() -> 
     unknown = replace(failed, reason="UPSTREAM_UNKNOWN")
     assert _judge(unknown, _work(states.COMPLETED, 3.0)) == []
     assert _judge(unknown, _work(states.COMPLETED, 3.0), plan=CALM) == [f"task T: UPSTREAM_UNKNOWN{UNPROVOKED}"]
-
-
-def test_an_acknowledged_task_that_is_not_found_is_a_known_defect_of_called_agents_only() -> None:
-    problems = ["follower 3 of T: was refused: TASK_NOT_FOUND", "task T: was acknowledged, and GetTask did not find it"]
-    named = name_called_agents(problems, {"T": COMPLETED})
-    assert {known_defect(problem) for problem in named} == {
-        "an acknowledged task that is found only when its turn is repeated"
-    }
-    assert name_called_agents(problems, {"T": replace(COMPLETED, agent="once")}) == problems
-    assert [known_defect(problem) for problem in problems] == ["", ""]
 
 
 def test_no_kind_of_defect_is_named_twice() -> None:

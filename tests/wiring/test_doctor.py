@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 from dragoman.client.calls import Client, message
+from dragoman.ports.extension import ServerExtension
+from dragoman.settings.extensions import FoundExtension
 from dragoman.settings.settings import Settings
 from dragoman.wiring import doctor as checking
-from dragoman.wiring.doctor import Finding, run_checks
+from dragoman.wiring.doctor import Finding, check_extension, run_checks
 from dragoman.wiring.store_lock import hold_store
 
 
@@ -109,3 +111,41 @@ def test_invalid_settings_are_reported() -> None:
     done = CliRunner().invoke(cli, ["doctor", "--store", "nowhere"])
     assert done.exit_code == 2
     assert done.stdout.startswith("FAIL  settings")
+
+
+@pytest.mark.parametrize(
+    ("extension", "problem", "finding"),
+    [
+        (
+            ServerExtension(name="one", title="One", requirement="dragoman[one]", libraries=("json",)),
+            "",
+            Finding("ok", "extension", "one of demo 1.5: One; brings settings"),
+        ),
+        (
+            ServerExtension(name="one", title="One", requirement="dragoman[one]", libraries=("json", "absent_library")),
+            "",
+            Finding(
+                "ok",
+                "extension",
+                "one of demo 1.5: One; brings settings; without absent_library",
+                "to use it, pip install 'dragoman[one]'",
+            ),
+        ),
+        (
+            None,
+            "ImportError: no colors",
+            Finding("fail", "extension", "one of demo 1.5: ImportError: no colors", "repair or uninstall demo 1.5"),
+        ),
+    ],
+)
+def test_extensions_are_listed_with_what_they_bring_and_lack(
+    extension: ServerExtension | None, problem: str, finding: Finding
+) -> None:
+    assert check_extension(FoundExtension("one", "demo 1.5", extension, problem)) == finding
+
+
+async def test_doctor_lists_every_installed_extension() -> None:
+    places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": "memory:"}
+    findings = [finding async for finding in run_checks(Settings.model_validate(places))]
+    listed = [finding.found.partition(" of ")[0] for finding in findings if finding.what == "extension"]
+    assert {"mcp", "nats", "postgres"} <= set(listed)

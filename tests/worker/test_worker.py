@@ -42,22 +42,21 @@ class Stream:
     ],
 )
 async def test_a_turn_that_is_stopped_before_its_first_step_is_answered(
-    frame: wk.ConnectResponse, answers: list[str], monkeypatch: pytest.MonkeyPatch
+    frame: wk.ConnectResponse, answers: list[str]
 ) -> None:
     streams: list[Stream] = []
 
-    def connect(*words: Any, **options: Any) -> Stream:
+    def connect(*words: Any, **options: Any) -> Any:
         streams.append(Stream(*words, **options))
         return streams[-1]
 
-    monkeypatch.setattr("dragoman.worker.worker.ServerStream", connect)
     calls: list[str] = []
 
     @agent
     async def notes(turn: Turn) -> None:
         calls.append(turn.text)
 
-    worker = Worker([notes], "server:1")
+    worker = Worker([notes], "server:1", open_stream=connect)
     running = asyncio.create_task(worker.run())
     await asyncio.sleep(0)
     (stream,) = streams

@@ -22,8 +22,8 @@ from dragoman.bindings import event_encoders
 from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
-from dragoman.runtime.operations import Operations
-from dragoman.runtime.operations.push_configs import MAX_CONFIG_PAGE_SIZE
+from dragoman.runtime import Operations
+from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman.wire.dialects import (
     Dialect,
     file_bytes,

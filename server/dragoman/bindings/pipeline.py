@@ -48,9 +48,9 @@ from dragoman.core.errors import (
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import Event
 from dragoman.core.trace import TRACE_HEADER
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Access, Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman.supervision import log_fault
 from dragoman.wire.dialects import Dialect
 

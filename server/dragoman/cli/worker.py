@@ -42,6 +42,17 @@ from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
 
+_OutboundAllow = Annotated[
+    str,
+    typer.Option(
+        "--outbound-allow",
+        envvar="DRAGOMAN_OUTBOUND_ALLOW",
+        metavar="NETWORK,...",
+        help="Private networks and hosts that agents at other servers may be called at. [none]",
+        show_default=False,
+    ),
+]
+
 
 def register(cli: typer.Typer) -> None:
     """Adds the command."""
@@ -185,16 +196,7 @@ def worker(
             show_default=False,
         ),
     ] = "",
-    outbound_allow: Annotated[
-        str,
-        typer.Option(
-            "--outbound-allow",
-            envvar="DRAGOMAN_OUTBOUND_ALLOW",
-            metavar="NETWORK,...",
-            help="Private networks and hosts that agents at other servers may be called at. [none]",
-            show_default=False,
-        ),
-    ] = "",
+    outbound_allow: _OutboundAllow = "",
     **extension_options: Any,
 ) -> None:
     """Run the agents of APP in this process for a server elsewhere.
@@ -235,27 +237,38 @@ def worker(
         executor_options = ExecutorOptions(executors, executor_python, turns, executor_retries)
     except ValueError as error:
         raise typer.BadParameter(f"--executor: {error}") from error
-    try:
-        groups = read_worker_groups(extension_options)
-        allowed = parse_allow_list(outbound_allow)
-    except InvalidGroups as error:
-        raise typer.BadParameter("; ".join(f"--{one['loc'][0]}: {one['msg']}" for one in error.errors)) from error
-    except ValueError as error:
-        raise typer.BadParameter(f"--outbound-allow: {error}") from error
+    groups, allowed = _read_extension_options(extension_options, outbound_allow)
     if not app and not executor_options.executors and not used_sources(groups, app):
         names = ["--executor", *(source.option for one in installed_extensions() if (source := one.agents))]
         raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
-    try:
-        check_collector_url(otlp)
-        parse_headers(otlp_headers)
-    except ValueError as error:
-        raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
+    _check_collector(otlp, otlp_headers)
     options = WorkerOptions(
         app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, loop_timeout, loop_exit, name,
         log_format, log_level,
         otlp, otlp_headers, groups, allowed,
     )  # fmt: skip
     raise typer.Exit(run_worker(options))
+
+
+def _read_extension_options(
+    options: Mapping[str, Any], outbound_allow: str
+) -> tuple[Mapping[str, Any], Sequence[AllowEntry]]:
+    """The settings of extensions, and what they may call. Raises typer.BadParameter."""
+    try:
+        return read_worker_groups(options), parse_allow_list(outbound_allow)
+    except InvalidGroups as error:
+        raise typer.BadParameter("; ".join(f"--{one['loc'][0]}: {one['msg']}" for one in error.errors)) from error
+    except ValueError as error:
+        raise typer.BadParameter(f"--outbound-allow: {error}") from error
+
+
+def _check_collector(otlp: str, otlp_headers: str) -> None:
+    """Raises typer.BadParameter."""
+    try:
+        check_collector_url(otlp)
+        parse_headers(otlp_headers)
+    except ValueError as error:
+        raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
 
 
 log = logging.getLogger("dragoman.worker")

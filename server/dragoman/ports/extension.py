@@ -37,7 +37,7 @@ class Option:
     """The name of a setting outside of its group. Stands in the field's annotation: `Annotated[int, Option(...)]`."""
 
     name: str
-    """`postgres_connections` is `--postgres-connections` and DRAGOMAN_POSTGRES_CONNECTIONS."""
+    """`feed_sync` is `--feed-sync` and DRAGOMAN_FEED_SYNC."""
     value: str
     """The placeholder in the help; for a flag empty, or its spelling unless that is just --NAME."""
     help: str
@@ -70,7 +70,7 @@ class StoreScheme:
     """A kind of store that several servers may share, named by the scheme of its URL."""
 
     url_format: str
-    """The form of its URLs, for people: `postgresql://USER@HOST/DATABASE`."""
+    """The form of its URLs, for people: `feed://HOST/NAME`."""
     is_valid: Callable[[str], bool]
     """Whether a URL with the scheme has that form."""
     open: Callable[[Any, StoreRequest], Awaitable[Store]]
@@ -169,9 +169,9 @@ class ServerExtension:
     name: str
     """In a settings file, `[extensions.NAME]` is its table."""
     title: str
-    """The title, such as `PostgreSQL`: the heading of its options."""
+    """The name of what it attaches, for people; the heading of its options."""
     requirement: str = ""
-    """The requirement with its libraries, for pip: `dragoman[postgres]`; empty if it needs none."""
+    """The requirement with its libraries, for pip: `dragoman[EXTRA]`; empty if it needs none."""
     libraries: Sequence[str] = ()
     """The modules of those libraries. They are imported before APP, whose folder may have files of these names."""
     settings: type[BaseModel] | None = None

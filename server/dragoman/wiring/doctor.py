@@ -80,10 +80,11 @@ async def run_checks(settings: Settings) -> AsyncIterator[Finding]:
 
 async def check_extensions(_: Settings) -> list[Finding]:
     """Lists the installed extensions, what each brings, and what installs its libraries."""
-    return [_check_extension(found) for found in found_extensions()]
+    return [check_extension(found) for found in found_extensions()]
 
 
-def _check_extension(found: FoundExtension) -> Finding:
+def check_extension(found: FoundExtension) -> Finding:
+    """Lists what one extension brings, or says why it cannot be used."""
     extension = found.extension
     if extension is None:
         do = f"repair or uninstall {found.distribution}"

@@ -77,7 +77,7 @@ class Worker:
         turns: int = DEFAULT_WORKER_TURNS,
         tracer: Tracer | None = None,
         loop_timeout: float = LOOP_TIMEOUT,
-        open_stream: type[ServerStream] = ServerStream,
+        open_stream: Callable[..., ServerStream] = ServerStream,
     ) -> None:
         """`server`: HOST:PORT or grpcs://HOST:PORT. `key`: returns the credential for each connection, or "". `name`:
         shown to operators, by default host and process id. `turns`: concurrent turns per agent. `tracer`: records

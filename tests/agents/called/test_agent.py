@@ -54,6 +54,7 @@ class ScriptedAgent(CalledAgent[ScriptedTurn]):
 
     def __init__(self, *, is_sent: bool = True, ends_when_stopped: bool = False, addresses: int = 1) -> None:
         self.changes: list[bool] = []
+        self.is_closed = False
         spec = placeholder_spec("a-script", "a script that", 0.0)
         breaker = CircuitBreaker(lambda: 0.0, max_failures=1)
         super().__init__(spec, "http://there", 7, breaker, lambda: self.changes.append(self.is_unavailable))
@@ -66,6 +67,9 @@ class ScriptedAgent(CalledAgent[ScriptedTurn]):
     def use_another_address(self) -> bool:
         self._addresses -= 1
         return self._addresses > 0
+
+    async def close(self) -> None:
+        self.is_closed = True
 
     def describe_wait(self, turn: ScriptedTurn) -> str:
         return "It waits."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -28,7 +28,7 @@ class Caller:
         self.failures: list[str] = []
         self.marked = 0
         self.results = list(results)
-        self.calls = TurnCalls(self, self.mark_unsent, self.sleep)
+        self.calls = TurnCalls(cast(Any, self), self.mark_unsent, self.sleep)
         self.calls.is_sent = is_sent
 
     @property

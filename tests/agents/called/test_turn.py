@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 from tests.agents.turn_context import RecordingTurnContext
@@ -19,19 +20,6 @@ from dragoman.wire.remote_errors import RemoteError
 UNAVAILABLE = WorkerLost("away", may_have_started=False)
 
 
-class OtherServer:
-    """A server that always responds."""
-
-    kind = "other server"
-    is_unavailable = False
-
-    def record_success(self) -> None:
-        """Needs no circuit breaker."""
-
-    def record_failure(self, reason: str) -> None:
-        """Needs no circuit breaker."""
-
-
 class FailingTurn(CalledTurn):
     """A turn whose calls raise one error. It keeps the failures that follow."""
 
@@ -41,7 +29,7 @@ class FailingTurn(CalledTurn):
     def __init__(self, error: Exception, *, attempt: int = 1) -> None:
         context = RecordingTurnContext()
         context.attempt = attempt
-        super().__init__(context, OtherServer())
+        super().__init__(context, cast(Any, None))
         self.failures: list[tuple[str, str, type[A2AError] | None]] = []
         self._error = error
 

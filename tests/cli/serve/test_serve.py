@@ -69,8 +69,8 @@ UNUSED = (
     "a2a", "asyncpg", "cryptography", "jwt", "mcp", "nats", "offapi", "opentelemetry", "prometheus_client",
     "pydantic_settings", "rich", "watchfiles",
     "dragoman.extensions.mcp.servers", "dragoman.agents.upstream.transport",
-    "dragoman.extensions.nats", "dragoman.client", "dragoman.extensions.frameworks.child", "dragoman.playground",
-    "dragoman.extensions.postgres", "dragoman.testing",
+    "dragoman.extensions.nats.connection", "dragoman.client", "dragoman.extensions.frameworks.child",
+    "dragoman.playground", "dragoman.extensions.postgres.store", "dragoman.testing",
     "dragoman.wiring.doctor", "dragoman.wiring.offline_admin", "dragoman.worker",
 )  # fmt: skip
 """Modules that a server with one function, SQLite, HTTP and gRPC imports at first use, if at all."""

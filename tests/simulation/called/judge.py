@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -36,10 +35,6 @@ TASK_TOOL: Final = "long"
 UNKNOWN_OUTCOMES: Final = ("UPSTREAM_UNKNOWN", "UPSTREAM_LOST", "MCP_UNKNOWN", "MCP_LOST", "NOT_WRITTEN")
 """Reasons for which a task may fail if something was struck."""
 
-AT_A2A_SERVER: Final = ", and an A2A server does its work"
-
-_NOT_FOUND: Final = re.compile(r"follower \d+ of (\S+): was refused: TASK_NOT_FOUND|task (\S+): was .+ did not find it")
-
 UNPROVOKED: Final = ", although nothing was struck"
 
 
@@ -58,17 +53,6 @@ def judge_called(
         *_results(kept, by_task, is_calm=is_calm),
     ]
     return [problem + end for problem in problems]
-
-
-def name_called_agents(problems: Sequence[str], kept: Mapping[str, StoredTask]) -> list[str]:
-    """The problems; where an acknowledged task was not found, they say so if an A2A server does its work."""
-
-    def is_at_a2a_server(problem: str) -> bool:
-        found = _NOT_FOUND.fullmatch(problem)
-        task = kept.get(found[1] or found[2]) if found is not None else None
-        return task is not None and task.agent in ("upstream", "plain")
-
-    return [problem + AT_A2A_SERVER * is_at_a2a_server(problem) for problem in problems]
 
 
 def _works_by_task(kept: Mapping[str, StoredTask], works: Sequence[Work]) -> Mapping[str, list[Work]]:

@@ -1,4 +1,4 @@
-"""Known defects: kinds of problems that histories with called agents have. Most wait for durable cancels.
+"""Known defects: kinds of problems that histories have until cancels of other servers are durable.
 
 A history with such a problem is not bad for it. `seeds.toml` has a history of each kind, which has to fail.
 """
@@ -20,10 +20,6 @@ KNOWN_DEFECTS: Final = {
     ),
     "an accepted cancel that an A2A server never gets": re.compile(_CANCEL_LOST.format("upstream|plain")),
     "an accepted cancel that an MCP server never gets": re.compile(_CANCEL_LOST.format("tools")),
-    # Its turn was released before the task was visible, and the sender got the task.
-    "an acknowledged task that is found only when its turn is repeated": re.compile(
-        r".+(?:TASK_NOT_FOUND|did not find it), and an A2A server does its work"
-    ),
 }
 """The problems of each kind. Those that end with `UNPROVOKED` match none but the third."""
 

@@ -130,10 +130,6 @@ class Peer:
         for on_lost in lost:
             self.world.after(self.delay(), on_lost)
 
-    def cut(self) -> None:
-        """Begins a partition."""
-        self.is_cut = True
-
     def refuse(self) -> None:
         """Ends all connections, and refuses others, until `heal`. Its work goes on."""
         self.is_refused = True

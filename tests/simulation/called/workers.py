@@ -59,7 +59,7 @@ class SimulatedWorker:
             "server",
             name=host.name,
             turns=TURNS,
-            open_stream=partial(SimulatedServerStream, self, host),  # type: ignore[arg-type]  # makes such a stream
+            open_stream=partial(SimulatedServerStream, self, host),
         ).run()
 
     def kill(self) -> None:

@@ -56,6 +56,15 @@ class CalledAgent(ABC, Generic[TurnT]):
         """Whether it should not be called."""
         return self.breaker.is_open or not self.is_known
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether nothing has to be done to call it."""
+        return not self.is_unavailable
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes its connections."""
+
     def record_success(self) -> None:
         """Records a response of any kind."""
         if self.breaker.record_success():

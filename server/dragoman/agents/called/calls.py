@@ -10,11 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dragoman.calling.errors import CallRefused, OutcomeUnknown, ServerUnavailable
 from dragoman.core.durations import Backoff
 from dragoman.ports import WorkerLost
+
+if TYPE_CHECKING:
+    from dragoman.agents.called.agent import CalledAgent
 
 RETRY_BACKOFF: Final = Backoff(0.25, 5.0)
 """Between two attempts of a call."""
@@ -25,28 +28,6 @@ Sleep = Callable[[float], Awaitable[None]]
 T = TypeVar("T")
 
 
-class CalledServer(Protocol):
-    """The other server, as the calls of a turn see it: it keeps the results of calls."""
-
-    @property
-    def kind(self) -> str:
-        """Its noun in texts for callers, such as `upstream agent`."""
-        ...
-
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether it should not be called."""
-        ...
-
-    def record_success(self) -> None:
-        """Records a response of any kind."""
-        ...
-
-    def record_failure(self, reason: str) -> None:
-        """Records a call without a response."""
-        ...
-
-
 class TaskLost(OutcomeUnknown):
     """The other server no longer knows the task that it began for ours."""
 
@@ -54,11 +35,11 @@ class TaskLost(OutcomeUnknown):
 class TurnCalls:
     """The calls of one turn."""
 
-    def __init__(self, server: CalledServer, mark_unsent: Callable[[], Awaitable[None]], sleep: Sleep) -> None:
+    def __init__(self, agent: CalledAgent[Any], mark_unsent: Callable[[], Awaitable[None]], sleep: Sleep) -> None:
         """mark_unsent: notes with the task that its work was not begun."""
         self.is_sent = False
         """Whether the other server may have begun the work of the turn."""
-        self._server = server
+        self._agent = agent
         self._mark_unsent = mark_unsent
         self._sleep = sleep
 
@@ -73,12 +54,12 @@ class TurnCalls:
             try:
                 response = await self.until_available(call)
             except CallRefused as refused:
-                self._server.record_success()
+                self._agent.record_success()
                 if not refused.remote_error.is_busy:
                     raise
                 await self._sleep(RETRY_BACKOFF.delay(attempt))
             else:
-                self._server.record_success()
+                self._agent.record_success()
                 return response
 
     async def until_available(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -93,14 +74,14 @@ class TurnCalls:
 
     def outcome_unknown(self, failure: ServerUnavailable, text: str) -> OutcomeUnknown:
         """The error of a call that may have begun work, and must not be repeated. text: for callers."""
-        self._server.record_failure(failure.summary)
+        self._agent.record_failure(failure.summary)
         return OutcomeUnknown(text)
 
     async def wait_to_retry(self, failure: ServerUnavailable, attempt: int = 1) -> None:
         """Waits before the next attempt. Raises WorkerLost instead once the server is unavailable."""
-        self._server.record_failure(failure.summary)
-        if self._server.is_unavailable:
+        self._agent.record_failure(failure.summary)
+        if self._agent.is_unavailable:
             if not self.is_sent:
                 await self._mark_unsent()
-            raise WorkerLost(f"The {self._server.kind} is unavailable.", may_have_started=self.is_sent)
+            raise WorkerLost(f"The {self._agent.kind} is unavailable.", may_have_started=self.is_sent)
         await self._sleep(RETRY_BACKOFF.delay(attempt))

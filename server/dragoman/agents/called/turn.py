@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
-from dragoman.agents.called.calls import CalledServer, Sleep, TaskLost, TurnCalls
+from dragoman.agents.called.calls import Sleep, TaskLost, TurnCalls
 from dragoman.calling.errors import CallForbidden, CallRefused, OutcomeUnknown, ProtocolError
 from dragoman.core.errors import A2AError, InvalidAgentResponse
 from dragoman.ports import TurnContext, TurnResult
+
+if TYPE_CHECKING:
+    from dragoman.agents.called.agent import CalledAgent
 
 
 class CalledTurn(ABC):
@@ -21,9 +24,9 @@ class CalledTurn(ABC):
     reason_prefix: ClassVar[str]
     """The first word of the reasons with which a task fails, such as `UPSTREAM`."""
 
-    def __init__(self, context: TurnContext, server: CalledServer, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, context: TurnContext, agent: CalledAgent[Any], sleep: Sleep = asyncio.sleep) -> None:
         self.context = context
-        self.calls = TurnCalls(server, self.mark_unsent, sleep)
+        self.calls = TurnCalls(agent, self.mark_unsent, sleep)
         self._sleep = sleep
         self._wakeup = asyncio.Event()
 

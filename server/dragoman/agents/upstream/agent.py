@@ -45,8 +45,11 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         """idle_timeout: seconds without a byte after which a call fails."""
         super().__init__(spec, location, turns, breaker, on_availability_change)
         self.supports_streaming = spec.streaming
+        """Whether it streams, as far as is known."""
         self.idempotent = False
+        """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
         self.required_extensions = ""
+        """URIs that each call has to activate, separated by commas."""
         self.is_removed = False
         self._idle_timeout = idle_timeout
         self.transports: Sequence[UpstreamTransport] = ()
@@ -82,7 +85,7 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         )
         return f"{waits}. A call that receives nothing for {self._idle_timeout:g} s is aborted and repeated."
 
-    # UpstreamConnection, for its turns --------------------------------------------------------------------------
+    # For its turns --------------------------------------------------------------------------
 
     @property
     def transport(self) -> UpstreamTransport:

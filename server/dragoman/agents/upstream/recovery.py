@@ -9,20 +9,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, Never, Protocol
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from google.protobuf.message import Message
 
-from dragoman.agents.called.calls import CalledServer, TaskLost, TurnCalls
+from dragoman.agents.called.calls import TaskLost, TurnCalls
 from dragoman.agents.upstream import turn_writer
-from dragoman.agents.upstream.linked_contents import LinkedContents
-from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.calling import retry
 from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ServerUnavailable
-from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+if TYPE_CHECKING:
+    from dragoman.agents.upstream.agent import UpstreamAgent
 
 log = logging.getLogger("dragoman.upstream")
 
@@ -32,33 +32,10 @@ OUTCOME_UNKNOWN_TEXT: Final = (
 """The text of a failed task whose message may have been delivered."""
 
 
-class UpstreamConnection(CalledServer, Protocol):
-    """The agent of a turn."""
-
-    spec: AgentSpec
-    location: str
-    """Its URL, for people."""
-    supports_streaming: bool
-    """Whether it streams, as far as is known."""
-    idempotent: bool
-    """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
-    required_extensions: str
-    """URIs that each call has to activate, separated by commas."""
-    linked_contents: LinkedContents | None
-    """Reads the large contents that its links name; None before its card was read."""
-
-    @property
-    def transport(self) -> UpstreamTransport: ...
-
-    def drop_transport(self, transport: UpstreamTransport) -> bool:
-        """Replaces a transport that does not know a method. False when there is no other."""
-        ...
-
-
 class UpstreamCalls:
     """Calls about the upstream task of one turn."""
 
-    def __init__(self, connection: UpstreamConnection, writer: TurnWriter, calls: TurnCalls) -> None:
+    def __init__(self, connection: UpstreamAgent, writer: TurnWriter, calls: TurnCalls) -> None:
         self.connection = connection
         self.writer = writer
         self.calls = calls

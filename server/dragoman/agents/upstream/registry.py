@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dragoman.agents.called.registry import CalledEntry, CalledRegistry
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
@@ -20,7 +21,6 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.ids import IDS
 from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
-from dragoman.supervision import Background, start_task
 
 if TYPE_CHECKING:  # imported with the first upstream agent, which few servers have: 16 modules, 0.9 MB
     from dragoman.agents.upstream.agent import UpstreamAgent
@@ -46,22 +46,22 @@ class InvalidUpstream(Exception):
     """A configured upstream agent that cannot be served. The text names it and says why."""
 
 
-class UpstreamEntry:
+class UpstreamEntry(CalledEntry["UpstreamAgent"]):
     """One upstream agent, its card and its transports."""
 
     def __init__(self, upstream: UpstreamSpec, agent: UpstreamAgent, *, from_settings: bool) -> None:
+        super().__init__(agent)
         self.upstream = upstream
-        self.agent = agent
         self.from_settings = from_settings
         self.discovered: DiscoveredAgent | None = None
         self.transports: Sequence[UpstreamTransport] = ()
         """Transports to its interfaces, the best first."""
-        self.wake = asyncio.Event()
-        self.refresh_task: asyncio.Task[None] | None = None
 
 
-class LocalUpstreamRegistry:
+class LocalUpstreamRegistry(CalledRegistry[UpstreamEntry]):
     """Implements `dragoman.ports.UpstreamRegistry`."""
+
+    log = log
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class LocalUpstreamRegistry:
 
         clock: milliseconds since the epoch. monotonic: seconds.
         """
+        super().__init__(agent_registry)
         self._transport_factory = cache(open_transport_factory)
         self._store = store
         self._secret_box = secret_box
@@ -124,18 +125,14 @@ class LocalUpstreamRegistry:
             else:
                 self._add_entry(upstream, result, from_settings=False)
 
-    def start_refresh(self) -> None:
-        """Starts to refresh the cards of all agents."""
-        for entry in self._entries.values():
-            self._start_refresh(entry)
+    def all_entries(self) -> Sequence[UpstreamEntry]:
+        """All served upstream agents."""
+        return tuple(self._entries.values())
 
     async def close(self) -> None:
         """Stops the refresh tasks, and closes all transports."""
-        for entry in self._entries.values():
-            if entry.refresh_task is not None:
-                entry.refresh_task.cancel()
-                await asyncio.wait([entry.refresh_task])
-        for agent in (*self.agents, *self._removed):
+        await super().close()
+        for agent in self._removed:
             await agent.close()
 
     def _add_entry(
@@ -156,7 +153,7 @@ class LocalUpstreamRegistry:
             upstream.turns,
             breaker,
             self._new_id,
-            on_availability_change=lambda: self._on_availability_change(spec.id),
+            on_availability_change=lambda: self._wake(spec.id),
             idle_timeout=self._transport_factory().limits.idle_timeout,
         )
         entry = self._entries[spec.id] = UpstreamEntry(upstream, agent, from_settings=from_settings)
@@ -223,7 +220,7 @@ class LocalUpstreamRegistry:
         self._on_change()
         entry = self._add_entry(upstream, found, from_settings=False)
         await self._agent_registry.register(entry.agent)
-        self._start_refresh(entry)
+        self.follow(entry)
         return self._status_of(entry)
 
     async def remove(self, agent: str) -> int:
@@ -268,17 +265,13 @@ class LocalUpstreamRegistry:
 
     # Refresh and synchronization --------------------------------------------------------------------------------
 
-    def _on_availability_change(self, agent: str) -> None:
+    def _wake(self, agent: str) -> None:
         if (entry := self._entries.get(agent)) is not None:
-            entry.wake.set()
-        self._agent_registry.capacity_changed()
+            self.on_availability_change(entry)
+        else:  # it was removed, and its last turns go on
+            self.capacity_changed()
 
-    def _start_refresh(self, entry: UpstreamEntry) -> None:
-        entry.refresh_task = start_task(
-            Background.AGENT_REFRESH, partial(self._run_refresh, entry), str(entry.upstream.location)
-        )
-
-    async def _run_refresh(self, entry: UpstreamEntry) -> None:
+    async def run_refresh(self, entry: UpstreamEntry) -> None:
         """Reads the card periodically, and more often while the agent is unavailable. Runs until canceled."""
         probes = 0
         while True:
@@ -295,22 +288,15 @@ class LocalUpstreamRegistry:
                 await asyncio.sleep(PROBE_BACKOFF.delay(probes))
             await self.refresh(entry)
 
-    async def refresh(self, entry: UpstreamEntry) -> None:
-        """Reads a card and applies it."""
-        found = await self._discover(entry.upstream)
-        agent = entry.agent
-        if isinstance(found, ClientError):
-            if agent.is_unavailable:
-                agent.breaker.open(found.summary)
-            log.info("could not read the card of agent %s: %s", agent.spec.id, found.summary)
-            return
-        before = agent.spec
+    async def discover(self, entry: UpstreamEntry) -> DiscoveredAgent | ClientError:
+        """Reads a card."""
+        return await self._discover(entry.upstream)
+
+    def apply(self, entry: UpstreamEntry, found: DiscoveredAgent) -> bool:
+        """Applies a card. Returns whether the spec of the agent has changed."""
+        before = entry.agent.spec
         self._apply_card(entry, found)
-        if agent.spec != before:
-            await self._agent_registry.register(agent)
-        if agent.breaker.is_open:
-            agent.breaker.half_open()
-            self._agent_registry.capacity_changed()
+        return entry.agent.spec != before
 
     async def run_sync(self) -> None:
         """Applies what other servers have added and removed. Runs until canceled."""
@@ -338,7 +324,7 @@ class LocalUpstreamRegistry:
                 continue  # registered meanwhile
             entry = self._add_entry(upstream, result, from_settings=False)
             await self._agent_registry.register(entry.agent)
-            self._start_refresh(entry)
+            self.follow(entry)
 
 
 def _encryption_context(agent: str) -> str:

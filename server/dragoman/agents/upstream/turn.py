@@ -11,12 +11,12 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dragoman.agents.called.calls import RETRY_BACKOFF, Sleep
 from dragoman.agents.called.turn import CalledTurn
 from dragoman.agents.upstream import recovery, turn_writer
-from dragoman.agents.upstream.recovery import FollowUpSender, UpstreamCalls, UpstreamConnection
+from dragoman.agents.upstream.recovery import FollowUpSender, UpstreamCalls
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
@@ -26,6 +26,9 @@ from dragoman.core.errors import A2AError
 from dragoman.core.task import states
 from dragoman.ports import TurnContext, TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+if TYPE_CHECKING:
+    from dragoman.agents.upstream.agent import UpstreamAgent
 
 log = logging.getLogger("dragoman.upstream")
 
@@ -45,7 +48,7 @@ class UpstreamTurn(CalledTurn):
     reason_prefix = "UPSTREAM"
 
     def __init__(
-        self, context: TurnContext, connection: UpstreamConnection, new_id: NewId, sleep: Sleep = asyncio.sleep
+        self, context: TurnContext, connection: UpstreamAgent, new_id: NewId, sleep: Sleep = asyncio.sleep
     ) -> None:
         super().__init__(context, connection, sleep)
         self.connection = connection

@@ -31,9 +31,9 @@ from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core import exceptions
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.projection import cached_encoding
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, log_fault, start_task
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect

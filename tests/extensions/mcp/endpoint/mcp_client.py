@@ -15,6 +15,7 @@ from mcp_types import methods
 from tests.callers import ByHeader
 
 from dragoman import Turn, agent, types
+from dragoman.extensions.mcp import EXTENSION, McpSettings
 from dragoman.ports import Agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.http.sse import SseEvent, SseParser
@@ -22,6 +23,8 @@ from dragoman.wiring.app import App, open_app
 
 STATELESS: Final = "2026-07-28"
 TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+PATHS: Final[Any] = [(EXTENSION.http, McpSettings())]
+"""The endpoint, for a server of HTTP alone."""
 FORMS: Final[dict[str, Any]] = {"elicitation": {"form": {}}}
 
 

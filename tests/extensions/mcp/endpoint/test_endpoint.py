@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.bindings.fake_service import FakeService, over_http
 from tests.callers import ByHeader
-from tests.extensions.mcp.endpoint.mcp_client import McpCaller, calling
+from tests.extensions.mcp.endpoint.mcp_client import PATHS, McpCaller, calling
 
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.access.jwt_claims import Issuer
@@ -63,6 +63,7 @@ async def test_a_rejected_caller_is_told_where_to_sign_in() -> None:
     issuer = Issuer(url="https://login.example", audience=("dragoman",))
     policy = AccessPolicy(credentials_required=True)
     options: dict[str, Any] = {"issuers": (issuer,), "authenticator": ByHeader(), "access_policy": policy}
+    options["extension_paths"] = PATHS
     async with over_http(FakeService(), **options) as client, client.post("/echo/mcp", json={}) as response:
         challenge = response.headers["WWW-Authenticate"]
         metadata = challenge.partition('resource_metadata="')[2].partition('"')[0]

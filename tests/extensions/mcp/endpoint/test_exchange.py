@@ -12,7 +12,16 @@ import aiohttp
 import pytest
 from tests.bindings.fake_service import FakeService, over_http
 from tests.callers import named
-from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS, McpCaller, calling, question_of, serving
+from tests.extensions.mcp.endpoint.mcp_client import (
+    FORMS,
+    PATHS,
+    STATELESS,
+    TASKS,
+    McpCaller,
+    calling,
+    question_of,
+    serving,
+)
 
 from dragoman.core.errors import Unavailable
 from dragoman.runtime.access import Call
@@ -192,7 +201,7 @@ async def test_an_error_after_the_client_has_left_is_taken() -> None:
     service = Failing()
     unhandled: list[Mapping[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-    async with over_http(service, mcp=True) as session:
+    async with over_http(service, extension_paths=PATHS) as session:
         body, headers = McpCaller(session, "/mcp").envelope("tools/call", {"name": "echo", "arguments": {}}, {})
         body["params"]["arguments"] = {"message": "x"}
         request = asyncio.create_task(session.post("/mcp", json=body, headers=headers).__aenter__())

@@ -53,7 +53,10 @@ def task_state(status: Any, **fields: Any) -> McpTask:
 
 
 class ScriptedServer:
-    """Implements `ToolServer`. Each request takes the next entry of its method; the last entry is repeated."""
+    """The part of an `McpAgent` that its turns use.
+
+    Each request takes the next entry of its method; the last entry is repeated.
+    """
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ async def test_an_agent_is_unavailable_until_its_tools_were_read(tools: Tools, o
     assert is_remote(agent)
     assert (agent.capacity, agent.is_worker_backed, agent.leaked_threads) == (0, False, 0)
     assert agent.apply(await agent.discover())
-    assert (agent.capacity, agent.problem, agent.is_connected) == (100, "", True)
+    assert (agent.capacity, agent.problem, agent.is_reachable) == (100, "", True)
     assert not agent.apply(await agent.discover())
     task, _ = await run_turn(agent, "echo hi")
     assert task.artifacts[0].parts[0].text == "hi"

@@ -126,7 +126,7 @@ async def test_a_process_that_ends_is_restarted_at_once(tmp_path: Path, outbound
     (agent,) = servers.agents
     await run_turn(agent, "die")
     await eventually(lambda: not agent.connection.is_open)
-    await eventually(lambda: agent.is_connected)
+    await eventually(lambda: agent.is_reachable)
     await servers.close()
 
 

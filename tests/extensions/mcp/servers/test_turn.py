@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 import pytest
@@ -56,7 +56,7 @@ async def no_sleep(seconds: float) -> None:
 
 def turn(context: RecordingTurnContext, server: ScriptedServer) -> McpTurn:
     ids = count(1)
-    return McpTurn(context, server, lambda: f"id-{next(ids)}", clock=lambda: 0.0, sleep=no_sleep)
+    return McpTurn(context, cast(Any, server), lambda: f"id-{next(ids)}", clock=lambda: 0.0, sleep=no_sleep)
 
 
 def context(text: str = "write hello", *, attempt: int = 1, state: CallState | None = None) -> StoringContext:

@@ -21,8 +21,8 @@ from dragoman.extensions.mcp.wire import results, tools
 from dragoman.extensions.mcp.wire.envelope import CONTEXT_META, Envelope, negotiated_version, new_session
 from dragoman.extensions.mcp.wire.results import view_of
 from dragoman.extensions.mcp.wire.tools import AgentTool, InvalidArguments, NewId
+from dragoman.runtime import Operations
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DESCRIBE: Final = ExtensionRow(

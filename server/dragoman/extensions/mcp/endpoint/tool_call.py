@@ -19,9 +19,9 @@ from dragoman.extensions.mcp.wire import results
 from dragoman.extensions.mcp.wire.envelope import CURSOR_META, TASK_META, ClientFeatures
 from dragoman.extensions.mcp.wire.results import TaskView
 from dragoman.extensions.mcp.wire.tools import AgentTool, handle_of
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman.wire.http import sse
 from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

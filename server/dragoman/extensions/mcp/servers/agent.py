@@ -94,7 +94,7 @@ class McpAgent(CalledAgent[McpTurn]):
             return "The MCP server runs the call as a task of its own, which is polled."
         return "The tool was called and has not answered yet." if turn.is_sent else ""
 
-    # ToolServer, for its turns ----------------------------------------------------------------------------------
+    # For its turns ----------------------------------------------------------------------------------
 
     @property
     def tools(self) -> Sequence[types.Tool]:
@@ -121,7 +121,7 @@ class McpAgent(CalledAgent[McpTurn]):
         return self.discovered.left_out if self.discovered is not None else ()
 
     @property
-    def is_connected(self) -> bool:
+    def is_reachable(self) -> bool:
         """Whether it is available over an open connection."""
         return self.connection.is_open and not self.is_unavailable
 

@@ -110,7 +110,7 @@ class McpConnection:
                 return await request(client)
         except MCPError as error:
             if error.code == SESSION_LOST_CODE:
-                self._drop(client)
+                self.drop(client)
             raise call_error(error) from None
         except RuntimeError as error:  # the SDK: about an answer that it did not expect, or a client closed meanwhile
             if self._link is None or self._link.client is not client:
@@ -122,7 +122,7 @@ class McpConnection:
         async with self._lock:
             await self._close_link()
 
-    def _drop(self, client: Client) -> None:
+    def drop(self, client: Client) -> None:
         """Marks this client as lost, unless another was opened since: the next call opens another."""
         if self._link is not None and self._link.client is client:
             self._link.ended.set()

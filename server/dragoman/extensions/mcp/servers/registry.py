@@ -7,9 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
+from dragoman.agents.called.registry import CalledEntry, CalledRegistry
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
@@ -19,7 +19,6 @@ from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
 from dragoman.extensions.mcp.sources import MCP_FORMAT, McpSpec
 from dragoman.ids import IDS
 from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
-from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -40,17 +39,14 @@ class InvalidMcpServer(Exception):
     """A configured MCP server that cannot be served. The text names it and says why."""
 
 
-class McpEntry:
+class McpEntry(CalledEntry[McpAgent]):
     """One server and its refresh task."""
 
-    def __init__(self, agent: McpAgent) -> None:
-        self.agent = agent
-        self.wake = asyncio.Event()
-        self.refresh_task: asyncio.Task[None] | None = None
 
+class McpRegistry(CalledRegistry[McpEntry]):
+    """Serves the configured MCP servers as agents. Implements `dragoman.ports.extension.AgentSource`."""
 
-class McpRegistry:
-    """Serves the configured MCP servers as agents."""
+    log = log
 
     def __init__(
         self,
@@ -62,13 +58,17 @@ class McpRegistry:
         new_id: NewId = IDS.hex,
     ) -> None:
         """agent_registry: where changes are registered; None if the agents stay. monotonic: seconds."""
+        super().__init__(agent_registry)
         self._outbound = outbound
-        self._agent_registry = agent_registry
         self._max_response_bytes = max_response_bytes
         self._monotonic = monotonic
         self._new_id = new_id
         self.entries: list[McpEntry] = []
         """The servers, in the order of the settings."""
+
+    def all_entries(self) -> Sequence[McpEntry]:
+        """The servers, in the order of the settings."""
+        return self.entries
 
     @property
     def agents(self) -> Sequence[McpAgent]:
@@ -82,22 +82,22 @@ class McpRegistry:
         and has no id is served as soon as it can. Raises InvalidMcpServer.
         """
         self.entries = [self._new_entry(server) for server in servers]
-        results = await asyncio.gather(*(self._discover(entry.agent) for entry in self.entries))
+        results = await asyncio.gather(*map(self.discover, self.entries))
         ids = list(reserved_ids)
         for entry, found in zip(self.entries, results, strict=True):
-            agent, location = entry.agent, entry.agent.server.location
+            agent, location = entry.agent, entry.agent.location
             if isinstance(found, ClientError):
-                if not agent.server.id and (self._agent_registry is None or not isinstance(found, ProtocolError)):
+                if not agent.server.id and (self.agent_registry is None or not isinstance(found, ProtocolError)):
                     is_transient = isinstance(found, ServerUnavailable)
                     hint = f"; with an id ({MCP_FORMAT}) it is served as soon as it responds" if is_transient else ""
                     raise InvalidMcpServer(f"{_without(location, found.summary)}{hint}")
                 served = f"is served as agent {agent.spec.id}, but is" if agent.spec.id else "is not served yet:"
                 log.warning("%s %s unavailable: %s", location, served, found.summary)
                 agent.breaker.open(found.summary)
-            elif not agent.server.id and found.spec.id in ids and self._agent_registry is not None:
+            elif not agent.server.id and found.spec.id in ids and self.agent_registry is not None:
                 self._reject_id(agent, found.spec.id)
             else:
-                self._apply(agent, found)
+                self.apply(entry, found)
             if agent.spec.id in ids:
                 raise InvalidMcpServer(
                     f'{location}: the id "{agent.spec.id}" belongs to another agent here; choose one with {MCP_FORMAT}'
@@ -107,7 +107,7 @@ class McpRegistry:
     def _reject_id(self, agent: McpAgent, id: str) -> None:
         """Leaves out a server that has given itself the id of another agent."""
         problem = f'it calls itself "{id}", which belongs to another agent here; choose an id with {MCP_FORMAT}'
-        log.warning("%s is not served: %s", agent.server.location, problem)
+        log.warning("%s is not served: %s", agent.location, problem)
         agent.breaker.open(problem)
 
     def status(self) -> Sequence[UpstreamStatus]:
@@ -132,17 +132,7 @@ class McpRegistry:
 
     def start(self) -> None:
         """Starts to follow the tools of all servers."""
-        for entry in self.entries:
-            location = entry.agent.server.location
-            entry.refresh_task = start_task(Background.AGENT_REFRESH, partial(self.run_refresh, entry), location)
-
-    async def close(self) -> None:
-        """Stops the refresh tasks, and closes all connections."""
-        for entry in self.entries:
-            if entry.refresh_task is not None:
-                entry.refresh_task.cancel()
-                await asyncio.wait([entry.refresh_task])
-        await asyncio.gather(*(entry.agent.close() for entry in self.entries))
+        self.start_refresh()
 
     def _new_entry(self, server: McpSpec) -> McpEntry:
         entry: McpEntry
@@ -152,31 +142,31 @@ class McpRegistry:
             self._max_response_bytes,
             CircuitBreaker(self._monotonic),
             self._new_id,
-            on_availability_change=lambda: self._on_availability_change(entry),
-            on_tools_changed=lambda: self._on_tools_changed(entry),
+            on_availability_change=lambda: self.on_availability_change(entry),
+            on_tools_changed=lambda: entry.wake.set(),  # noqa: PLW0108 - there is no entry yet
             clock=self._monotonic,
         )
         entry = McpEntry(agent)
         return entry
 
-    def _on_availability_change(self, entry: McpEntry) -> None:
-        entry.wake.set()
-        self._capacity_changed()
-
-    def _capacity_changed(self) -> None:
-        if self._agent_registry is not None:
-            self._agent_registry.capacity_changed()
-
-    def _on_tools_changed(self, entry: McpEntry) -> None:
-        entry.wake.set()
-
-    async def _discover(self, agent: McpAgent) -> DiscoveredServer | ClientError:
+    async def discover(self, entry: McpEntry) -> DiscoveredServer | ClientError:
+        """Reads what a server offers."""
         try:
-            return await agent.discover()
+            return await entry.agent.discover()
         except ClientError as error:
             return error
 
-    def _apply(self, agent: McpAgent, found: DiscoveredServer) -> bool:
+    def may_serve(self, entry: McpEntry, found: DiscoveredServer) -> bool:
+        """Whether a server may have the id that it gives itself."""
+        agent, registry = entry.agent, self.agent_registry
+        if agent.spec.id or registry is None or not registry.is_registered(found.spec.id):
+            return True
+        self._reject_id(agent, found.spec.id)
+        return False
+
+    def apply(self, entry: McpEntry, found: DiscoveredServer) -> bool:
+        """Applies what a server offers now. Returns whether the spec of its agent has changed."""
+        agent = entry.agent
         is_new = agent.discovered is None
         if found.left_out and (is_new or agent.left_out != found.left_out):
             log.warning("agent %s lacks tools that cannot be read: %s", found.spec.id, "; ".join(found.left_out))
@@ -184,7 +174,7 @@ class McpRegistry:
         if is_new:
             log.info(
                 "agent %s is the MCP server %s (%s%s): %d tools",
-                agent.spec.id, agent.server.location, found.protocol_version, ", tasks" if found.has_tasks else "",
+                agent.spec.id, agent.location, found.protocol_version, ", tasks" if found.has_tasks else "",
                 len(found.tools),
             )  # fmt: skip
         return changed
@@ -196,37 +186,17 @@ class McpRegistry:
         agent, failures, available_since = entry.agent, 0, self._monotonic()
         while True:
             entry.wake.clear()
-            if agent.is_connected:
+            if agent.is_reachable:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(TOOLS_REFRESH_INTERVAL):
                         await entry.wake.wait()
-            if agent.is_connected:
+            if agent.is_reachable:
                 await asyncio.sleep(CHANGE_DELAY)
             else:
                 failures = 1 if self._monotonic() - available_since >= STABLE_SECONDS else failures + 1
                 await asyncio.sleep(RECONNECT_BACKOFF.delay(failures))
                 available_since = self._monotonic()
             await self.refresh(entry)
-
-    async def refresh(self, entry: McpEntry) -> None:
-        """Reads the tools once and applies them."""
-        agent = entry.agent
-        found = await self._discover(agent)
-        if isinstance(found, ClientError):
-            if not agent.is_connected:
-                agent.breaker.open(found.summary)
-                self._capacity_changed()
-            log.info("could not read the tools of %s: %s", agent.spec.id or agent.server.location, found.summary)
-            return
-        registry = self._agent_registry
-        if not agent.spec.id and registry is not None and registry.is_registered(found.spec.id):
-            self._reject_id(agent, found.spec.id)
-            return
-        if self._apply(agent, found) and registry is not None:
-            await registry.register(agent)
-        if agent.breaker.is_open:
-            agent.breaker.half_open()
-            self._capacity_changed()
 
 
 def _without(location: str, text: str) -> str:

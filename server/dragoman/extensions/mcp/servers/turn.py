@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
 from mcp.shared.dispatcher import ProgressFnT
 
-from dragoman.agents.called.calls import CalledServer, Sleep
+from dragoman.agents.called.calls import Sleep
 from dragoman.agents.called.turn import CalledTurn
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
@@ -26,7 +26,7 @@ from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER
 from dragoman.extensions.mcp.servers import questions, tasks_extension
 from dragoman.extensions.mcp.servers.call_state import CallState, read_call_state
 from dragoman.extensions.mcp.servers.connection import McpRefused, ServerSilent
-from dragoman.extensions.mcp.servers.open_calls import OpenCall, OpenCalls, ServerQuestion
+from dragoman.extensions.mcp.servers.open_calls import OpenCall, ServerQuestion
 from dragoman.extensions.mcp.servers.questions import InvalidAnswer, UnsupportedInput
 from dragoman.extensions.mcp.servers.readers import read_model
 from dragoman.extensions.mcp.servers.tasks_extension import CreateTaskResult
@@ -34,47 +34,15 @@ from dragoman.extensions.mcp.servers.tool_choice import ChosenTool, InvalidToolC
 from dragoman.extensions.mcp.servers.turn_output import McpTurnOutput
 from dragoman.ports import TurnContext, TurnResult
 
+if TYPE_CHECKING:
+    from dragoman.extensions.mcp.servers.agent import McpAgent
+
 log = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
 
 STATE_BACKOFF: Final = Backoff(0.05, 1.0)
 """Delay before repeating a call that returned only a request state."""
-
-
-class ToolServer(CalledServer, Protocol):
-    """The agent of a turn. Its calls raise ClientError."""
-
-    @property
-    def tools(self) -> Sequence[types.Tool]: ...
-
-    @property
-    def calls(self) -> OpenCalls: ...
-
-    @property
-    def announces_changes(self) -> bool:
-        """Whether the server says when its list of tools changes."""
-        ...
-
-    async def connect(self) -> None:
-        """Opens a connection if none is open. Whatever it raises, no tool was called."""
-        ...
-
-    async def call(self, request: Callable[[Client], Awaitable[T]]) -> T:
-        """The answer to one call; `McpRefused` for an error of the server."""
-        ...
-
-    async def read_tools(self) -> None:
-        """Reads the list of tools once more."""
-        ...
-
-    def has_output_schema(self, tool: str) -> bool:
-        """Whether a result of a tool has structured content in any case."""
-        ...
-
-    def check_output(self, tool: str, value: object) -> str:
-        """Why structured content does not match what its tool declares; empty if it does."""
-        ...
 
 
 class McpTurn(CalledTurn):
@@ -85,7 +53,7 @@ class McpTurn(CalledTurn):
     def __init__(
         self,
         context: TurnContext,
-        server: ToolServer,
+        server: McpAgent,
         new_id: NewId,
         *,
         clock: Callable[[], float],
