@@ -387,6 +387,7 @@ def _components(
     yield Polling(Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, trusts_clock))
     yield Component(session.heartbeat.start, session.heartbeat.close)
     yield Component(stop=watchdog.stop)
+    yield Polling(Background.RETENTION, partial(retention.run_forever, timings.retention_interval))
     yield Polling(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
     yield Polling(Background.FEEDS, turns.feeds.poll_forever)
     if turns.push_scheduler:
@@ -402,7 +403,6 @@ def _components(
         yield Polling(Background.CANCEL_REQUESTS, cancel.poll_forever)
     yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
     yield Polling(Background.ABSENT_AGENTS, turns.absent_agents.poll_forever)
-    yield Polling(Background.RETENTION, partial(retention.run_forever, timings.retention_interval))
 
 
 def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, timings: Timings) -> DeliveryDeps:
