@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -44,7 +44,7 @@ from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Tim
 from dragoman.runtime.turn.context import ReferenceResolver, TurnServices
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.supervision import Background, Component, Polling
+from dragoman.supervision import Background, Component, Polling, running
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +345,8 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
     count_deliveries = push_scheduler.delivery_count if push_scheduler else None
-    async with AsyncExitStack() as stack:
-        for component in _components(ports, config, session, turns, operations.cancel, retention, watchdog, auditor):
-            await component.enter(stack)
+    components = _components(ports, config, session, turns, operations.cancel, retention, watchdog, auditor)
+    async with running(components):
         yield Runtime(
             store,
             operations,
