@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,6 +21,7 @@ from dragoman.cli.output import state_name
 from dragoman.cli.profiles import Profile, ProfileError, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
+from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
@@ -201,6 +204,22 @@ Key = Annotated[
         help="API key or another bearer token, if the server requires authentication.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTarget:
+    """The server that a command calls, and the caller's credentials."""
+
+    server: Server = DEFAULT_SERVER
+    ca: Ca = None
+    cert: Cert = None
+    key: Key = ""
+
+    def operator(self) -> Operator:
+        """Returns an unopened client of the server's operator API."""
+        return Operator(self.server, token=self.key)
+
+
 AgentName = Annotated[
     str,
     typer.Option(
@@ -247,6 +266,16 @@ AgentFilter = Annotated[
 ]
 PrincipalFilter = Annotated[str, typer.Option("--principal", metavar="NAME", help="Only this principal.")]
 ScopeFilter = Annotated[str, typer.Option("--scope", metavar="NAME", help="Only this scope.")]
+ContextFilter = Annotated[str, typer.Option("--context", metavar="ID", help="Only tasks of this conversation.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOwner:
+    """The owner of tasks, for operators; an empty field matches any."""
+
+    agent: AgentFilter = ""
+    principal: PrincipalFilter = ""
+    scope: ScopeFilter = ""
 
 
 class TaskStateOption(StrEnum):
@@ -277,28 +306,16 @@ OneTaskState = Annotated[
         "--state", metavar="STATE", parser=parse_state, help=f"Only this state: {', '.join(TaskStateOption)}."
     ),
 ]
-TaskStates = Annotated[
-    list[TaskStateOption] | None,
-    typer.Option(
-        "--state",
-        metavar="STATE",
-        parser=parse_state,
-        help=f"Only this state; may be repeated: {', '.join(TaskStateOption)}.",
-    ),
-]
-ChangedSince = Annotated[
-    str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
-]
-UnchangedFor = Annotated[
-    str, typer.Option("--older-than", metavar="AGE", help="Only tasks that have not changed for this time: 10m, 2h.")
-]
-TextFilter = Annotated[
-    str, typer.Option("--text", metavar="TEXT", help="Only tasks with this text in the first message, or in the error.")
-]
-MetadataFilter = Annotated[
-    list[str] | None,
-    typer.Option("--metadata", metavar="KEY=VALUE", help="Only tasks with this in their metadata; may be repeated."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", metavar=" ", help="Change nothing; print how many tasks match.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", metavar=" ", help="Do not ask.")]
-"""Options that select many tasks, and how they are changed."""
+
+
+def age_option(option: str, text: str) -> int:
+    """Parses the age that an option has, into milliseconds; 0 for "". Ends the process with a usage error."""
+    try:
+        return parse_age(text) if text else 0
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def time_option(option: str, text: str) -> int:
+    """The time that was an option's age ago, in milliseconds since the epoch; 0 for "". As `age_option`."""
+    return int(time.time() * 1000) - age_option(option, text) if text else 0

@@ -26,15 +26,20 @@ from dragoman.cli.process_setup import (
 from dragoman.cli.serve.options import with_options, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
-from dragoman.core import agent_sources
 from dragoman.core.net.addresses import AllowEntry
 from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
-from dragoman.settings.extensions import InvalidGroups, installed_extensions, read_worker_groups, used_sources
+from dragoman.settings.extensions import (
+    InvalidGroups,
+    installed_extensions,
+    is_recognized,
+    read_worker_groups,
+    used_sources,
+)
 from dragoman.settings.settings import SettingsError
 from dragoman.settings.types import check_collector_url, parse_allow_list, parse_headers
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
+from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.agents import run_startup_hooks
 from dragoman.wiring.extensions import import_libraries, open_worker_sources
 from dragoman.wiring.loop_guard import guarded_loop
@@ -63,38 +68,6 @@ def worker(
     app: Annotated[
         str, typer.Argument(metavar="APP", help="A .py file or a module with agents.", show_default=False)
     ] = "",
-    executor: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--executor",
-            envvar="DRAGOMAN_EXECUTOR",
-            metavar="[ID=]MODULE:NAME",
-            help="An a2a-sdk AgentExecutor, a fasta2a Worker or an agent of a framework, run in its own process; may "
-            "be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    executor_python: Annotated[
-        str,
-        typer.Option(
-            "--executor-python",
-            envvar="DRAGOMAN_EXECUTOR_PYTHON",
-            metavar="PATH",
-            help="The Python interpreter of the executor's environment. [this one]",
-            show_default=False,
-        ),
-    ] = "",
-    executor_retries: Annotated[
-        int,
-        typer.Option(
-            "--executor-retries",
-            envvar="DRAGOMAN_EXECUTOR_RETRIES",
-            metavar="N",
-            min=0,
-            max=100,
-            help="Attempts to repeat an executor's turn after its process died.",
-        ),
-    ] = 0,
     server: Annotated[
         str,
         typer.Option(
@@ -218,9 +191,7 @@ def worker(
 
     `dragoman worker agents.py --server grpcs://agents.example.com:50051 --key-file /run/secrets/worker-key`
 
-    `dragoman worker --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
-
-    `dragoman worker assistant.py:agent --executor-python venv/bin/python`  an agent of a framework, unchanged
+    {examples}
 
     `dragoman worker mycompany.agents --turns 4 --log-format json`  up to four concurrent turns per agent
 
@@ -230,20 +201,13 @@ def worker(
         raise typer.BadParameter("--log-format: must be text or json")
     if log_level not in get_args(logs.LogLevel):
         raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(logs.LogLevel))}")
-    try:
-        if agent_sources.is_object_name(app):
-            executor, app = [app, *(executor or ())], ""
-        executors = agent_sources.parse_executors(executor or ())
-        executor_options = ExecutorOptions(executors, executor_python, turns, executor_retries)
-    except ValueError as error:
-        raise typer.BadParameter(f"--executor: {error}") from error
     groups, allowed = _read_extension_options(extension_options, outbound_allow)
-    if not app and not executor_options.executors and not used_sources(groups, app):
-        names = ["--executor", *(source.option for one in installed_extensions() if (source := one.agents))]
+    if not app and not used_sources(groups, app):
+        names = [source.option for one in installed_extensions() if (source := one.agents)]
         raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
     _check_collector(otlp, otlp_headers)
     options = WorkerOptions(
-        app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, loop_timeout, loop_exit, name,
+        app, server, key_file, tls_ca, tls_cert, turns, drain, loop_timeout, loop_exit, name,
         log_format, log_level,
         otlp, otlp_headers, groups, allowed,
     )  # fmt: skip
@@ -257,7 +221,7 @@ def _read_extension_options(
     try:
         return read_worker_groups(options), parse_allow_list(outbound_allow)
     except InvalidGroups as error:
-        raise typer.BadParameter("; ".join(f"--{one['loc'][0]}: {one['msg']}" for one in error.errors)) from error
+        raise typer.BadParameter(str(error)) from error
     except ValueError as error:
         raise typer.BadParameter(f"--outbound-allow: {error}") from error
 
@@ -279,7 +243,6 @@ class WorkerOptions:
     """The options of the command line."""
 
     app: str
-    executors: ExecutorOptions
     server: str
     key_file: Path | None
     tls_ca: Path | None
@@ -307,7 +270,8 @@ def run_worker(options: WorkerOptions) -> ExitCode:
     logs.configure_logging(cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level))
     try:
         import_libraries(used_sources(options.groups, options.app))
-        app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
+        # before Ctrl-C is taken over, so that it still interrupts the import
+        app = load_app("" if is_recognized(options.app) else options.app)
         run_until_complete(_serve_until_stopped(options, app))
     except (LoadError, InvalidKeyFile, SettingsError) as error:
         return print_error(error, ExitCode.USAGE)
@@ -330,7 +294,7 @@ async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
         stack.enter_context(guarded_loop(options.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        await _serve(options, app, signals, notifier, await _open_tracer(stack, options), stack)
+        await _serve(options, app, signals, notifier, await _open_tracer(stack, options))
     log.info("stopped")
 
 
@@ -347,22 +311,17 @@ async def _serve(
     signals: Signals,
     notifier: ServiceNotifier,
     tracer: Tracer | None,
-    stack: AsyncExitStack,
 ) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
-        async with open_executors(options.executors) as executor_agents:
-            all_agents = [*app.agents, *executor_agents]
-            if len({agent.spec.id for agent in all_agents}) < len(all_agents):
-                raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
-            sources = open_worker_sources(
-                stack, options.groups, options.app, all_agents, options.turns, options.outbound_allow
+        async with AsyncExitStack() as agents_stack:
+            sources = await open_worker_sources(
+                agents_stack, options.groups, options.app, app.agents, options.turns, options.outbound_allow
             )
-            all_agents += (await sources).agents
             worker = Worker(
-                all_agents, await _grpc_address(options), key=lambda: _read_key(options.key_file), ca=options.tls_ca,
-                cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
+                [*app.agents, *sources.agents], await _grpc_address(options), key=lambda: _read_key(options.key_file),
+                ca=options.tls_ca, cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
                 loop_timeout=options.loop_timeout,
             )  # fmt: skip
             signals.turns = worker.running_turns
