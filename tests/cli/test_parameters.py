@@ -17,10 +17,10 @@ def test_the_help_shows_placeholders_and_one_default() -> None:
     def go(
         who: Annotated[str, argument("WHO", "A name. [everyone]")] = "all",
         plain: Annotated[int, option("--plain", "N", "A number.")] = 7,
-        told: Annotated[int, option("--told", "N", "A number. [eight]")] = 8,
+        bracketed: Annotated[int, option("--bracketed", "N", "A number. [eight]")] = 8,
         quick: Annotated[bool, flag("--quick", "Hurry.", "-q")] = False,
     ) -> None:
-        typer.echo(f"{who} {plain} {told} {quick}")
+        typer.echo(f"{who} {plain} {bracketed} {quick}")
 
     shown = CliRunner().invoke(app, ["--help"]).output
     assert "--plain" in shown

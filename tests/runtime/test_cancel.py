@@ -123,7 +123,7 @@ async def test_a_turn_that_is_repeated_elsewhere_during_its_cancel_is_canceled_t
         task = await here.start()
         await here.at("begun").wait()
         (runner,) = here.runtime.scheduler.runs
-        ref, guard = runner.record.ref, ClaimHeld(runner.record.session, runner.record.token)
+        ref, guard = runner.context.record.ref, ClaimHeld(runner.context.record.session, runner.context.record.token)
         other = await store.open_session(600)
         store.release = Append(task=ref, guard=guard, retry=True)
         store.claim = Append(task=ref, guard=Ready(), claim_session=other)
@@ -148,8 +148,8 @@ async def test_a_cancel_repeated_late_by_the_bus_stops_no_other_turn(tmp_path: P
     async with asyncio.timeout(60), open_harness(tmp_path, asks) as here:
         task = await here.start()
         (run,) = here.runtime.scheduler.runs
-        await eventually(lambda: run.record.last_sequence > 1)
-        bus, ref = here.bus, run.record.ref
+        await eventually(lambda: run.context.record.last_sequence > 1)
+        bus, ref = here.bus, run.context.record.ref
         await here.store.cancel_requests.request(ref)
         bus.publish_signal(ref, TaskSignal.CANCEL)  # as another server does
         await here.idle()
@@ -347,7 +347,7 @@ async def test_an_agent_may_refuse_a_cancel_with_a_reason(tmp_path: Path) -> Non
 
     async with open_harness(tmp_path, pays) as here:
         task = await here.start()
-        await next(iter(here.runtime.scheduler.runs)).flush()
+        await next(iter(here.runtime.scheduler.runs)).context.flush()
         with pytest.raises(TaskNotCancelable, match="money"):
             await here.cancel(task.id)
         here.at("go").set()

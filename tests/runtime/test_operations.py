@@ -261,7 +261,7 @@ async def test_a_task_that_its_process_lost_before_it_was_visible_is_no_answer(t
         sending = asyncio.create_task(anext(here.stream()) if streaming else here.answer())
         await eventually(lambda: len(here.runtime.scheduler.runs) == 1)
         (runner,) = here.runtime.scheduler.runs
-        record = runner.record
+        record = runner.context.record
         guard = ClaimHeld(record.session, record.token)
         await here.store.append(Append(task=record.ref, guard=guard, discard=True))
         here.at("go").set()

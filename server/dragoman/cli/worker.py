@@ -28,31 +28,26 @@ from dragoman.cli.process_setup import (
 from dragoman.cli.serve.options import with_options, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
-from dragoman.core import agent_sources
 from dragoman.core.net.addresses import AllowEntry
 from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
-from dragoman.settings.extensions import InvalidGroups, installed_extensions, read_worker_groups, used_sources
+from dragoman.settings.extensions import (
+    InvalidGroups,
+    installed_extensions,
+    is_recognized,
+    read_worker_groups,
+    used_sources,
+)
 from dragoman.settings.settings import SettingsError
 from dragoman.settings.types import check_collector_url, parse_allow_list, parse_headers
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
+from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.agents import run_startup_hooks
 from dragoman.wiring.extensions import import_libraries, open_worker_sources
 from dragoman.wiring.loop_guard import guarded_loop
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
-
-_OutboundAllow = Annotated[
-    str,
-    option(
-        "--outbound-allow",
-        "NETWORK,...",
-        "Private networks and hosts that agents at other servers may be called at. [none]",
-        envvar="DRAGOMAN_OUTBOUND_ALLOW",
-    ),
-]
 
 
 def register(cli: typer.Typer) -> None:
@@ -72,37 +67,6 @@ class WorkerOptions:
     """The options of the command line, but those of extensions."""
 
     app: Annotated[str, argument("APP", "A .py file or a module with agents.")] = ""
-    executor: Annotated[
-        list[str] | None,
-        option(
-            "--executor",
-            "[ID=]MODULE:NAME",
-            "An a2a-sdk AgentExecutor, a fasta2a Worker or an agent of a framework, run in its own process; may "
-            "be repeated.",
-            envvar="DRAGOMAN_EXECUTOR",
-            show_default=False,
-        ),
-    ] = None
-    executor_python: Annotated[
-        str,
-        option(
-            "--executor-python",
-            "PATH",
-            "The Python interpreter of the executor's environment. [this one]",
-            envvar="DRAGOMAN_EXECUTOR_PYTHON",
-        ),
-    ] = ""
-    executor_retries: Annotated[
-        int,
-        option(
-            "--executor-retries",
-            "N",
-            "Attempts to repeat an executor's turn after its process died.",
-            envvar="DRAGOMAN_EXECUTOR_RETRIES",
-            min=0,
-            max=100,
-        ),
-    ] = 0
     server: Annotated[
         str,
         option(
@@ -183,7 +147,15 @@ class WorkerOptions:
             envvar="DRAGOMAN_OTLP_HEADERS",
         ),
     ] = ""
-    outbound_allow: _OutboundAllow = ""
+    outbound_allow: Annotated[
+        str,
+        option(
+            "--outbound-allow",
+            "NETWORK,...",
+            "Private networks and hosts that agents at other servers may be called at. [none]",
+            envvar="DRAGOMAN_OUTBOUND_ALLOW",
+        ),
+    ] = ""
 
     def check(self) -> None:
         """Ends the process with a usage error for an invalid option."""
@@ -192,7 +164,6 @@ class WorkerOptions:
         if self.log_level not in get_args(logs.LogLevel):
             raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(logs.LogLevel))}")
         for name, read in (
-            ("--executor", lambda: self.executors),
             ("--outbound-allow", lambda: self.allowed),
             ("--otlp, --otlp-headers", lambda: (check_collector_url(self.otlp), parse_headers(self.otlp_headers))),
         ):
@@ -200,18 +171,6 @@ class WorkerOptions:
                 read()
             except ValueError as error:
                 raise typer.BadParameter(f"{name}: {error}") from error
-
-    @property
-    def executors(self) -> ExecutorOptions:
-        """The executors, after APP if that names an object. Raises ValueError."""
-        named = [self.app, *(self.executor or ())] if agent_sources.is_object_name(self.app) else self.executor or ()
-        executors = agent_sources.parse_executors(named)
-        return ExecutorOptions(executors, self.executor_python, self.turns, self.executor_retries)
-
-    @property
-    def own_app(self) -> str:
-        """APP; empty if that names an object."""
-        return "" if agent_sources.is_object_name(self.app) else self.app
 
     @property
     def allowed(self) -> Sequence[AllowEntry]:
@@ -261,9 +220,7 @@ def worker(options: WorkerOptions, **extension_options: Any) -> ExitCode:
 
     `dragoman worker agents.py --server grpcs://agents.example.com:50051 --key-file /run/secrets/worker-key`
 
-    `dragoman worker --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
-
-    `dragoman worker assistant.py:agent --executor-python venv/bin/python`  an agent of a framework, unchanged
+    {examples}
 
     `dragoman worker mycompany.agents --turns 4 --log-format json`  up to four concurrent turns per agent
 
@@ -273,9 +230,9 @@ def worker(options: WorkerOptions, **extension_options: Any) -> ExitCode:
     try:
         groups = read_worker_groups(extension_options)
     except InvalidGroups as error:
-        raise typer.BadParameter("; ".join(f"--{one['loc'][0]}: {one['msg']}" for one in error.errors)) from error
-    if not options.app and not options.executor and not used_sources(groups, ""):
-        names = ["--executor", *(source.option for one in installed_extensions() if (source := one.agents))]
+        raise typer.BadParameter(str(error)) from error
+    if not options.app and not used_sources(groups, ""):
+        names = [source.option for one in installed_extensions() if (source := one.agents)]
         raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
     return run_worker(options, groups)
 
@@ -284,8 +241,9 @@ def run_worker(options: WorkerOptions, groups: Mapping[str, Any]) -> ExitCode:
     """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
     logs.configure_logging(cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level))
     try:
-        import_libraries(used_sources(groups, options.own_app))
-        app = load_app(options.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
+        import_libraries(used_sources(groups, options.app))
+        # before Ctrl-C is taken over, so that it still interrupts the import
+        app = load_app("" if is_recognized(options.app) else options.app)
         run_until_complete(_serve_until_stopped(options, groups, app))
     except (LoadError, InvalidKeyFile, SettingsError) as error:
         return print_error(error, ExitCode.USAGE)
@@ -308,7 +266,7 @@ async def _serve_until_stopped(options: WorkerOptions, groups: Mapping[str, Any]
         stack.enter_context(guarded_loop(options.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        await _serve(options, groups, app, signals, notifier, await _open_tracer(stack, options), stack)
+        await _serve(options, groups, app, signals, notifier, await _open_tracer(stack, options))
     log.info("stopped")
 
 
@@ -326,19 +284,16 @@ async def _serve(
     signals: Signals,
     notifier: ServiceNotifier,
     tracer: Tracer | None,
-    stack: AsyncExitStack,
 ) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
-        async with open_executors(options.executors) as executor_agents:
-            all_agents = [*app.agents, *executor_agents]
-            if len({agent.spec.id for agent in all_agents}) < len(all_agents):
-                raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
-            sources = open_worker_sources(stack, groups, options.own_app, all_agents, options.turns, options.allowed)
-            all_agents += (await sources).agents
+        async with AsyncExitStack() as agents_stack:
+            sources = await open_worker_sources(
+                agents_stack, groups, options.app, app.agents, options.turns, options.allowed
+            )
             worker = Worker(
-                all_agents, await options.grpc_address(), key=options.read_key, ca=options.tls_ca,
+                [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, ca=options.tls_ca,
                 cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
                 loop_timeout=options.loop_timeout,
             )  # fmt: skip

@@ -75,7 +75,7 @@ class CancelOperation:
             current = await read_task(self._store, ref)
         if current.record.has_open_turn:
             await self._store.cancel_requests.request(ref, metadata)
-            if (runner := self._scheduler.runs.find(ref)) is not None and not runner.canceled:
+            if (runner := self._scheduler.runs.find(ref)) is not None and not runner.stop.requested:
                 await self.poll()  # a turn ended meanwhile and the next message began another
         if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:
             raise TaskNotCancelable("the task ended before it could be canceled")
@@ -90,8 +90,8 @@ class CancelOperation:
         if spec is not None and not spec.cancelable and record.has_open_turn:
             raise TaskNotCancelable("this agent does not let a running task be canceled")
         runner = self._scheduler.runs.find(record.ref)
-        if runner is not None and runner.cancel_refusal:
-            raise TaskNotCancelable(runner.cancel_refusal)
+        if runner is not None and runner.context.cancel_refusal:
+            raise TaskNotCancelable(runner.context.cancel_refusal)
 
     async def _signal(self, ref: TaskRef, metadata: bytes, subscriber: Subscriber) -> None:
         """Tells the process that runs the task to stop, and waits up to `cancel_timeout`."""

@@ -40,7 +40,7 @@ WORKER_WAIT_SECONDS: Final = 300.0
 """Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
 
 RunTurns = Callable[[TurnRunner], Coroutine[Any, Any, None]]
-"""Runs a runner, as `TurnRunner.run` does."""
+"""Runs a runner: has to await `TurnRunner.run`."""
 
 
 class Backlog(Enum):
@@ -543,7 +543,9 @@ class Scheduler:
     def _begin(self, appended: Appended, message: StoredMessage | None, fresh_context: bool) -> TurnRunner:
         record = appended.record
         existing = self.runs.by_task.get(record.ref)
-        if existing is not None and existing.record.token == record.token:  # ClaimRecovery was faster than the answer
+        if (
+            existing is not None and existing.context.record.token == record.token
+        ):  # ClaimRecovery was faster than the answer
             return existing
         first = appended.events if message is not None else ()
         runner = TurnRunner(
@@ -553,7 +555,8 @@ class Scheduler:
         self.counts[record.agent].started += 1
         self._last_principal = record.principal
         # If this fails, out of memory, ClaimRecovery begins it again.
-        task, began = runner.start(self._run_turns), time.perf_counter()
+        run, began = self._run_turns(runner), time.perf_counter()
+        task = runner.task = asyncio.get_running_loop().create_task(run, name=f"run {record.id}")
         self.runs.by_task[record.ref] = runner
         queue.running += 1
         task.add_done_callback(partial(self._on_run_ended, runner, queue, began))
@@ -568,7 +571,7 @@ class Scheduler:
         return task
 
     def _on_run_ended(self, runner: TurnRunner, queue: AgentQueue, began: float, done: asyncio.Task[None]) -> None:
-        record = runner.record
+        record = runner.context.record
         error = asyncio.CancelledError() if done.cancelled() and not self._stopping else _error_of(done)
         if error is not None and record.running:
             self._start_task(runner.abort(), f"end {record.id}").add_done_callback(
@@ -579,9 +582,9 @@ class Scheduler:
         counts = self.counts[record.agent]
         counts.ended_by_state[record.state] += 1
         counts.seconds.add(time.perf_counter() - began)
-        if runner.usage_tracker is not None:
-            counts.tokens += runner.usage_tracker.total.own.tokens - runner.usage_tracker.initial.own.tokens
-            counts.cost += runner.usage_tracker.total.own.cost - runner.usage_tracker.initial.own.cost
+        if (usage := runner.context.usage_tracker) is not None:
+            counts.tokens += usage.total.own.tokens - usage.initial.own.tokens
+            counts.cost += usage.total.own.cost - usage.initial.own.cost
         if self.runs.by_task.get(record.ref) is runner:
             del self.runs.by_task[record.ref]
         queue.running -= 1
@@ -668,13 +671,13 @@ class Scheduler:
         if runner is None:
             return
         if signal is TaskSignal.CANCEL:
-            self._start_task(self._cancel(runner), f"cancel {runner.task_id}")
+            self._start_task(self._cancel(runner), f"cancel {runner.context.task_id}")
         elif signal is TaskSignal.MESSAGE:
-            runner.notify_message()
+            runner.context.notify_message()
 
     async def _cancel(self, runner: TurnRunner) -> None:
         """Cancels a runner, if the store confirms it (a late signal may belong to an earlier turn) or has erased it."""
-        ref, store = runner.record.ref, self.services.store
+        ref, store = runner.context.record.ref, self.services.store
         with suppress(Unavailable):  # the poll for cancel requests finds it
             requests = await store.cancel_requests.pending([ref])
             if requests or await store.read(ref, history=0) is None:

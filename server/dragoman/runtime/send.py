@@ -407,7 +407,7 @@ class SendOperations:
             return SendResult(record, created=earlier.sequence_before == 0, repeated=True)
         runner = self._scheduler.runs.find(earlier.task)
         if runner is not None:
-            await asyncio.shield(runner.first_response)
+            await asyncio.shield(runner.context.first_response)
         else:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
@@ -419,11 +419,11 @@ class SendOperations:
         """
         runner = result.runner or self._scheduler.runs.find(result.record.ref)
         if runner is not None:
-            if not await _done_by(runner.turn_ended, deadline):
+            if not await _done_by(runner.context.turn_ended, deadline):
                 return None
-            if runner.turn_ended.result():
-                return runner.projection.task(runner.record, history)
-            if runner.end_is_late:
+            if runner.context.turn_ended.result():
+                return runner.context.projection.task(runner.context.record, history)
+            if runner.context.end_is_late:
                 return None
         try:
             async with self._feeds.subscribe(result.record.ref) as subscriber:
@@ -477,7 +477,7 @@ async def direct_reply(result: SendResult) -> pb.Message | None:
         return result.reply
     if result.runner is None:  # the lease lapsed before the turn began
         raise lost_task()
-    return await asyncio.shield(result.runner.first_response)
+    return await asyncio.shield(result.runner.context.first_response)
 
 
 async def read_stored_task(store: Store, result: SendResult, history: int | None) -> TaskSnapshot:

@@ -110,6 +110,11 @@ def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
     ]
 
 
+def is_recognized(app: str) -> bool:
+    """Whether APP is an object that an extension runs as an agent. Raises InvalidExtension."""
+    return any(one.agents is not None and one.agents.recognizes(app) for one in installed_extensions())
+
+
 def secret_options() -> frozenset[str]:
     """The names of options whose values may hold secrets. Raises InvalidExtension."""
     options = (option for one in installed_extensions() for option, _ in options_of(one).values())
@@ -184,7 +189,8 @@ class InvalidGroups(ValueError):
     """Settings of extensions are invalid. `errors` has their details, located by the names of the options."""
 
     def __init__(self, errors: Sequence[ErrorDetails]) -> None:
-        super().__init__("; ".join(f"{error['loc'][0]}: {error['msg']}" for error in errors))
+        problems = [(str(error["loc"][0]).replace("_", "-"), error["msg"]) for error in errors]
+        super().__init__("; ".join(f"--{name}: {text.removeprefix('Value error, ')}" for name, text in problems))
         self.errors = errors
 
 

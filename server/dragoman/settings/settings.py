@@ -27,7 +27,7 @@ from pydantic_core import ErrorDetails
 from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
-from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec, FileForm, is_object_name
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, NO_BUDGETS, Quotas
@@ -47,7 +47,7 @@ from dragoman.settings.extensions import (
     InvalidGroups,
     extension_fields,
     flatten_tables,
-    installed_extensions,
+    is_recognized,
     read_groups,
     take_groups,
     used_sources,
@@ -72,7 +72,6 @@ from dragoman.settings.types import (
     CardVersionsSetting,
     ClientGrants,
     Collector,
-    Executors,
     Headers,
     Issuers,
     Limit,
@@ -124,14 +123,6 @@ class Settings(BaseModel):
     """`server`: accept requests, but do not run APP's agents; `worker`: run APP's agents, but accept no requests."""
     processes: int = Field(default=1, ge=1, le=256)
     """Server processes on this machine that share the ports."""
-    executor: Executors = ()
-    """a2a-sdk executors and fasta2a workers, each run in a child process."""
-    executor_python: str = ""
-    """Python interpreter of the executors' environment; empty: the server's own."""
-    executor_turns: int = Field(default=DEFAULT_EXECUTOR_TURNS, ge=1, le=10_000)
-    """Concurrent turns of each executor; more wait."""
-    executor_retries: int = Field(default=0, ge=0, le=100)
-    """Retries of a turn whose executor process died; 0: the task ends as FAILED."""
     root: OptionalAgentId = ""
     """Id of the agent for requests that name none; empty: the agents decide."""
     insecure: bool = False
@@ -338,19 +329,11 @@ class Settings(BaseModel):
         return value
 
     @property
-    def executors(self) -> tuple[ExecutorSpec, ...]:
-        """The executors, after APP if that names an object: `agents.py:graph`."""
-        return (ExecutorSpec.parse(self.app), *self.executor) if is_object_name(self.app) else self.executor
-
-    @property
     def own_app(self) -> str:
         """APP; empty with `workers_only`, with agents of other kinds unless APP was given, and if it is an object."""
-        if is_object_name(self.app) or any(
-            extension.agents is not None and extension.agents.recognizes(self.app)
-            for extension in installed_extensions()
-        ):
+        if is_recognized(self.app):
             return ""
-        has_other_agents = self.upstream or self.executors or used_sources(self.extensions, self.app)
+        has_other_agents = self.upstream or used_sources(self.extensions, self.app)
         if self.workers_only or (has_other_agents and "app" not in self.model_fields_set):
             return ""
         return self.app

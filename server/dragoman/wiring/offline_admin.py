@@ -22,7 +22,7 @@ from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings
-from dragoman.stores.sqlite.maintenance.backup import RestoreResult, backup, restore
+from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops

@@ -42,16 +42,6 @@ _OWN_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ),
         ServeOption("root", "ID", "Agent of requests that name none. [the app's choice]"),
         ServeOption(
-            "executor",
-            "[ID=]MODULE:NAME",
-            "An a2a-sdk AgentExecutor, a fasta2a Worker or an agent of a framework, run in its own process; may be "
-            "repeated.",
-            list[str],
-        ),
-        ServeOption("executor_python", "PATH", "Python interpreter of the executors' environment. [the server's]"),
-        ServeOption("executor_turns", "N", "Concurrent turns per executor. [100]"),
-        ServeOption("executor_retries", "N", "Attempts to repeat a turn after the executor's process died. [0]"),
-        ServeOption(
             "upstream",
             "[ID=]URL",
             "Also serve this upstream A2A agent; may be repeated. Disables the playground.",
@@ -244,10 +234,16 @@ def with_options(function: Callable[..., Any], by_heading: Mapping[str, Sequence
     def command(**arguments: Any) -> Any:
         return function(**arguments)
 
-    command.__doc__ = function.__doc__
+    command.__doc__ = (function.__doc__ or "").replace("{examples}", _examples(function.__name__))
     command.__signature__ = full_signature  # type: ignore[attr-defined]  # typer reads it; function types lack it
     command.__annotations__ = {one.name: one.annotation for one in full_signature.parameters.values()}
     return command
+
+
+def _examples(command: str) -> str:
+    """The examples of extensions for the help of a command."""
+    examples = [example for one in installed_extensions() if one.agents for example in one.agents.examples]
+    return "\n\n    ".join(f"`dragoman {command} {arguments}`  {does}".rstrip() for arguments, does in examples)
 
 
 def _parameters(by_heading: Mapping[str, Sequence[ServeOption]]) -> Iterator[inspect.Parameter]:

@@ -1,22 +1,67 @@
-"""Quota counters of principals, for admission: loaded on first use, and cached in memory.
+"""Figures that a commit writes beside its appends: quota counters, artifact growth, totals, daily usage.
 
-Appends of principals without a quota cost nothing. The cache is bounded, and cleared whenever a batch is rolled back;
-the tables always have the same figures, so they are only read again.
+Each is a `CommitObserver`, so the transaction names none of them. What they write is in the commit that they count.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from enum import Enum
+from typing import Final, Protocol, TypeVar
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
+from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
-from dragoman.core.limits.quotas import Quota
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
+from dragoman.stores.shared.compaction import MAX_COUNTED_TASKS, ArtifactGrowth
+from dragoman.stores.sqlite.cold import daily_usage
+from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
+
+
+class Flush(Enum):
+    """Why rows are written now."""
+
+    READ = "a statement of the batch may read them"
+    COMMIT = "the batch is complete"
+    JOB = "a job follows, which may read and change everything"
+
+
+class CommitBatch(Protocol):
+    """The batch of appends that an observer counts."""
+
+    connection: sqlite3.Connection
+    cursor: sqlite3.Cursor
+    """Of the connection: each execution on a connection makes a cursor."""
+
+    def flushed_connection(self) -> sqlite3.Connection:
+        """The connection, after pending rows were written: called only when rows have to be read."""
+
+
+class CommitObserver:
+    """Figures that are kept of appends, in the same commit. A subclass has what it needs of these."""
+
+    has_deferred_rows = False
+    """Whether rows of earlier commits wait for the next one."""
+
+    def admit(self, batch: CommitBatch, plan: Plan, now: int) -> None:
+        """Raises AppendRejected for a change with a quota that must not be applied, before any of it is written."""
+
+    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+        """Counts a change, after its rows were written; or, if it discards its task, before that."""
+
+    def flush(self, batch: CommitBatch, reason: Flush) -> None:
+        """Writes the rows that cannot wait."""
+
+    def end_batch(self, *, committed: bool) -> None:
+        """Called after the commit, or when the batch was rolled back."""
+
+
+# Quota counters -------------------------------------------------------------------------------------------------------
 
 MAX_CACHED_PRINCIPALS: Final = 4096
 """Principals, and tasks with unread messages, that are cached."""
@@ -50,9 +95,6 @@ _SELECT_MESSAGE_SIZES: Final = """
 SELECT number, size, sender FROM messages WHERE owner = ? AND task = ? AND number > ? AND number <= ? AND size > 0
 """
 
-FlushedConnection = Callable[[], sqlite3.Connection]
-"""Returns the connection after pending rows were written: called only when rows have to be read."""
-
 UnreadMessages = list[tuple[int, int, str]]
 """Messages that no turn has received: number, size, and sender."""
 
@@ -68,8 +110,12 @@ class SqlitePrincipalLoad:
     queued_bytes: int = 0
 
 
-class SqliteQuotaCounters:
-    """The counters of one store, for its writing connection."""
+class SqliteQuotaCounters(CommitObserver):
+    """Counters of principals, for admission: loaded on first use, and cached in memory.
+
+    Appends of principals without a quota cost nothing. The cache is bounded, and cleared whenever a batch is rolled
+    back; the tables always have the same figures, so they are only read again.
+    """
 
     def __init__(self) -> None:
         self.loads: dict[str, SqlitePrincipalLoad] = {}
@@ -78,12 +124,14 @@ class SqliteQuotaCounters:
         """Undelivered messages by task, as far as they are cached."""
         self._token_buckets = TokenBuckets()
 
-    def admit(self, flushed_connection: FlushedConnection, quota: Quota, plan: Plan, now: int) -> None:
+    def admit(self, batch: CommitBatch, plan: Plan, now: int) -> None:
         """Raises QuotaExceeded for a message that would exceed its sender's quota."""
+        if (quota := plan.change.quota) is None:
+            return
         agent, sender = plan.record.agent, sender_of(plan)
         load = self.loads.get(sender)
         if load is None:
-            load = read_load(flushed_connection(), sender)
+            load = read_load(batch.flushed_connection(), sender)
             _remember(self.loads, sender, load)
         wait, every = 0.0, 0.0
         if quota.starts_per_minute:
@@ -97,8 +145,7 @@ class SqliteQuotaCounters:
         if every and starts_turn(plan):
             self._token_buckets.take((sender, agent), now, every)
 
-    def record(self, flushed_connection: FlushedConnection, owner: int, plan: Plan) -> None:
-        """Counts a change, after its rows are written; or, if it discards its task, before that."""
+    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         if not self.loads:
             return
         before, record = plan.before, plan.record
@@ -108,13 +155,14 @@ class SqliteQuotaCounters:
             self._count(record.principal, record.agent, 1)
         elif record.state in states.TERMINAL or plan.change.discard:
             self._count(record.principal, record.agent, -1)
-            self._remove_messages(flushed_connection, owner, record, before.last_delivered, record.last_received)
+            self._remove_messages(batch.flushed_connection, owner, record, before.last_delivered, record.last_received)
         elif record.last_delivered > before.last_delivered:
-            self._remove_messages(flushed_connection, owner, record, before.last_delivered, record.last_delivered)
+            self._remove_messages(batch.flushed_connection, owner, record, before.last_delivered, record.last_delivered)
         elif record.last_delivered < before.last_delivered:  # returned, to be delivered again
             self.unread.pop(record.ref.key, None)
             self._queue(
-                _message_sizes(flushed_connection(), owner, record, record.last_delivered, before.last_delivered), 1
+                _message_sizes(batch.flushed_connection(), owner, record, record.last_delivered, before.last_delivered),
+                1,
             )
 
     def record_erasure(self, connection: sqlite3.Connection, owner: int, record: TaskRecord) -> None:
@@ -123,8 +171,12 @@ class SqliteQuotaCounters:
             self._count(record.principal, record.agent, -1)
             self._remove_messages(lambda: connection, owner, record, record.last_delivered, record.last_received)
 
+    def end_batch(self, *, committed: bool) -> None:
+        if not committed:
+            self.clear()
+
     def clear(self) -> None:
-        """For a batch that was rolled back: everything is read again."""
+        """After a batch was rolled back, or owners were deleted: everything is read again."""
         self.loads.clear()
         self.unread.clear()
 
@@ -153,7 +205,12 @@ class SqliteQuotaCounters:
         # Otherwise there are messages whose sizes are not cached: all are read when needed.
 
     def _remove_messages(
-        self, flushed_connection: FlushedConnection, owner: int, record: TaskRecord, after: int, upto: int
+        self,
+        flushed_connection: Callable[[], sqlite3.Connection],
+        owner: int,
+        record: TaskRecord,
+        after: int,
+        upto: int,
     ) -> None:
         """Subtracts the messages after one number, up to another: they are delivered."""
         unread = self.unread.pop(record.ref.key, None)
@@ -208,3 +265,87 @@ def _remember(cache: dict[K, V], key: K, value: V) -> None:
     cache[key] = value
     if len(cache) > MAX_CACHED_PRINCIPALS:
         del cache[next(iter(cache))]
+
+
+# Artifact growth, totals, daily usage ---------------------------------------------------------------------------------
+
+_ADD_GROWTH: Final = """
+INSERT INTO artifact_growth (owner, task, rows) VALUES (?, ?, ?)
+ON CONFLICT (owner, task) DO UPDATE SET rows = rows + excluded.rows
+"""
+_INSERT_LONG_LOG: Final = "INSERT OR IGNORE INTO long_logs (ended, owner, task) VALUES (?, ?, ?)"
+
+
+class SqliteArtifactGrowth(CommitObserver):
+    """Records the tasks that are worth compacting."""
+
+    def __init__(self, max_tasks: int = MAX_COUNTED_TASKS) -> None:
+        self._growth = ArtifactGrowth(max_tasks)
+
+    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+        row_key = owner, plan.record.ref.key
+        rows, is_long = self._growth.record(row_key, plan)
+        if rows:
+            batch.connection.execute(_ADD_GROWTH, (*row_key, rows))
+        if is_long:
+            batch.connection.execute(_INSERT_LONG_LOG, (plan.record.updated, *row_key))
+
+
+ADD_TO_TOTALS: Final = SqliteBulkStatement(
+    "INSERT INTO totals (owner, agent, state, tasks)",
+    4,
+    "ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks",
+)
+
+
+class SqliteTotals(CommitObserver):
+    """Numbers of visible tasks by owner, agent and state."""
+
+    def __init__(self) -> None:
+        self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
+
+    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+        before, record = plan.before, plan.record
+        if before is not None and before.visible:
+            self._totals[owner, record.agent, before.state] -= 1
+        if record.visible and not plan.change.discard:
+            self._totals[owner, record.agent, record.state] += 1
+
+    def flush(self, batch: CommitBatch, reason: Flush) -> None:
+        if self._totals:
+            ADD_TO_TOTALS.run(batch.cursor, [(*key, count) for key, count in self._totals.items() if count])
+            self._totals.clear()
+
+    def end_batch(self, *, committed: bool) -> None:
+        self._totals.clear()
+
+
+class SqliteDailyFigures(CommitObserver):
+    """Daily usage. Figures of tasks begun and turns may wait for the next commit (`DailyCounter.can_wait`)."""
+
+    def __init__(self) -> None:
+        self._keys = DailyKeys()
+        self._counter = DailyCounter()
+        """Figures of this batch that are not written."""
+        self._deferred = DailyCounter()
+        """Figures of the commit before, until this batch has written them."""
+        self._committed = DailyCounter()
+        """Figures of the commit before, while they are not in a later commit."""
+
+    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+        self._counter.count(plan, now)
+        report = plan.change.usage_report
+        if is_usage_counted and report is not None and report.has_amount:
+            self._counter.count_usage(plan.record, report, now)
+
+    def flush(self, batch: CommitBatch, reason: Flush) -> None:
+        if reason is Flush.JOB or (reason is Flush.COMMIT and (self._deferred or not self._counter.can_wait)):
+            self._counter.add(self._deferred)
+            daily_usage.add_counts(batch.connection, batch.cursor, self._keys, self._counter)
+            self._counter, self._deferred = DailyCounter(), DailyCounter()
+
+    def end_batch(self, *, committed: bool) -> None:
+        if committed:
+            self._committed = self._counter
+            self.has_deferred_rows = bool(self._committed)
+        self._counter, self._deferred = DailyCounter(), self._committed

@@ -12,7 +12,7 @@ from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE
 from dragoman.core.names import Owner
 from dragoman.core.task.log import DuplicateKey, IdempotencyKey
 from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS
-from dragoman.stores.sqlite import task_tables
+from dragoman.stores.sqlite.cold import task_tables
 
 ALICE, BOB = Owner("default", "alice"), Owner("default", "bob")
 KEY = IdempotencyKey("echo", "k", b"digest")

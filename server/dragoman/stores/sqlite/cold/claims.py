@@ -1,17 +1,16 @@
-"""Sessions, the queue of waiting tasks, and cancel requests."""
+"""Sessions, and the queue of waiting tasks."""
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import Any, Final
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 
 
 def begin_session(connection: sqlite3.Connection, now: int, lease: float, exclusive: bool) -> int:
@@ -106,68 +105,3 @@ def _next_pair(connection: sqlite3.Connection, pair: tuple[str, str]) -> Any:
 
 def _record(row: tuple[Any, ...]) -> TaskRecord:
     return record_from_row(TaskRef(Owner(row[2], row[3]), row[1]), row[4:])
-
-
-_REQUEST_CANCEL: Final = """
-INSERT INTO cancel_requests (owner, task, until, metadata)
-SELECT t.owner, t.task, t.last_received, ? FROM owners o JOIN tasks t ON t.owner = o.owner
-WHERE o.scope = ? AND o.principal = ? AND t.task = ? AND (t.session > 0 OR t.ready)
-ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
-"""
-_IS_PENDING: Final = "t.last_completed < c.until AND (t.session > 0 OR t.ready)"
-_SELECT_PENDING_CANCELS: Final = f"""
-SELECT o.scope, o.principal, c.task, c.metadata
-FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
-JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
-"""
-_DELETE_OBSOLETE_CANCELS: Final = f"""
-DELETE FROM cancel_requests WHERE NOT EXISTS (
-    SELECT 1 FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
-    WHERE c.owner = cancel_requests.owner AND c.task = cancel_requests.task AND {_IS_PENDING})
-"""
-_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancel_requests)"
-
-Read = Callable[..., Awaitable[Any]]
-"""Runs a function of a reader's connection and further arguments."""
-
-Write = Callable[[Callable[[sqlite3.Connection], Any]], asyncio.Future[Any]]
-"""Runs a function of the writer's connection in the next commit."""
-
-
-class SqliteCancels:
-    """Implements `dragoman.ports.CancelRequests` on the store's file."""
-
-    def __init__(self, read: Read, write: Write, write_low_priority: Write) -> None:
-        self._read = read
-        self._write = write
-        self._write_low_priority = write_low_priority
-
-    async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
-        owner, key = task
-        await self._write(
-            lambda connection: (
-                connection.execute(_REQUEST_CANCEL, (metadata, owner.scope, owner.principal, key)).rowcount
-            )
-        )
-
-    async def of_session(self, session: int) -> dict[TaskRef, bytes]:
-        found: dict[TaskRef, bytes] = await self._read(_pending_cancels, " AND t.session = ?", session)
-        return found
-
-    async def pending(self, tasks: Collection[TaskRef]) -> dict[TaskRef, bytes]:
-        found: dict[TaskRef, bytes] = await self._read(_pending_cancels, "")
-        return {task: found[task] for task in tasks if task in found}
-
-    async def delete_obsolete(self) -> None:
-        """Deletes the requests of tasks that are no longer running or waiting."""
-        if await self._read(_has_cancels):
-            await self._write_low_priority(lambda connection: connection.execute(_DELETE_OBSOLETE_CANCELS).rowcount)
-
-
-def _pending_cancels(connection: sqlite3.Connection, condition: str, *values: int) -> dict[TaskRef, bytes]:
-    rows = connection.execute(_SELECT_PENDING_CANCELS + condition, values)
-    return {TaskRef(Owner(scope, principal), key): metadata for scope, principal, key, metadata in rows}
-
-
-def _has_cancels(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute(_ANY_CANCELS).fetchone()[0])

@@ -26,8 +26,8 @@ from dragoman.core.task.cursors import (
 )
 from dragoman.core.task.log import TaskRef
 from dragoman.core.task.states import STORED_STATES
-from dragoman.stores.sqlite import task_tables
-from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.sqlite.cold import task_tables
 from dragoman.stores.sqlite.reads import first_summary, owner_of, task_bytes
 
 MAX_OWNER_RANGES: Final = 64

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dragoman.core.task.cursors import MAX_TOTAL, OpenTasks, StateCount, TaskSearch, open_task_counts, state_counts
 from dragoman.core.task.states import OPEN, STORED_STATES
-from dragoman.stores.sqlite.maintenance.search import SqliteRangeReader, ranges_of
+from dragoman.stores.sqlite.cold.search import SqliteRangeReader, ranges_of
 
 
 def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[StateCount]:

@@ -16,7 +16,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended
 from dragoman.ports import CompactionResult
 from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
-from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, release_blobs
+from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, release_blobs
 from dragoman.testing.fixtures import Clock, by_runner, created, file, finished, new_ref, running, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from dragoman.core.task import states
 from dragoman.core.task.log import Appended
 from dragoman.core.task.maintenance import MAX_MERGED_ROW_BYTES, group_rows
-from dragoman.core.task.plan import plan
 from dragoman.ports import CompactionResult
+from dragoman.stores.shared import compaction
 from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
 from dragoman.stores.sqlite.hot import SqliteTimings
-from dragoman.stores.sqlite.maintenance import compaction
-from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+from dragoman.stores.sqlite.queries import run_query
 from dragoman.testing.contracts.store_size import StoreSize
 from dragoman.testing.fixtures import (
     SESSION,
@@ -172,15 +171,6 @@ async def test_compaction_results_are_logged(store: SqliteStore, caplog: pytest.
     assert [record.message for record in caplog.records] == ["compacted the store: 299 rows merged"]
 
 
-def test_growth_is_counted_for_a_limited_number_of_tasks() -> None:
-    growth, connection = SqliteArtifactGrowth(max_tasks=3), sqlite3.connect(":memory:")
-    for _ in range(10):
-        first = plan(None, created(new_ref(), claim=SESSION), 1)
-        growth.record(connection, 1, plan(first.record, by_runner(first.outcome, chunk("out", "x")), 2))
-    assert len(growth) == 3
-    connection.close()
-
-
 # Steps ---------------------------------------------------------------------------------------------------------------
 
 
@@ -194,15 +184,21 @@ async def test_a_compaction_step_is_limited_in_rows_and_bytes(store: SqliteStore
     await store.append(by_runner(claimed, status(states.WORKING)))
     before = count(store, "chunks")
     connection = store.writer.connection
-    place = await store.writer.submit(lambda connection: compaction.find_grown_task(connection, 1))
+    place = await store.writer.submit(lambda connection: run_query(connection, compaction.find_grown_task(1)))
     steps = saved = 0
     while place is not None:
         changed = connection.total_changes
-        place, less = await store.writer.submit(partial(compaction.compact_artifacts, cursor=place))
+        place, less = await store.writer.submit(partial(_compact, store, place))
         assert connection.total_changes - changed <= 2 * compaction.COMPACTION_STEP_ROWS + 10
         steps, saved = steps + 1, saved + less
     assert steps > 10
     assert saved == before - count(store, "chunks")
+
+
+def _compact(
+    store: SqliteStore, place: compaction.CompactionCursor, connection: sqlite3.Connection
+) -> tuple[compaction.CompactionCursor | None, int]:
+    return run_query(connection, store._compactor.compact_step(place))
 
 
 async def test_appends_do_not_wait_for_low_priority_writes(store: SqliteStore) -> None:

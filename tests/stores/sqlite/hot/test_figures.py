@@ -1,4 +1,4 @@
-"""Counters of principals in the SQLite store: memory and tables agree."""
+"""Figures of commits: quota counters agree with the tables, and growth is counted for a limited number of tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append
 from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.hot import quota_counters
+from dragoman.stores.sqlite.hot import figures
 from dragoman.testing.contracts.store_machine import StoreMachine
 from dragoman.testing.contracts.store_sessions import ALICE, BOB, shared_task
 from dragoman.testing.fixtures import OWNER, Clock, by_runner, cancel, created, new_ref, status
@@ -44,7 +44,7 @@ class Counted(StoreMachine):
         known = self.store.quota_counters.loads
         if has := known.get(OWNER.principal):
             with sqlite3.connect(Path(self.folder.name) / "tasks.db") as connection:
-                assert quota_counters.read_load(connection, OWNER.principal) == has
+                assert figures.read_load(connection, OWNER.principal) == has
             connection.close()
             live = Counter(task.agent for task in self.model.tasks.values() if task.state not in states.TERMINAL)
             assert has.live_tasks == live
@@ -89,7 +89,7 @@ async def test_tasks_among_those_of_others_count_against_their_creator(store: Sq
     await store.append(created(new_ref(BOB)))
     await store.append(cancel(theirs[0].record.ref))
     with sqlite3.connect(tmp_path / "tasks.db") as connection:
-        has = {owner.principal: quota_counters.read_load(connection, owner.principal) for owner in (ALICE, BOB)}
+        has = {owner.principal: figures.read_load(connection, owner.principal) for owner in (ALICE, BOB)}
     connection.close()
     assert (has["alice"].live_tasks, has["bob"].live_tasks) == ({"echo": 2}, {"echo": 3})
     assert has["alice"].queued_bytes == 2 * has["bob"].queued_bytes // 3

@@ -15,9 +15,10 @@ from dragoman.core.names import Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection, task_ids_digest
-from dragoman.stores.shared.erasure import ERASURE_STEP_ROWS, QUEUE_START, QueuedTask
+from dragoman.stores.shared.erasure import ERASURE_STEP_ROWS, QUEUE_START, QueuedTask, delete_task_content
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.maintenance import erasure
+from dragoman.stores.sqlite.cold import erasure
+from dragoman.stores.sqlite.queries import run_query
 from dragoman.testing.fixtures import (
     OWNER,
     SESSION,
@@ -166,7 +167,7 @@ async def test_an_erasure_step_is_limited_in_rows_and_bytes(store: SqliteStore, 
 
 
 def _sweep(connection: sqlite3.Connection, number: int, after: QueuedTask) -> QueuedTask | None:
-    return erasure.delete_task_content(connection, number, after)
+    return run_query(connection, delete_task_content(number, after))
 
 
 async def test_background_writes_wait_for_pending_appends(store: SqliteStore) -> None:

@@ -14,8 +14,8 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.ports import BackupProgress
 from dragoman.stores.sqlite import SchemaTooNew, open_store
+from dragoman.stores.sqlite.cold import backup as copying
 from dragoman.stores.sqlite.hot import SqliteTimings
-from dragoman.stores.sqlite.maintenance import backup as copying
 from dragoman.testing.contracts.store_pushes import claim_due, report_of, with_push
 from dragoman.testing.fixtures import artifact, by_runner, created, finished, new_ref, running
 

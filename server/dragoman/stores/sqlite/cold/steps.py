@@ -7,8 +7,8 @@ from typing import Final
 
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
-from dragoman.stores.shared.rows import STEP_COLUMNS, step_from_row
-from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, SqliteBulkStatement, records_with_owners
+from dragoman.stores.shared.rows import STEP_COLUMNS, TABLE_RECORD_COLUMNS, records_with_owners, step_from_row
+from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
 
 WRITE_STEPS: Final = SqliteBulkStatement(f"INSERT OR REPLACE INTO steps (owner, task, {STEP_COLUMNS})", 14, large=(12,))
 """Rows of the owner's number, the task's key and STEP_COLUMNS."""

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.names import Owner
-from dragoman.stores.sqlite import SqliteStore, claims, open_store
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite.cold import claims
 from dragoman.testing.fixtures import (
     Clock,
     created,

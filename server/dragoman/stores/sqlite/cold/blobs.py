@@ -42,9 +42,9 @@ from dragoman.core.task.log import Append, Appended, Blob, Event, TaskRef
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import BlobOffloader, BlobRestorer
-from dragoman.stores.sqlite import reads, steps
+from dragoman.stores.sqlite import reads
+from dragoman.stores.sqlite.cold import search, steps
 from dragoman.stores.sqlite.errors import failure_of
-from dragoman.stores.sqlite.maintenance import search
 from dragoman.supervision import RepeatedFailures, describe_fault, log_fault
 
 log = logging.getLogger("dragoman.store")

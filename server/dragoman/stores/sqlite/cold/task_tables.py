@@ -19,8 +19,7 @@ from dragoman.core.task.log import (
     TaskRef,
 )
 from dragoman.core.task.projection import merge_metadata
-from dragoman.stores.shared.rows import is_key_expired
-from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, records_with_owners
+from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, is_key_expired, records_with_owners
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
 _UPSERT_CONTEXT_STATE: Final = (

@@ -7,13 +7,14 @@ an index finds what is to be delivered, whatever else is stored, after a crash a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
 from dragoman.core.push.delivery import (
+    DEFAULT_LONGEST_DELAY_MS,
     MAX_KEPT_ATTEMPTS,
     DeliveryAttempt,
     DeliveryReport,
@@ -26,6 +27,7 @@ from dragoman.core.push.delivery import (
 )
 from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan
+from dragoman.ports import PushConfigKey
 from dragoman.stores.shared.rows import (
     DELIVERY_COLUMNS,
     PUSH_COLUMNS,
@@ -38,7 +40,14 @@ from dragoman.stores.shared.rows import (
     qualified,
 )
 
-Key = tuple[TaskRef, str]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Read = Callable[..., Awaitable[Any]]
+"""Runs a function of a reader's connection and further arguments."""
+
+Submit = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
+"""Runs a function of the writer's connection in the next commit."""
 
 _COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
@@ -124,8 +133,70 @@ def delete_pushes_of_task(connection: sqlite3.Connection, owner: int, task: byte
 # Outside appends ---------------------------------------------------------------------------------------------------
 
 
-def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> PushRecord:
-    """See dragoman.ports.push.PushStore."""
+class SqlitePushes:
+    """Implements `dragoman.ports.PushStore` on the store's file."""
+
+    def __init__(self, read: Read, submit: Submit, clock: Callable[[], int]) -> None:
+        self._read = read
+        self._submit = submit
+        self._clock = clock
+
+    async def _write(
+        self, job: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        result: T = await self._submit(lambda connection: job(connection, *args, **kwargs))
+        return result
+
+    async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
+        return await self._write(_put, task, config, self._clock())
+
+    async def list_configs(self, task: TaskRef) -> list[PushRecord]:
+        found: list[PushRecord] = await self._read(_pushes_of_task, task)
+        return found
+
+    async def remove(self, task: TaskRef, id: str) -> bool:
+        return await self._write(_remove, task, id)
+
+    async def due(
+        self,
+        *,
+        per_host: int,
+        max_hosts: int,
+        after_host: str = "",
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
+    ) -> tuple[list[PushRecord], str]:
+        found: tuple[list[PushRecord], str] = await self._read(
+            _due, per_host, max_hosts, after_host, expired, longest_delay, self._clock()
+        )
+        return found
+
+    async def claim(
+        self,
+        session: int,
+        keys: Sequence[PushConfigKey],
+        *,
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
+    ) -> list[PushRecord]:
+        return await self._write(_claim, session, keys, expired, longest_delay, self._clock())
+
+    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+        return await self._write(_apply_reports, reports, self._clock())
+
+    async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
+        found: list[DeliveryAttempt] = await self._read(_attempts, task, id)
+        return found
+
+    async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
+        return await self._write(_restart, task, ids, after, self._clock())
+
+    async def unfinished(self, limit: int) -> list[PushRecord]:
+        found: list[PushRecord] = await self._read(_unfinished, limit)
+        return found
+
+
+def _put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> PushRecord:
     owner = _owner_number(connection, ref.owner)
     row = connection.execute(_SELECT_TASK, (owner, ref.key)).fetchone()
     if row is None:
@@ -138,8 +209,7 @@ def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: i
     return stored
 
 
-def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
-    """See dragoman.ports.push.PushStore."""
+def _remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
     owner = _owner_number(connection, ref.owner)
     for statement in _DELETE_PUSH:
         deleted = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
@@ -147,26 +217,23 @@ def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
     return deleted
 
 
-def pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
+def _pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
     return [
         push_from_row(ref, row)
         for row in connection.execute(_SELECT_PUSHES_OF_TASK, (_owner_number(connection, ref.owner), ref.key))
     ]
 
 
-def attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
-    """See dragoman.ports.push.PushStore."""
+def _attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
     rows = connection.execute(_SELECT_ATTEMPTS, (_owner_number(connection, ref.owner), ref.key, id))
     return [
         DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
     ]
 
 
-def due(
+def _due(
     connection: sqlite3.Connection, each: int, hosts: int, after: str, expired: bool, longest_delay: int, now: int
 ) -> tuple[list[PushRecord], str]:
-    """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
     for _ in range(hosts):
         row = connection.execute(_NEXT_HOST, (after,)).fetchone()
@@ -178,10 +245,14 @@ def due(
     return found, after
 
 
-def claim(
-    connection: sqlite3.Connection, session: int, keys: Sequence[Key], expired: bool, longest_delay: int, now: int
+def _claim(
+    connection: sqlite3.Connection,
+    session: int,
+    keys: Sequence[PushConfigKey],
+    expired: bool,
+    longest_delay: int,
+    now: int,
 ) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
     others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now if expired else 0,))} - {session}
     claimed = []
     for ref, id in keys:
@@ -198,19 +269,19 @@ def claim(
     return claimed
 
 
-def apply_reports(
+def _apply_reports(
     connection: sqlite3.Connection, reports: Sequence[DeliveryReport], now: int
 ) -> list[PushRecord | None]:
-    """See dragoman.ports.push.PushStore."""
     return [_apply_report(connection, report, now) for report in reports]
 
 
-def restart(
+def _restart(
     connection: sqlite3.Connection, ref: TaskRef, ids: Collection[str], after: int | None, now: int
 ) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
     restarted = [
-        restart_record(push, now, after) for push in pushes_of_task(connection, ref) if not ids or push.config.id in ids
+        restart_record(push, now, after)
+        for push in _pushes_of_task(connection, ref)
+        if not ids or push.config.id in ids
     ]
     for push in restarted:
         _update_delivery(connection, push)
@@ -218,8 +289,7 @@ def restart(
     return restarted
 
 
-def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
+def _unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
     found: list[PushRecord] = []
     for index, where in (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0")):
         found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))
