@@ -310,8 +310,7 @@ def _show_version(wanted: bool) -> None:
 @cli.callback()
 def _dragoman(
     version: Annotated[
-        bool,
-        typer.Option("--version", metavar=" ", help="Print the version.", callback=_show_version, is_eager=True),
+        bool, typer.Option("--version", metavar=" ", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
     profile: Annotated[
         str,

@@ -15,6 +15,7 @@ from dragoman.cli import ExitCode, print_error
 from dragoman.cli.commands import add_command, run_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
 from dragoman.cli.output import ConsoleOutput
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.profiles import (
     DEFAULT_PROFILE,
     PROFILE_NAME,
@@ -27,10 +28,7 @@ from dragoman.cli.profiles import (
 from dragoman.client import NotAllowed
 from dragoman.client.operations import Operator
 
-ProfileName = Annotated[
-    str,
-    typer.Option("--profile", envvar="DRAGOMAN_PROFILE", metavar="NAME", help="The profile. [default]"),
-]
+ProfileName = Annotated[str, option("--profile", "NAME", "The profile. [default]", envvar="DRAGOMAN_PROFILE")]
 
 
 def register(cli: typer.Typer) -> None:
@@ -41,15 +39,10 @@ def register(cli: typer.Typer) -> None:
 
 def login(
     address: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADDRESS",
-            help="The server, as for --server. [that of the profile, else 127.0.0.1:50051]",
-            show_default=False,
-        ),
+        str, argument("ADDRESS", "The server, as for --server. [that of the profile, else 127.0.0.1:50051]")
     ] = "",
     profile: ProfileName = "",
-    list_all: Annotated[bool, typer.Option("--list", metavar=" ", help="List the profiles, without keys.")] = False,
+    list_all: Annotated[bool, flag("--list", "List the profiles, without keys.")] = False,
     json: Json = False,
     ca: Ca = None,
     cert: Cert = None,

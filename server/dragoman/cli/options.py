@@ -18,6 +18,7 @@ import typer
 
 from dragoman.calling import tls
 from dragoman.cli.output import state_name
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.profiles import Profile, ProfileError, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
@@ -59,10 +60,7 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
 
     async def fetch() -> Completions:
         request = ops_tasks.ListTasksRequest(
-            agent=ctx.params.get("agent") or "",
-            scope=ctx.params.get("scope") or "",
-            limit=MAX_SEARCHED_TASKS,
-            own=True,
+            agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS, own=True
         )
         async with _operator(ctx) as operator:
             tasks = [listed.task for listed in (await operator.list_tasks(request)).tasks]
@@ -141,12 +139,12 @@ def http_address(server: str, need: str) -> str:
 
 Server = Annotated[
     str,
-    typer.Option(
+    option(
         "--server",
+        "URL",
+        "The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
         envvar="DRAGOMAN_SERVER",
-        metavar="URL",
         callback=use_server,
-        help="The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
     ),
 ]
 
@@ -161,13 +159,12 @@ def _use_ca(ctx: typer.Context, ca: Path | None) -> Path | None:
 
 Ca = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--ca",
+        "FILE",
+        "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
         envvar="DRAGOMAN_CA",
-        metavar="FILE",
         callback=_use_ca,
-        help="CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
-        show_default=False,
     ),
 ]
 """Takes effect in the callback and lasts until the command ends, so commands need not pass it on."""
@@ -183,12 +180,12 @@ def _use_cert(ctx: typer.Context, cert: Path | None) -> Path | None:
 
 Cert = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--cert",
+        "FILE",
+        "Client certificate and its key, both in one PEM file, if the server requires one.",
         envvar="DRAGOMAN_CERT",
-        metavar="FILE",
         callback=_use_cert,
-        help="Client certificate and its key, both in one PEM file, if the server requires one.",
         show_default=False,
     ),
 ]
@@ -196,12 +193,12 @@ Cert = Annotated[
 
 Key = Annotated[
     str,
-    typer.Option(
+    option(
         "--key",
+        "KEY",
+        "API key or another bearer token, if the server requires authentication.",
         envvar="DRAGOMAN_KEY",
-        metavar="KEY",
         callback=_use_key,
-        help="API key or another bearer token, if the server requires authentication.",
     ),
 ]
 
@@ -222,51 +219,35 @@ class ServerTarget:
 
 AgentName = Annotated[
     str,
-    typer.Option(
-        "--agent",
-        metavar="NAME",
-        help="The agent's id; without it, the server's root agent.",
-        autocompletion=complete_agents,
-    ),
+    option("--agent", "NAME", "The agent's id; without it, the server's root agent.", autocompletion=complete_agents),
 ]
 TaskAgent = Annotated[
     str,
-    typer.Option(
+    option(
         "--agent",
-        metavar="NAME",
-        help="The task's agent; without it, your tasks with all agents are searched.",
+        "NAME",
+        "The task's agent; without it, your tasks with all agents are searched.",
         autocompletion=complete_agents,
     ),
 ]
 TaskScope = Annotated[
-    str,
-    typer.Option(
-        "--scope", metavar="NAME", help="The task's scope; without it, your tasks in all scopes are searched."
-    ),
+    str, option("--scope", "NAME", "The task's scope; without it, your tasks in all scopes are searched.")
 ]
-Json = Annotated[bool, typer.Option("--json", metavar=" ", help="Print ProtoJSON on stdout, one object per line.")]
-Save = Annotated[
-    Path | None,
-    typer.Option("--save", metavar="DIR", file_okay=False, help="Write received files into this folder."),
-]
-TaskId = Annotated[
-    str,
-    typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=complete_tasks),
-]
+Json = Annotated[bool, flag("--json", "Print ProtoJSON on stdout, one object per line.")]
+Save = Annotated[Path | None, option("--save", "DIR", "Write received files into this folder.", file_okay=False)]
+TaskId = Annotated[str, argument("TASK", "The id of a task.", autocompletion=complete_tasks)]
 StoreUrl = Annotated[
     str,
-    typer.Option(
+    option(
         "--store",
-        metavar="URL",
-        help="Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",
+        "URL",
+        "Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",
     ),
 ]
-AgentFilter = Annotated[
-    str, typer.Option("--agent", metavar="NAME", help="Only this agent.", autocompletion=complete_agents)
-]
-PrincipalFilter = Annotated[str, typer.Option("--principal", metavar="NAME", help="Only this principal.")]
-ScopeFilter = Annotated[str, typer.Option("--scope", metavar="NAME", help="Only this scope.")]
-ContextFilter = Annotated[str, typer.Option("--context", metavar="ID", help="Only tasks of this conversation.")]
+AgentFilter = Annotated[str, option("--agent", "NAME", "Only this agent.", autocompletion=complete_agents)]
+PrincipalFilter = Annotated[str, option("--principal", "NAME", "Only this principal.")]
+ScopeFilter = Annotated[str, option("--scope", "NAME", "Only this scope.")]
+ContextFilter = Annotated[str, option("--context", "ID", "Only tasks of this conversation.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,9 +283,7 @@ def parse_state(text: str) -> TaskStateOption:
 
 OneTaskState = Annotated[
     TaskStateOption | None,
-    typer.Option(
-        "--state", metavar="STATE", parser=parse_state, help=f"Only this state: {', '.join(TaskStateOption)}."
-    ),
+    option("--state", "STATE", f"Only this state: {', '.join(TaskStateOption)}.", parser=parse_state),
 ]
 
 

@@ -13,6 +13,7 @@ from dragoman.cli import ExitCode, format_count, print_error
 from dragoman.cli.admin import open_admin_client
 from dragoman.cli.commands import add_command
 from dragoman.cli.options import ServerTarget, StoreUrl, TaskId, TaskOwner
+from dragoman.cli.parameters import argument, option
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
 from dragoman.testing.kit.replay import replay as replay_recording
@@ -28,7 +29,7 @@ def register(cli: typer.Typer) -> None:
 
 async def record(
     task: TaskId,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The file to write.", show_default=False)],
+    out: Annotated[Path, option("-o", "FILE", "The file to write.", "--out", show_default=False)],
     *,
     owner: TaskOwner,
     store: StoreUrl = "",
@@ -54,8 +55,8 @@ async def record(
 
 
 def replay(
-    case: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `record`.", show_default=False)],
-    app: Annotated[str, typer.Argument(metavar="APP", help="The agents: a .py file or a module.", show_default=False)],
+    case: Annotated[Path, argument("FILE", "A file written by `record`.")],
+    app: Annotated[str, argument("APP", "The agents: a .py file or a module.")],
 ) -> ExitCode:
     """Run a recorded test case against the agents of APP.
 

@@ -12,6 +12,7 @@ import typer
 from dragoman.cli.commands import add_command, command_group
 from dragoman.cli.options import Json, ServerTarget, complete_agents
 from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.cli.parameters import argument, option
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
@@ -21,9 +22,7 @@ _WORKERS_HELP = """List workers; release the ids of agents without workers.
 To run a worker: `dragoman worker`.
 """
 
-AgentId = Annotated[
-    str, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False, autocompletion=complete_agents)
-]
+AgentId = Annotated[str, argument("AGENT", "The agent's id.", autocompletion=complete_agents)]
 
 
 def register(cli: typer.Typer) -> None:
@@ -69,9 +68,7 @@ async def list_agents(json: Json = False, *, target: ServerTarget) -> None:
 
 async def pause(
     agent: AgentId,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why, for people; at most 500 characters.")
-    ] = "",
+    reason: Annotated[str, option("--reason", "TEXT", "Why, for people; at most 500 characters.")] = "",
     *,
     target: ServerTarget,
 ) -> None:
@@ -97,29 +94,16 @@ async def resume(agent: AgentId, *, target: ServerTarget) -> None:
 
 
 async def add(
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="The URL of its card, or the base of that URL.", show_default=False)
-    ],
-    id: Annotated[
-        str,
-        typer.Option("--id", metavar="ID", help="Its id on this server. [derived from its name]", show_default=False),
-    ] = "",
-    prefix: Annotated[
-        str, typer.Option("--prefix", metavar="TEXT", help="Prefix of an id that is derived from its name.")
-    ] = "",
+    url: Annotated[str, argument("URL", "The URL of its card, or the base of that URL.")],
+    id: Annotated[str, option("--id", "ID", "Its id on this server. [derived from its name]")] = "",
+    prefix: Annotated[str, option("--prefix", "TEXT", "Prefix of an id that is derived from its name.")] = "",
     token_file: Annotated[
-        str,
-        typer.Option(
-            "--token-file", metavar="PATH", help="File with a bearer token to send to the agent; - reads stdin. [none]"
-        ),
+        str, option("--token-file", "PATH", "File with a bearer token to send to the agent; - reads stdin. [none]")
     ] = "",
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="'NAME: TEXT'", help="A header to send to the agent; may be repeated."),
+        list[str] | None, option("--header", "'NAME: TEXT'", "A header to send to the agent; may be repeated.")
     ] = None,
-    turns: Annotated[
-        int | None, typer.Option("--turns", min=1, metavar="N", help="Concurrent turns of the agent. [100]")
-    ] = None,
+    turns: Annotated[int | None, option("--turns", "N", "Concurrent turns of the agent. [100]", min=1)] = None,
     json: Json = False,
     *,
     target: ServerTarget,

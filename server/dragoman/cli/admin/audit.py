@@ -15,6 +15,7 @@ from dragoman.cli.admin import open_admin_client
 from dragoman.cli.commands import add_command, command_group
 from dragoman.cli.options import ServerTarget, StoreUrl
 from dragoman.cli.output import ConsoleOutput
+from dragoman.cli.parameters import argument, option
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -34,9 +35,7 @@ def register(cli: typer.Typer) -> None:
 
 
 async def export(
-    after: Annotated[
-        int, typer.Option("--after", metavar="N", min=0, help="Only entries after this one, to continue an export.")
-    ] = 0,
+    after: Annotated[int, option("--after", "N", "Only entries after this one, to continue an export.", min=0)] = 0,
     store: StoreUrl = "",
     *,
     target: ServerTarget,
@@ -56,11 +55,7 @@ async def export(
                 out.write(f"{line}\n")
 
 
-def verify(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file written by `audit export`; - is stdin.", show_default=False)
-    ],
-) -> ExitCode:
+def verify(file: Annotated[Path, argument("FILE", "A file written by `audit export`; - is stdin.")]) -> ExitCode:
     """Verify that no entry of an exported log was changed, removed or inserted.
 
     Entries missing at the end cannot be detected: compare the last hash with one stored elsewhere.

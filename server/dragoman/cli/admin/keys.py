@@ -11,11 +11,12 @@ from dragoman.cli.admin import open_admin_client
 from dragoman.cli.commands import add_command, command_group
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
 from dragoman.core.durations import format_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id, or the complete key.", show_default=False)]
+KeyId = Annotated[str, argument("ID", "The key's id, or the complete key.")]
 
 _KEYS_HELP = """Create, list, rotate and revoke API keys.
 
@@ -32,33 +33,20 @@ def register(cli: typer.Typer) -> None:
 
 
 async def create(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name that says what the key is for.", show_default=False)
-    ],
+    name: Annotated[str, argument("NAME", "A name that says what the key is for.")],
     principal: Annotated[
-        str,
-        typer.Option(
-            "--principal", metavar="WHO", help="The principal it authenticates; several keys may share one. [NAME]"
-        ),
+        str, option("--principal", "WHO", "The principal it authenticates; several keys may share one. [NAME]")
     ] = "",
     grant: Annotated[
         list[str] | None,
-        typer.Option(
-            "--grant",
-            metavar="GRANT",
-            help="operator, viewer, agent:ID, scope:NAME, worker, worker:ID; may be repeated.",
-        ),
+        option("--grant", "GRANT", "operator, viewer, agent:ID, scope:NAME, worker, worker:ID; may be repeated."),
     ] = None,
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="AGE", help="How long the key is valid: 90d, 12h. [no expiry]")
-    ] = "",
+    expires: Annotated[str, option("--expires", "AGE", "How long the key is valid: 90d, 12h. [no expiry]")] = "",
     json: Json = False,
     store: Annotated[
         str,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            help="Use this store without a server: a URL as for `serve --store`. It is created if missing.",
+        option(
+            "--store", "URL", "Use this store without a server: a URL as for `serve --store`. It is created if missing."
         ),
     ] = "",
     *,
@@ -84,7 +72,7 @@ async def create(
 
 
 async def list_keys(
-    all: Annotated[bool, typer.Option("--all", metavar=" ", help="Include revoked and expired keys.")] = False,
+    all: Annotated[bool, flag("--all", "Include revoked and expired keys.")] = False,
     json: Json = False,
     *,
     target: ServerTarget,
@@ -102,12 +90,8 @@ async def list_keys(
 
 async def rotate(
     id: KeyId,
-    grace: Annotated[
-        str, typer.Option("--grace", metavar="AGE", help="How long the old secret stays valid; 0: not at all.")
-    ] = "24h",
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="AGE", help="How long the key is valid from now. [as before]")
-    ] = "",
+    grace: Annotated[str, option("--grace", "AGE", "How long the old secret stays valid; 0: not at all.")] = "24h",
+    expires: Annotated[str, option("--expires", "AGE", "How long the key is valid from now. [as before]")] = "",
     json: Json = False,
     *,
     target: ServerTarget,
@@ -126,12 +110,7 @@ async def rotate(
     _print_new_key(response, old, json=json)
 
 
-async def revoke(
-    id: KeyId,
-    json: Json = False,
-    *,
-    target: ServerTarget,
-) -> None:
+async def revoke(id: KeyId, json: Json = False, *, target: ServerTarget) -> None:
     """Revoke a key permanently and close the streams opened with it.
 
     **Example**: `dragoman keys revoke qx4m2ltw7a6e`

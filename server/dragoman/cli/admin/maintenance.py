@@ -28,6 +28,7 @@ from dragoman.cli.options import (
     age_option,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks import bulk
 from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -40,21 +41,17 @@ def register(cli: typer.Typer) -> None:
 
 
 async def purge(
-    task: Annotated[str, typer.Option("--task", metavar="ID", help="This task.")] = "",
-    context: Annotated[str, typer.Option("--context", metavar="ID", help="Tasks of this conversation.")] = "",
-    principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="Tasks of this principal.")] = "",
-    older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Tasks that ended before this age: 30d, 12h, 90m.")
-    ] = "",
+    task: Annotated[str, option("--task", "ID", "This task.")] = "",
+    context: Annotated[str, option("--context", "ID", "Tasks of this conversation.")] = "",
+    principal: Annotated[str, option("--principal", "NAME", "Tasks of this principal.")] = "",
+    older_than: Annotated[str, option("--older-than", "AGE", "Tasks that ended before this age: 30d, 12h, 90m.")] = "",
     scope: ScopeFilter = "",
     state: OneTaskState = None,
     agent: AgentFilter = "",
     since: ChangedSince = "",
     text: TextFilter = "",
     metadata: MetadataFilter = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar=" ", help="Erase nothing; print what would be erased.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Erase nothing; print what would be erased.")] = False,
     yes: Yes = False,
     json: Json = False,
     store: StoreUrl = "",
@@ -102,13 +99,7 @@ async def purge(
     return ExitCode.OK
 
 
-async def export(
-    task: TaskId,
-    *,
-    owner: TaskOwner,
-    store: StoreUrl = "",
-    target: ServerTarget,
-) -> None:
+async def export(task: TaskId, *, owner: TaskOwner, store: StoreUrl = "", target: ServerTarget) -> None:
     """Write everything stored about a task as JSON lines.
 
     Writes a header, the task, its events, its messages and an end line to stdout. Without the end line the export is
@@ -123,10 +114,8 @@ async def export(
 
 
 async def backup(
-    destination: Annotated[Path, typer.Argument(metavar="DEST", help="A folder to create.", show_default=False)],
-    store: Annotated[
-        str, typer.Option("--store", metavar="URL", help="Copy this store, whether or not a server has it open.")
-    ] = "",
+    destination: Annotated[Path, argument("DEST", "A folder to create.")],
+    store: Annotated[str, option("--store", "URL", "Copy this store, whether or not a server has it open.")] = "",
     *,
     target: ServerTarget,
 ) -> None:
@@ -155,9 +144,9 @@ async def backup(
 
 
 async def restore(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder written by `backup`.", show_default=False)],
+    source: Annotated[Path, argument("SRC", "A folder written by `backup`.")],
     store: Annotated[
-        str, typer.Option("--store", metavar="URL", help="The store to create; it must not exist.")
+        str, option("--store", "URL", "The store to create; it must not exist.")
     ] = "sqlite:///dragoman.db",
 ) -> None:
     """Create a store from a backup, and verify it.

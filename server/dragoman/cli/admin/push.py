@@ -11,6 +11,7 @@ import typer
 from dragoman.cli.commands import add_command, command_group
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner, complete_tasks
 from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.cli.parameters import argument, option
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
 
 
@@ -23,13 +24,9 @@ def register(cli: typer.Typer) -> None:
 
 
 async def list_configs(
-    task: Annotated[
-        str,
-        typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=complete_tasks),
-    ] = "",
+    task: Annotated[str, argument("TASK", "The id of a task.", autocompletion=complete_tasks)] = "",
     limit: Annotated[
-        int,
-        typer.Option("--limit", min=1, max=1000, metavar="N", help="Maximum number of configurations, without TASK."),
+        int, option("--limit", "N", "Maximum number of configurations, without TASK.", min=1, max=1000)
     ] = 100,
     *,
     owner: TaskOwner,
@@ -58,12 +55,8 @@ async def list_configs(
 
 async def redeliver(
     task: TaskId,
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="The id of one configuration. [all]", show_default=False)
-    ] = "",
-    first: Annotated[
-        int | None, typer.Option("--from", min=1, metavar="N", help="Redeliver from this event on; 1 is the first.")
-    ] = None,
+    config: Annotated[str, argument("CONFIG", "The id of one configuration. [all]")] = "",
+    first: Annotated[int | None, option("--from", "N", "Redeliver from this event on; 1 is the first.", min=1)] = None,
     *,
     owner: TaskOwner,
     json: Json = False,

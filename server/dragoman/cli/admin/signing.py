@@ -9,6 +9,7 @@ import typer
 from dragoman.cli.commands import add_command, command_group
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.cli.parameters import argument, option
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 
 _SIGNING_HELP = """List, rotate and withdraw the keys that sign push notifications and agent cards.
@@ -40,15 +41,10 @@ async def list_keys(json: Json = False, *, target: ServerTarget) -> None:
 
 async def rotate(
     algorithm: Annotated[
-        str,
-        typer.Option("--algorithm", metavar="ES256|EdDSA", help="The signature algorithm. [the previous key's]"),
+        str, option("--algorithm", "ES256|EdDSA", "The signature algorithm. [the previous key's]")
     ] = "",
-    lead: Annotated[
-        str, typer.Option("--lead", metavar="AGE", help="How long the key is published before it signs; 0: at once.")
-    ] = "1h",
-    overlap: Annotated[
-        str, typer.Option("--keep", metavar="AGE", help="How long the previous key stays published after that.")
-    ] = "7d",
+    lead: Annotated[str, option("--lead", "AGE", "How long the key is published before it signs; 0: at once.")] = "1h",
+    overlap: Annotated[str, option("--keep", "AGE", "How long the previous key stays published after that.")] = "7d",
     json: Json = False,
     *,
     target: ServerTarget,
@@ -69,11 +65,7 @@ async def rotate(
     ConsoleOutput().messages([response.key], _describe_key, json=json)
 
 
-async def withdraw(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The key's id (`kid`).", show_default=False)],
-    *,
-    target: ServerTarget,
-) -> None:
+async def withdraw(id: Annotated[str, argument("ID", "The key's id (`kid`).")], *, target: ServerTarget) -> None:
     """Stop publishing a signing key.
 
     Use it to invalidate the signatures of a former key, or to discard a new key before it signs.

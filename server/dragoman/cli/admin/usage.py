@@ -15,6 +15,7 @@ from dragoman.cli import format_count, print_note
 from dragoman.cli.commands import add_command
 from dragoman.cli.options import AgentFilter, Json, ScopeFilter, ServerTarget, TaskOwner, age_option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
+from dragoman.cli.parameters import option
 from dragoman.client.operations import Operator
 from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
 from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
@@ -45,9 +46,7 @@ def register(cli: typer.Typer) -> None:
 
 
 async def usage(
-    since: Annotated[
-        str, typer.Option("--since", metavar="DAYS", help="The last days, with today: 7, 7d, 4w; at most 400.")
-    ] = "30d",
+    since: Annotated[str, option("--since", "DAYS", "The last days, with today: 7, 7d, 4w; at most 400.")] = "30d",
     by: Annotated[
         list[GroupOption] | None,
         typer.Option("--by", help="One line for each; may be repeated. [day]", show_default=False),

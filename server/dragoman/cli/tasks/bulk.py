@@ -27,6 +27,7 @@ from dragoman.cli.options import (
     time_option,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import command_line, open_task_client
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
@@ -38,35 +39,22 @@ MAX_LISTED_REASONS: Final = 20
 
 _OptionalTask = Annotated[
     str,
-    typer.Argument(
-        metavar="TASK", help="The id of a task; without it, options select the tasks.", show_default=False,
-        autocompletion=complete_tasks,
-    ),
+    argument("TASK", "The id of a task; without it, options select the tasks.", autocompletion=complete_tasks),
 ]  # fmt: skip
 TaskStates = Annotated[
     list[TaskStateOption] | None,
-    typer.Option(
-        "--state",
-        metavar="STATE",
-        parser=parse_state,
-        help=f"Only this state; may be repeated: {', '.join(TaskStateOption)}.",
-    ),
+    option("--state", "STATE", f"Only this state; may be repeated: {', '.join(TaskStateOption)}.", parser=parse_state),
 ]
-ChangedSince = Annotated[
-    str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
-]
-UnchangedFor = Annotated[
-    str, typer.Option("--older-than", metavar="AGE", help="Only tasks that have not changed for this time: 10m, 2h.")
-]
+ChangedSince = Annotated[str, option("--since", "AGE", "Only tasks that changed within this time: 30m, 12h, 7d.")]
+UnchangedFor = Annotated[str, option("--older-than", "AGE", "Only tasks that have not changed for this time: 10m, 2h.")]
 TextFilter = Annotated[
-    str, typer.Option("--text", metavar="TEXT", help="Only tasks with this text in the first message, or in the error.")
+    str, option("--text", "TEXT", "Only tasks with this text in the first message, or in the error.")
 ]
 MetadataFilter = Annotated[
-    list[str] | None,
-    typer.Option("--metadata", metavar="KEY=VALUE", help="Only tasks with this in their metadata; may be repeated."),
+    list[str] | None, option("--metadata", "KEY=VALUE", "Only tasks with this in their metadata; may be repeated.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", metavar=" ", help="Change nothing; print how many tasks match.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", metavar=" ", help="Do not ask.")]
+DryRun = Annotated[bool, flag("--dry-run", "Change nothing; print how many tasks match.")]
+Yes = Annotated[bool, flag("--yes", "Do not ask.", "-y")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +148,7 @@ async def rerun(
     task: _OptionalTask = "",
     *,
     tasks: TaskFilter,
-    repeat_steps: Annotated[
-        bool, typer.Option("--repeat-steps", metavar=" ", help="Do all durable steps again, also finished ones.")
-    ] = False,
+    repeat_steps: Annotated[bool, flag("--repeat-steps", "Do all durable steps again, also finished ones.")] = False,
     answers: Answers,
     target: ServerTarget,
 ) -> ExitCode:

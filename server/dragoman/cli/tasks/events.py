@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dragoman.cli.commands import add_command
 from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name, text_of
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import naming_agents, scope_and_agent, task_client
 from dragoman.client import NotAllowed, NotFound
 from dragoman.client.operations import Operator
@@ -42,18 +43,10 @@ def register(cli: typer.Typer) -> None:
 
 async def logs(
     task: Annotated[
-        str,
-        typer.Argument(
-            metavar="TASK",
-            help="The id of a task. [all tasks that you may see]",
-            show_default=False,
-            autocompletion=complete_tasks,
-        ),
+        str, argument("TASK", "The id of a task. [all tasks that you may see]", autocompletion=complete_tasks)
     ] = "",
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", metavar=" ", help="Wait for further events.")] = True,
-    since: Annotated[
-        str, typer.Option("--since", metavar="AGE", help="Begin with what happened within this time: 30m, 12h, 7d.")
-    ] = "",
+    follow: Annotated[bool, flag("--follow/--no-follow", "Wait for further events.")] = True,
+    since: Annotated[str, option("--since", "AGE", "Begin with what happened within this time: 30m, 12h, 7d.")] = "",
     *,
     owner: TaskOwner,
     json: Json = False,

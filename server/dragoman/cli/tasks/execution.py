@@ -22,13 +22,7 @@ def register(cli: typer.Typer) -> None:
     add_command(cli, "steps", list_steps)
 
 
-async def explain(
-    task: TaskId,
-    *,
-    owner: TaskOwner,
-    json: Json = False,
-    target: ServerTarget,
-) -> None:
+async def explain(task: TaskId, *, owner: TaskOwner, json: Json = False, target: ServerTarget) -> None:
     """Explain a task: who runs it, what happens next, and what to do.
 
     For operators. Finds tasks of every agent, principal and scope by id. The console shows the same under Execution.
@@ -47,13 +41,7 @@ async def explain(
             out.line(line)
 
 
-async def list_steps(
-    task: TaskId,
-    *,
-    owner: TaskOwner,
-    json: Json = False,
-    target: ServerTarget,
-) -> None:
+async def list_steps(task: TaskId, *, owner: TaskOwner, json: Json = False, target: ServerTarget) -> None:
     """List the durable steps of a task: state, attempt, duration, result, error.
 
     For operators. The columns are step, state, attempt, start, duration or end of a pause, bytes of the result, and the

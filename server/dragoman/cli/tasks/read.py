@@ -23,6 +23,7 @@ from dragoman.cli.options import (
     time_option,
 )
 from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, format_usage, state_name, text_of
+from dragoman.cli.parameters import flag, option
 from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_agents, unknown_agent
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.core.names import DEFAULT_SCOPE
@@ -44,9 +45,7 @@ async def get(
     task: TaskId,
     agent: TaskAgent = "",
     scope: TaskScope = "",
-    history: Annotated[
-        int | None, typer.Option("--history", min=0, metavar="N", help="Also print the last N messages.")
-    ] = None,
+    history: Annotated[int | None, option("--history", "N", "Also print the last N messages.", min=0)] = None,
     save: Save = None,
     json: Json = False,
     *,
@@ -83,9 +82,7 @@ async def watch(
     task: TaskId,
     agent: TaskAgent = "",
     scope: TaskScope = "",
-    after: Annotated[
-        str, typer.Option("--after", metavar="CURSOR", help="Start after this cursor or event number.")
-    ] = "",
+    after: Annotated[str, option("--after", "CURSOR", "Start after this cursor or event number.")] = "",
     save: Save = None,
     json: Json = False,
     *,
@@ -115,20 +112,12 @@ async def watch(
 async def list_tasks(
     agent: AgentFilter = "",
     scope: ScopeFilter = "",
-    context: Annotated[str, typer.Option("--context", metavar="ID", help="Only this conversation.")] = "",
+    context: Annotated[str, option("--context", "ID", "Only this conversation.")] = "",
     state: OneTaskState = None,
-    since: Annotated[
-        str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
-    ] = "",
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="The maximum number of tasks.")
-    ] = 20,
-    wide: Annotated[
-        bool, typer.Option("--wide", "-w", metavar=" ", help="Also show scope, context, time and usage.")
-    ] = False,
-    everyone: Annotated[
-        bool, typer.Option("--all", metavar=" ", help="The tasks of all callers: for operators and viewers.")
-    ] = False,
+    since: Annotated[str, option("--since", "AGE", "Only tasks that changed within this time: 30m, 12h, 7d.")] = "",
+    limit: Annotated[int, option("--limit", "N", "The maximum number of tasks.", "-n", min=1, max=1000)] = 20,
+    wide: Annotated[bool, flag("--wide", "Also show scope, context, time and usage.", "-w")] = False,
+    everyone: Annotated[bool, flag("--all", "The tasks of all callers: for operators and viewers.")] = False,
     json: Json = False,
     *,
     target: ServerTarget,

@@ -15,15 +15,9 @@ from dragoman.calling.errors import ClientError
 from dragoman.calling.transport import no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import add_command, run_command
-from dragoman.cli.options import (
-    DEFAULT_MESSAGE_BYTES,
-    AgentName,
-    Json,
-    Save,
-    ServerTarget,
-    http_address,
-)
+from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget, http_address
 from dragoman.cli.output import ConsoleOutput, state_name
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import check_scope, command_line, naming_agents, task_client
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.client.calls import Client, current_traceparent
@@ -41,17 +35,10 @@ def register(cli: typer.Typer) -> None:
 class MessageOptions:
     """The message of the command line."""
 
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="The message; `-` reads it from stdin.", show_default=False)
-    ] = ""
-    file: Annotated[
-        list[Path] | None,
-        typer.Option("--file", "-f", metavar="PATH", help="Attach a file; may be repeated."),
-    ] = None
-    task: Annotated[
-        str, typer.Option("--task", metavar="ID", help="Send to this task: an answer, or a further message.")
-    ] = ""
-    context: Annotated[str, typer.Option("--context", metavar="ID", help="Start a new task in this conversation.")] = ""
+    text: Annotated[str, argument("TEXT", "The message; `-` reads it from stdin.")] = ""
+    file: Annotated[list[Path] | None, option("--file", "PATH", "Attach a file; may be repeated.", "-f")] = None
+    task: Annotated[str, option("--task", "ID", "Send to this task: an answer, or a further message.")] = ""
+    context: Annotated[str, option("--context", "ID", "Start a new task in this conversation.")] = ""
     message_bytes: Annotated[
         int,
         typer.Option(
@@ -76,22 +63,13 @@ class ProtocolOptions:
     """The version and the protocol binding of a call."""
 
     dialect: Annotated[
-        str,
-        typer.Option(
-            "--dialect", metavar="1.0|0.3|0.1", help="The version of A2A to use. [the newest of the card; else 1.0]"
-        ),
+        str, option("--dialect", "1.0|0.3|0.1", "The version of A2A to use. [the newest of the card; else 1.0]")
     ] = ""
     binding: Annotated[
         str,
-        typer.Option(
-            "--binding",
-            metavar="grpc|rest|jsonrpc|ws",
-            help="The protocol binding to use. [the first of the card; else grpc]",
-        ),
+        option("--binding", "grpc|rest|jsonrpc|ws", "The protocol binding to use. [the first of the card; else grpc]"),
     ] = ""
-    show_wire: Annotated[
-        bool, typer.Option("--show-wire", metavar=" ", help="Print requests and responses on stderr.")
-    ] = False
+    show_wire: Annotated[bool, flag("--show-wire", "Print requests and responses on stderr.")] = False
 
     def client(self, target: ServerTarget, tenant: str) -> Client:
         """Returns an unopened client. Ends the process with a usage error for unsupported combinations."""
@@ -116,13 +94,10 @@ def send(
     message: MessageOptions,
     agent: AgentName = "",
     scope: Annotated[
-        str,
-        typer.Option("--scope", metavar="NAME", help="Call the agent within this scope: projects/.../assistants/ID."),
+        str, option("--scope", "NAME", "Call the agent within this scope: projects/.../assistants/ID.")
     ] = "",
-    stream: Annotated[bool, typer.Option("--stream", metavar=" ", help="Print the answer as it is produced.")] = False,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", metavar=" ", help="Print the task's id and exit; the task continues.")
-    ] = False,
+    stream: Annotated[bool, flag("--stream", "Print the answer as it is produced.")] = False,
+    no_wait: Annotated[bool, flag("--no-wait", "Print the task's id and exit; the task continues.")] = False,
     save: Save = None,
     json: Json = False,
     *,
