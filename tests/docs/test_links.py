@@ -73,6 +73,30 @@ def test_documentation_named_in_the_code_exists() -> None:
                 assert not anchor or anchor in anchors_of(ROOT / path), (name(file), reference)
 
 
+OWN_FOLDERS: Final = ("", "server/dragoman/", "console/", "console/src/")
+"""Folders from which a page names a file."""
+
+SOURCE: Final = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|ts|tsx|toml|sql|proto|sh))`")
+
+
+def missing_sources(text: str, beside: Path = ROOT) -> list[str]:
+    """The files that a text names with a folder of the project, and that are neither there nor below `beside`."""
+    roots = {one.relative_to(ROOT / folder).parts[0] for folder in OWN_FOLDERS for one in (ROOT / folder).glob("*/")}
+    places = (beside, *(ROOT / folder for folder in OWN_FOLDERS))
+    named = [path for path in SOURCE.findall(text) if path.split("/")[0] in roots]
+    return [path for path in named if not any(place / path in known() for place in places)]
+
+
+def test_a_page_names_files_that_exist() -> None:
+    missing = {name(page): missing_sources(page.read_text("utf-8"), page.parent) for page in PAGES}
+    assert {page: files for page, files in missing.items() if files} == {}
+
+
+def test_a_file_that_is_gone_is_found() -> None:
+    text = "`core/task/plan.py`, `core/task/gone.py`, `tests/gone.py`, `console/src/gone.ts`, `other/gone.py`"
+    assert missing_sources(text) == ["core/task/gone.py", "tests/gone.py", "console/src/gone.ts"]
+
+
 def navigation(entry: Any) -> Iterator[str]:
     match entry:
         case str():
