@@ -641,7 +641,7 @@ WITHOUT_STORE: Final[Sequence[tuple[Background, Scenario]]] = (
     (Background.BUS_HEARTBEAT, with_bus_heartbeat),
     (Background.AGENT_REFRESH, with_upstream_refresh),
     (Background.AGENT_REFRESH, with_mcp_refresh),
-    (Background.EXECUTOR, with_executor),
+    (Background.AGENT_PROCESS, with_executor),
     (Background.CERTIFICATES, with_certificates),
     (Background.CARD_FILE, with_card_file),
     (Background.CREDENTIALS, with_credentials),

@@ -59,7 +59,7 @@ OPENS_A_STREAM: Final = re.compile(
 )
 OTHER_STREAMS: Final = {
     "bindings/http/blobs.py": "one content, whose link is signed and expires",
-    "bindings/http/bodies.py": "writes the events of a stream that its caller has registered",
+    "bindings/http/request.py": "writes the events of a stream that its caller has registered",
     "bindings/grpc/listener.py": "health and reflection, which need no credentials",
     "bindings/grpc/server.py": "the pipeline registers its streams",
 }

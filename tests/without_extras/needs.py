@@ -1,6 +1,6 @@
 """Tests of core and adapters that need an extra, which a run without extras leaves out and counts.
 
-Tests of extensions are in tests/extensions. `make test-core` runs the others without the libraries of the extras.
+Tests of extensions are in tests/extensions. `make test` runs the others without the libraries of the extras.
 """
 
 from __future__ import annotations

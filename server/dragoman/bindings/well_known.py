@@ -16,7 +16,7 @@ from aiohttp import web
 
 from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards, Origin, ServedCard
-from dragoman.bindings.http import bodies
+from dragoman.bindings.http.request import card_response
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, authenticate
 from dragoman.core.access.identity import ANONYMOUS
@@ -59,7 +59,7 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
         [paths for paths, _ in options.extension_paths],
     )
     body = orjson.dumps(catalog)
-    return bodies.card_response(
+    return card_response(
         request,
         ServedCard(body, agent_card.etag(body)),
         vary="Authorization, X-API-Key" if options.private_pages else "",
@@ -116,7 +116,7 @@ def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, op
     path = request.rel_url.raw_path.removeprefix(PROTECTED_RESOURCE_PATH)
     resource = agent_cards.base_url(cards.caller_origin(request, agent_cards)) + path
     body = orjson.dumps(resource_metadata(resource, options.issuers))
-    return bodies.card_response(request, ServedCard(body, agent_card.etag(body)), vary="")
+    return card_response(request, ServedCard(body, agent_card.etag(body)), vary="")
 
 
 def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Agent registry: the agents of this process, of which some come and go; and the tasks of those that are away.
 
-`AgentRegistry` is built before everything that brings agents (workers, upstreams, executors) and everything that runs
+`AgentRegistry` is built before everything that brings agents (workers, upstreams, extensions) and everything that runs
 them. `AbsentAgents` observes it for the runtime.
 """
 

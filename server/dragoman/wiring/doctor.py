@@ -28,7 +28,7 @@ from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.ports.extension import StartError
-from dragoman.settings.extensions import FoundExtension, found_extensions
+from dragoman.settings.extensions import FoundExtension, found_extensions, used_sources
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError, load_own_app
 from dragoman.wiring.infra import open_bus, open_store
@@ -104,14 +104,17 @@ def check_extension(found: FoundExtension) -> Finding:
 
 
 async def check_agents(settings: Settings) -> list[Finding]:
-    """Checks that APP can be loaded, and lists its agents."""
+    """Checks that APP can be loaded, and lists its agents, and the options that bring others."""
     if settings.workers_only:
         return [Finding("ok", "agents", "only those of workers")]
     try:
         agents = load_own_app(settings).agents
     except LoadError as error:
         return [Finding("fail", "agents", str(error), "correct APP, or name another")]
-    return [Finding("ok", "agents", ", ".join(sorted(agent.spec.id for agent in agents)))]
+    options = [one.agents.option for one in used_sources(settings.extensions, settings.app) if one.agents]
+    options += ["--upstream"] if settings.upstream else []
+    found = [*sorted(agent.spec.id for agent in agents), *(f"those of {option}" for option in options)]
+    return [Finding("ok", "agents", ", ".join(found))]
 
 
 async def check_card(settings: Settings) -> list[Finding]:

@@ -15,6 +15,7 @@ from dragoman.cli.serve.reload import app_argument
 from dragoman.extensions.frameworks import EXTENSION, open_executors
 from dragoman.extensions.frameworks.sources import ExecutorSpec, FrameworkSettings
 from dragoman.settings.settings import Settings, load_settings
+from dragoman.wiring import doctor
 
 COUNTER: Final = Path(__file__).parent / "stand_in" / "counter.py"
 
@@ -101,3 +102,11 @@ def test_the_help_has_the_examples_of_the_extension(command: str) -> None:
     assert "{examples}" not in text
     for arguments, _ in EXTENSION.agents.examples:
         assert f"dragoman {command} {arguments}" in text
+
+
+async def test_doctor_lists_the_extension_and_where_agents_come_from() -> None:
+    settings = load_settings({"executor": ["a.b:C"], "app": "dragoman.playground"})
+    (finding,) = await doctor.check_agents(settings)
+    assert (finding.level, finding.found) == ("ok", "playground, those of --executor")
+    (own,) = [one for one in await doctor.check_extensions(settings) if one.found.startswith("frameworks of dragoman ")]
+    assert (own.level, own.found.partition(": ")[2]) == ("ok", "Frameworks; brings agents")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from dragoman.bindings.admin.endpoints import HttpEndpoint
-from dragoman.bindings.http import bodies
+from dragoman.bindings.http.request import read_json
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.pipeline import authenticate
 from dragoman.core.errors import InvalidParams
@@ -29,7 +29,7 @@ def console_endpoints(options: HttpOptions) -> Iterator[tuple[str, str, HttpEndp
 
     async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Exchanges an authorization code for a token."""
-        body = await bodies.read_json(request, _MAX_BODY_BYTES)
+        body = await read_json(request, _MAX_BODY_BYTES)
         fields = body if isinstance(body, dict) else {}
         for name in _FIELDS:
             if not isinstance(fields.get(name), str):

@@ -14,10 +14,11 @@ import orjson
 from aiohttp import web
 
 from dragoman.bindings import method_table
-from dragoman.bindings.http import bodies
-from dragoman.bindings.http.exchange import (
+from dragoman.bindings.http.plain import PlainRequest, Response
+from dragoman.bindings.http.request import (
     CURSOR_HEADER,
     JSON_CONTENT_TYPE,
+    JSONRPC_SSE_FRAMING,
     AnyRequest,
     HttpExchange,
     HttpPipeline,
@@ -25,7 +26,6 @@ from dragoman.bindings.http.exchange import (
     idempotency_key,
     retry_after_header,
 )
-from dragoman.bindings.http.plain import Response
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
 from dragoman.bindings.pipeline import challenge_headers, event_adapter, minor_version
 from dragoman.bindings.request_log import JSONRPC_LABEL
@@ -68,6 +68,12 @@ class JsonRpcExchange(HttpExchange):
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
         self.rpc = json_request.JsonRpcRequest(None, "", None)
         self._task_was_unknown = False
+
+    @property
+    def is_unary(self) -> bool:
+        # Parts of the names of all streaming methods. A text with one of them is only served less directly.
+        request = self.request
+        return isinstance(request, PlainRequest) and b"tream" not in request.body and b"ubscribe" not in request.body
 
     async def read(self) -> None:
         if not self.request.can_read_body:
@@ -150,7 +156,7 @@ class JsonRpcExchange(HttpExchange):
 
         return await self.send_events(
             events,
-            framing=bodies.JSONRPC_SSE_FRAMING,
+            framing=JSONRPC_SSE_FRAMING,
             encode_event=encode_event,
             encode_error=lambda error: self.failure(error, self.row.dialect),
         )
@@ -168,7 +174,7 @@ class JsonRpcExchange(HttpExchange):
         headers = {**challenge_headers(error), **retry_after_header(error)}
         status = next((status for kind, status in _FAILURES_WITH_STATUS if isinstance(error, kind)), 200)
         if status == 200 and _errors_in_stream(self.rpc.method) and not accepts_only_json(self.request):
-            body, content_type = sse.frame(body), bodies.JSONRPC_SSE_FRAMING.media_type
+            body, content_type = sse.frame(body), JSONRPC_SSE_FRAMING.media_type
         return Response(status, {"Content-Type": content_type, **headers}, body)
 
     async def _choose_row(self, rows: dict[Dialect, JsonRpcRow]) -> JsonRpcRow:

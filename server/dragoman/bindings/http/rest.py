@@ -16,19 +16,22 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from dragoman.bindings import event_encoders, method_table
-from dragoman.bindings.http import bodies, google_parameters
-from dragoman.bindings.http.exchange import (
+from dragoman.bindings.http import google_parameters
+from dragoman.bindings.http.google_parameters import ResponseFormat
+from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
+from dragoman.bindings.http.request import (
     CURSOR_HEADER,
+    JSON_ARRAY_FRAMING,
     JSON_CONTENT_TYPE,
+    SSE_FRAMING,
     AnyRequest,
     HttpExchange,
     HttpPipeline,
+    card_response,
     idempotency_key,
     named_versions,
     retry_after_header,
 )
-from dragoman.bindings.http.google_parameters import ResponseFormat
-from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
 from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
 from dragoman.bindings.pipeline import challenge_headers, check_version, event_adapter
 from dragoman.bindings.request_log import REST_LABEL, request_task_id
@@ -126,6 +129,10 @@ class RestExchange(HttpExchange):
         self._base64_files = False
 
     @property
+    def is_unary(self) -> bool:
+        return not self.row.streaming and self.row.op.operation is not None
+
+    @property
     def name(self) -> str:
         return f"{self.request.method} {self.path}"
 
@@ -197,7 +204,7 @@ class RestExchange(HttpExchange):
             body = self._format.encode_value(orjson.loads(card.body))
             return Response(200, {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}, body)
         is_private = caller.identity.is_authenticated
-        return bodies.card_response(request, card, vary="Authorization, X-API-Key", private=is_private)
+        return card_response(request, card, vary="Authorization, X-API-Key", private=is_private)
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
         row, route = self.row, self._route
@@ -239,7 +246,7 @@ class RestExchange(HttpExchange):
 
         return await self.send_events(
             events,
-            framing=bodies.JSON_ARRAY_FRAMING if as_array else bodies.SSE_FRAMING,
+            framing=JSON_ARRAY_FRAMING if as_array else SSE_FRAMING,
             encode_event=encode_event,
             encode_error=lambda error: _encoded_error(self.request, error, self._route.dialect, self.pipeline).body,
         )

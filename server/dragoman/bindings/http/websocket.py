@@ -14,10 +14,10 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from dragoman.bindings.http import bodies, connections
+from dragoman.bindings.http import connections
 from dragoman.bindings.http.cors import response_headers
-from dragoman.bindings.http.exchange import HttpPipeline
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
+from dragoman.bindings.http.request import HttpPipeline, max_body_bytes
 from dragoman.bindings.pipeline import ClientDisconnected, authenticate, challenge_headers
 from dragoman.bindings.request_log import WEBSOCKET_LABEL
 from dragoman.bindings.stream_registry import OpenStream
@@ -115,7 +115,7 @@ class WebSocketEndpoint:
         options = self._pipeline.options
         socket = web.WebSocketResponse(
             timeout=WEBSOCKET_CLOSE_TIMEOUT,
-            max_msg_size=bodies.max_body_bytes(options.message_bytes),
+            max_msg_size=max_body_bytes(options.message_bytes),
             heartbeat=30.0,
         )
         if not socket.can_prepare(request):

@@ -74,7 +74,7 @@ class ExecutorSupervisor:
 
     async def open(self) -> WorkerAgent:
         """Starts the process and supervises it from then on. Raises ExecutorStartFailed."""
-        self._supervision = start_task(Background.EXECUTOR, self._supervise, self._executor.id)
+        self._supervision = start_task(Background.AGENT_PROCESS, self._supervise, self._executor.id)
         return await self._ready
 
     async def close(self) -> None:

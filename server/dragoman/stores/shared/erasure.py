@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
 from dragoman.stores.shared import task_selection
 from dragoman.stores.shared.queries import Query, QueryRunner, change, marks, select, select_first
 from dragoman.stores.shared.tables import anonymize_audit_entries, delete_revoked_api_keys
-from dragoman.stores.shared.task_selection import RangeCursor, SelectionSql
+from dragoman.stores.shared.task_selection import RangeCursor, SelectionSql, TaskRange
 
 ERASURE_STEP_ROWS: Final = 512
 ERASURE_STEP_BYTES: Final = 4 * 1024 * 1024
@@ -40,6 +39,8 @@ QueuedTask = tuple[str, int, bytes]
 """A row of `erasure_queue`: id, owner and key of a task."""
 
 QUEUE_START: Final[QueuedTask] = ("", -1, b"")
+
+Range = TypeVar("Range")
 
 
 def count_fitting_rows(rows: Iterable[Sequence[Any]], max_bytes: int) -> tuple[int, int, int]:
@@ -123,13 +124,8 @@ def delete_context_or_principal(selection: TaskSelection) -> Query[bool]:
     return bool(owners) and selection.covers_owners
 
 
-def delete_task_content(number: int, after: QueuedTask, lock: Query[int] | None = None) -> Query[QueuedTask | None]:
-    """Deletes some content of queued tasks after one. Returns the last one that is done; None when all are.
-
-    lock: so that two processes that complete an erasure count each row once.
-    """
-    if lock is not None:
-        yield from lock
+def delete_task_content(number: int, after: QueuedTask) -> Query[QueuedTask | None]:
+    """Deletes some content of queued tasks after one. Returns the last one that is done; None when all are."""
     queued = yield from select(_SELECT_QUEUED_TASKS, number, *after)
     removed, max_rows, max_bytes = [0] * len(CONTENT_TABLES), ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
     for id, owner, key in queued:
@@ -168,82 +164,148 @@ def _delete_rows(
     return counted, used, freed, used == len(found)
 
 
-def digest_of_queued_ids(number: int) -> Query[str]:
+def _digest_of_queued_ids(number: int) -> Query[str]:
     """The digest of the ids of an erasure's tasks."""
     rows = yield from select("SELECT id FROM erasure_queue WHERE receipt = ?1 ORDER BY id", number)
     return task_ids_digest(row[0] for row in rows)
 
 
-def finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
+def _finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
     """Completes a receipt, and deletes some of its queue. True when the queue is empty."""
     yield from change(_FINISH_RECEIPT, number, ids_digest, now)
     return (yield from change(_DELETE_QUEUED_TASKS, number)) < ERASURE_STEP_ROWS
 
 
-def last_receipts(limit: int) -> Query[list[ErasureReceipt]]:
+def _last_receipts(limit: int) -> Query[list[ErasureReceipt]]:
     """The newest receipts, the last one first."""
     rows = yield from select(f"{_SELECT_RECEIPT} ORDER BY receipt DESC LIMIT ?1", limit)
     return [receipt_from_row(row) for row in rows]
 
 
-def read_receipt(number: int) -> Query[ErasureReceipt]:
+def _read_receipt(number: int) -> Query[ErasureReceipt]:
     """The receipt with a number."""
     rows = yield from select(f"{_SELECT_RECEIPT} WHERE receipt = ?1", number)
     return receipt_from_row(rows[0])
 
 
-class Eraser(ABC):
+class SqlErasureStatements:
+    """The part of `ErasureStatements` that the SQL stores have in common."""
+
+    def __init__(self, runner: QueryRunner, sql: SelectionSql) -> None:
+        self._runner = runner
+        self._sql = sql
+
+    def now(self) -> Awaitable[int]:
+        return self._runner.now()
+
+    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[TaskRange]]:
+        return self._runner.read(task_selection.task_ranges, self._sql, selection, now)
+
+    def read_page(
+        self, task_range: TaskRange, cursor: RangeCursor | None
+    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
+        return self._runner.read(task_selection.read_page, self._sql, task_range, cursor)
+
+    async def delete_task_content(self, number: int, after: QueuedTask) -> QueuedTask | None:
+        return await self._runner.write_low_priority(self._content_step, number, after, await self.now())
+
+    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
+        return self._runner.read(_digest_of_queued_ids, number)
+
+    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
+        return await self._runner.write_low_priority(_finish_receipt, number, ids_digest, await self.now())
+
+    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
+        return self._runner.read(_last_receipts, limit)
+
+    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
+        return self._runner.read(_read_receipt, number)
+
+    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
+        return self._runner.read(task_selection.inactive_states)
+
+    def _content_step(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
+        return delete_task_content(number, after)
+
+
+class ErasureStatements(Protocol[Range]):
+    """The reads and commits that a store provides for its `Eraser`: one for each method."""
+
+    def now(self) -> Awaitable[int]:
+        """The store's time in milliseconds."""
+
+    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[Range]]:
+        """Where tasks of the selection are. Not every task in a range has to match."""
+
+    def read_page(
+        self, task_range: Range, cursor: RangeCursor | None
+    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
+        """The next tasks of a range, and the next cursor; None at the end."""
+
+    def measure(self, records: list[TaskRecord]) -> Awaitable[ErasureCounts]:
+        """Counts the content of these tasks."""
+
+    def delete_task_records(
+        self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
+    ) -> Awaitable[tuple[int, list[TaskRecord]]]:
+        """Deletes the rows of those tasks that still match. Returns the receipt's number, and these tasks.
+
+        number: 0 as long as nothing was deleted; the first deletion creates the receipt.
+        """
+
+    def delete_task_content(self, number: int, after: QueuedTask) -> Awaitable[QueuedTask | None]:
+        """Deletes the next rows of this receipt's tasks. Returns where to continue; None when nothing is left."""
+
+    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
+        """The digest of the ids of a receipt's tasks, while they are still queued."""
+
+    def finish_receipt(self, number: int, ids_digest: str) -> Awaitable[bool]:
+        """Completes a receipt, and removes some of its tasks from the queue. True when none is left."""
+
+    def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
+        """Deletes the rows of a context or principal that belong to no task.
+
+        Rows without a scope stay unless the selection covers all scopes.
+        """
+
+    def unfinished_receipts(self) -> Awaitable[list[int]]:
+        """Receipts of erasures that a crash or a canceled call interrupted."""
+
+    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
+        """The last receipts, newest first."""
+
+    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
+        """One receipt."""
+
+    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
+        """The pairs of agent and state of tasks that have ended or wait for their caller."""
+
+
+class Eraser(Generic[Range]):
     """Implements `dragoman.ports.Erasures`. One erasure at a time."""
 
     def __init__(
         self,
-        runner: QueryRunner,
-        sql: SelectionSql,
-        after_erasure: Callable[[], Awaitable[None]],
+        statements: ErasureStatements[Range],
         clear_caches: Callable[[], None] = lambda: None,
+        after_erasure: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`clear_caches`: called when tasks have disappeared. `after_erasure`: deletes what else callers wrote."""
-        self._runner = runner
-        self._sql = sql
+        self._statements = statements
         self._clear_caches = clear_caches
         self._after_erasure = after_erasure
         self._lock = asyncio.Lock()
 
-    @abstractmethod
-    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        """Counts and bytes of these tasks."""
-
-    @abstractmethod
-    async def _delete_task_records(
-        self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
-    ) -> tuple[int, list[TaskRecord]]:
-        """Deletes the rows of those tasks that still match, and queues their contents.
-
-        `number`: of the receipt; 0 to create one with the first task. Returns its number, and the erased tasks.
-        """
-
-    @abstractmethod
-    async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
-        """Runs `delete_context_or_principal`, and deletes what else a store has of a principal."""
-
-    @abstractmethod
-    async def _unfinished_receipts(self) -> list[int]:
-        """Receipts of erasures that were interrupted."""
-
-    def _receipt_lock(self, number: int, now: int) -> Query[int] | None:
-        """For a store that several processes share: locks a receipt that this one works on at a time."""
-        return None
-
     async def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        async with aclosing(self._select(selection, await self._runner.now())) as pages:
+        async with aclosing(self._select(selection, await self._statements.now())) as pages:
             async for records in pages:
                 yield records
 
     async def measure(self, selection: TaskSelection) -> ErasureCounts:
         total = ErasureCounts()
-        async with aclosing(self._select(selection, await self._runner.now())) as pages:
+        async with aclosing(self._select(selection, await self._statements.now())) as pages:
             async for records in pages:
-                total += await self._measure(records)
+                total += await self._statements.measure(records)
         return total
 
     async def erase(
@@ -254,11 +316,12 @@ class Eraser(ABC):
         limit: int | None = None,
         on_erased: Callable[[list[TaskRecord]], None] | None = None,
     ) -> ErasureReceipt:
+        statements = self._statements
         async with self._lock:
-            now, number, remaining = await self._runner.now(), 0, sys.maxsize if limit is None else limit
+            now, number, remaining = await statements.now(), 0, sys.maxsize if limit is None else limit
             async with aclosing(self._select(selection, now)) as pages:
                 async for records in pages:
-                    number, erased = await self._delete_task_records(
+                    number, erased = await statements.delete_task_records(
                         number, selection, records[:remaining], now, reason
                     )
                     if erased:
@@ -270,26 +333,27 @@ class Eraser(ABC):
                         break
             receipt = await self._finish(number) if number else None
             if selection.covers_context or selection.covers_owners:
-                await self._delete_context_or_principal(selection)
-        await self._after_erasure()
+                await statements.delete_context_or_principal(selection)
+        if self._after_erasure is not None:
+            await self._after_erasure()
         return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
     async def resume(self) -> list[ErasureReceipt]:
         """Completes the erasures that were interrupted. Returns their receipts."""
         async with self._lock:
-            return [await self._finish(number) for number in await self._unfinished_receipts()]
+            return [await self._finish(number) for number in await self._statements.unfinished_receipts()]
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
-        return await self._runner.read(last_receipts, limit)
+        return await self._statements.last_receipts(limit)
 
     async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._runner.read(task_selection.inactive_states)
+        return await self._statements.inactive_states()
 
     async def _select(self, selection: TaskSelection, now: int) -> AsyncGenerator[list[TaskRecord], None]:
-        for task_range in await self._runner.read(task_selection.task_ranges, self._sql, selection, now):
+        for task_range in await self._statements.task_ranges(selection, now):
             cursor: RangeCursor | None = None
             while True:
-                records, cursor = await self._runner.read(task_selection.read_page, self._sql, task_range, cursor)
+                records, cursor = await self._statements.read_page(task_range, cursor)
                 if matching := [record for record in records if selection.matches(record, now)]:
                     yield matching
                 if cursor is None:
@@ -298,11 +362,8 @@ class Eraser(ABC):
     async def _finish(self, number: int) -> ErasureReceipt:
         after: QueuedTask | None = QUEUE_START
         while after is not None:
-            after = await self._runner.write_low_priority(self._content_step, number, after, await self._runner.now())
-        digest = await self._runner.read(digest_of_queued_ids, number)
-        while not await self._runner.write_low_priority(finish_receipt, number, digest, await self._runner.now()):
+            after = await self._statements.delete_task_content(number, after)
+        digest = await self._statements.digest_of_queued_ids(number)
+        while not await self._statements.finish_receipt(number, digest):
             pass
-        return await self._runner.read(read_receipt, number)
-
-    def _content_step(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
-        return delete_task_content(number, after, self._receipt_lock(number, now))
+        return await self._statements.read_receipt(number)

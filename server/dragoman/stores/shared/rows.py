@@ -69,7 +69,6 @@ TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
 MUTABLE_COLUMNS: Final = ", ".join(column.name for column in TASK_COLUMNS if column.mutable)
 
 RECORD_WIDTH: Final = len(TASK_COLUMNS)
-_BOOLEANS: Final = tuple(at for at, column in enumerate(TASK_COLUMNS) if column.kind == "boolean")
 
 record_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*(column.name for column in TASK_COLUMNS))
 """Returns the values of RECORD_COLUMNS."""
@@ -80,11 +79,11 @@ mutable_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*MUT
 
 def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
     """The record in a row that begins with RECORD_COLUMNS. A principal that is not stored is the owner's."""
-    values = [*row[:RECORD_WIDTH]]
-    for at in _BOOLEANS:
-        values[at] = bool(values[at])
-    record = TaskRecord(ref, *values)
+    # The booleans of TASK_COLUMNS one by one: in a loop, a row takes half as long again.
+    record = TaskRecord(ref, *row[:RECORD_WIDTH])
     record.principal = record.principal or ref.owner.principal
+    record.ready, record.visible = bool(record.ready), bool(record.visible)
+    record.has_live_push, record.alias = bool(record.has_live_push), bool(record.alias)
     return record
 
 

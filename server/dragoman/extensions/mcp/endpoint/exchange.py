@@ -15,16 +15,17 @@ import orjson
 from aiohttp import web
 
 from dragoman.bindings import well_known
-from dragoman.bindings.http import bodies
-from dragoman.bindings.http.exchange import (
+from dragoman.bindings.http.plain import Response
+from dragoman.bindings.http.request import (
     JSON_CONTENT_TYPE,
+    JSONRPC_SSE_FRAMING,
     AnyRequest,
     HttpExchange,
     accepts_only_json,
     idempotency_key,
+    respond_stream,
     retry_after_header,
 )
-from dragoman.bindings.http.plain import Response
 from dragoman.bindings.method_table import ExtensionRow
 from dragoman.bindings.pipeline import challenge_headers
 from dragoman.bindings.stream_registry import OpenStream
@@ -247,10 +248,10 @@ class McpExchange(HttpExchange):
     ) -> web.StreamResponse:
         """Streams frames, and ends with `last_frame` if the server stops meanwhile."""
         assert isinstance(self.request, web.BaseRequest)
-        return await bodies.respond_stream(
+        return await respond_stream(
             self.request,
             frames,
-            framing=bodies.JSONRPC_SSE_FRAMING,
+            framing=JSONRPC_SSE_FRAMING,
             encode_event=bytes,
             encode_error=self._failure,
             stream_registry=self.pipeline.streams,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman.stores.shared.erasure import (
-    Eraser,
+    SqlErasureStatements,
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
@@ -73,7 +73,7 @@ def delete_task_records(
     now: int,
     reason: str,
 ) -> tuple[int, list[TaskRecord]]:
-    """See `Eraser`."""
+    """See `ErasureStatements`."""
     erased: list[TaskRecord] = []
     totals: Counter[tuple[int, str, int]] = Counter()
     contexts: set[tuple[int, str]] = set()
@@ -115,27 +115,19 @@ def unfinished_receipts(connection: sqlite3.Connection) -> list[int]:
     return [number for (number,) in connection.execute(_SELECT_UNFINISHED)]
 
 
-class SqliteEraser(Eraser):
-    """Erases on the writer, while no append waits."""
+class SqliteErasureStatements(SqlErasureStatements):
+    """Implements `ErasureStatements`: reads on the readers, writes as low-priority work of the writer."""
 
-    def __init__(
-        self,
-        read: Read,
-        writer: SqliteWriter,
-        clock: Callable[[], int],
-        after_erasure: Callable[[], Awaitable[None]],
-        clear_caches: Callable[[], None],
-    ) -> None:
-        runner = SqliteQueryRunner(read, writer, clock, secure_delete=True)
-        super().__init__(runner, SELECTION, after_erasure, clear_caches)
+    def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
+        super().__init__(SqliteQueryRunner(read, writer, clock, secure_delete=True), SELECTION)
         self._read = read
         self._writer = writer
 
-    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
+    async def measure(self, records: list[TaskRecord]) -> ErasureCounts:
         counts: ErasureCounts = await self._read(measure, records)
         return counts
 
-    async def _delete_task_records(
+    async def delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
     ) -> tuple[int, list[TaskRecord]]:
         def delete(connection: sqlite3.Connection) -> tuple[int, list[TaskRecord]]:
@@ -149,7 +141,7 @@ class SqliteEraser(Eraser):
         result: tuple[int, list[TaskRecord]] = await self._writer.submit(delete, low_priority=True)
         return result
 
-    async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
+    async def delete_context_or_principal(self, selection: TaskSelection) -> None:
         def delete(connection: sqlite3.Connection) -> None:
             with overwriting_deleted_rows(connection):
                 if selection.covers_owners:
@@ -160,6 +152,6 @@ class SqliteEraser(Eraser):
 
         await self._writer.submit(delete, low_priority=True)
 
-    async def _unfinished_receipts(self) -> list[int]:
+    async def unfinished_receipts(self) -> list[int]:
         receipts: list[int] = await self._read(unfinished_receipts)
         return receipts

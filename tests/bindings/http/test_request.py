@@ -1,4 +1,4 @@
-"""HTTP bodies: what is read as JSON, the limit, and how the elements of a stream are framed."""
+"""HTTP requests: headers, what is read as JSON, the limit, and how the elements of a stream are framed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 from tests.bindings.fake_service import TASK, FakeService, over_http
 
-from dragoman.bindings.http import bodies
+from dragoman.bindings.http import request as http_request
 from dragoman.bindings.http.connections import HttpConnections, HttpHandler
 from dragoman.bindings.options import HttpTimeouts
 from dragoman.bindings.stream_registry import StreamRegistry
@@ -22,6 +24,7 @@ from dragoman.core.errors import (
     InvalidRequest,
     ParseError,
     PayloadTooLarge,
+    RateLimited,
     TaskNotFound,
 )
 from dragoman.core.task.log import Event
@@ -104,7 +107,7 @@ async def test_expect_100_continue_is_answered() -> None:
 
 @pytest.mark.parametrize(("message_bytes", "body_bytes"), [(0, 1_048_576), (3000, 1_052_576), (1_048_576, 2_446_677)])
 def test_the_limit_of_a_body_has_room_for_base64_and_the_envelope(message_bytes: int, body_bytes: int) -> None:
-    assert bodies.max_body_bytes(message_bytes) == body_bytes
+    assert http_request.max_body_bytes(message_bytes) == body_bytes
 
 
 async def served(handle: HttpHandler, method: str = "POST", **request: Any) -> bytes:
@@ -129,7 +132,7 @@ async def read(message_bytes: int = 0, **request: Any) -> object:
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         try:
-            read.append(await bodies.read_json(request, message_bytes))
+            read.append(await http_request.read_json(request, message_bytes))
         except A2AError as error:
             read.append(error)
         return web.Response()
@@ -182,7 +185,7 @@ async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(is_chunked: 
         data = body(size) if is_chunked else io.BytesIO(b" " * (size - 1) + b"7")
         return await read(3, data=data, headers={"Content-Type": "application/json"})
 
-    limit = bodies.max_body_bytes(3)
+    limit = http_request.max_body_bytes(3)
     assert await read_size(limit) == 7
     error = await read_size(limit + 1)
     assert isinstance(error, PayloadTooLarge)
@@ -192,7 +195,7 @@ async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(is_chunked: 
 # Streams ----------------------------------------------------------------------------------------------------------
 
 
-async def streamed(framing: bodies.Framing, *batches: list[int] | Exception) -> bytes:
+async def streamed(framing: http_request.Framing, *batches: list[int] | Exception) -> bytes:
     """The response for a stream of these batches of events, given by number."""
 
     async def feed() -> EventStream:
@@ -203,7 +206,7 @@ async def streamed(framing: bodies.Framing, *batches: list[int] | Exception) -> 
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         try:
-            return await bodies.respond_stream(
+            return await http_request.respond_stream(
                 request,
                 feed(),
                 framing=framing,
@@ -228,16 +231,47 @@ async def streamed(framing: bodies.Framing, *batches: list[int] | Exception) -> 
     ],
 )
 async def test_an_array_is_valid_json_however_its_events_are_batched(batches: Any, text: bytes) -> None:
-    assert await streamed(bodies.JSON_ARRAY_FRAMING, *batches) == text
+    assert await streamed(http_request.JSON_ARRAY_FRAMING, *batches) == text
 
 
 async def test_only_rest_names_the_event_of_an_error() -> None:
     """Some clients of JSON-RPC skip named events."""
     batches: tuple[Any, ...] = ([1, 2], ValueError("x"))
-    assert await streamed(bodies.SSE_FRAMING, *batches) == b"12event: error\ndata: x\n\n"
-    assert await streamed(bodies.JSONRPC_SSE_FRAMING, *batches) == b"12data: x\n\n"
-    assert await streamed(bodies.SSE_FRAMING) == b""
+    assert await streamed(http_request.SSE_FRAMING, *batches) == b"12event: error\ndata: x\n\n"
+    assert await streamed(http_request.JSONRPC_SSE_FRAMING, *batches) == b"12data: x\n\n"
+    assert await streamed(http_request.SSE_FRAMING) == b""
 
 
 async def test_an_error_before_the_first_event_is_the_callers() -> None:
-    assert await streamed(bodies.SSE_FRAMING, TaskNotFound("gone")) == b"raised: gone"
+    assert await streamed(http_request.SSE_FRAMING, TaskNotFound("gone")) == b"raised: gone"
+
+
+# Headers --------------------------------------------------------------------------------------------------------
+
+
+def test_the_version_may_be_in_headers_and_in_the_query() -> None:
+    headers = CIMultiDict([("A2A-Version", "0.3"), ("a2a-version", "1.0")])
+    request = make_mocked_request("GET", "/tasks?A2A-Version=1.1&x=y", headers=headers)
+    assert list(http_request.named_versions(request)) == ["0.3", "1.0", "1.1"]
+    assert list(http_request.named_versions(make_mocked_request("GET", "/tasks"))) == []
+
+
+@pytest.mark.parametrize(("sent", "key"), [("k", "k"), ('"k"', "k"), (' "k" ', "k"), ("", "")])
+def test_the_idempotency_key_may_be_quoted(sent: str, key: str) -> None:
+    assert http_request.idempotency_key({"Idempotency-Key": sent}) == key
+
+
+def test_a_delay_is_rounded_up_to_whole_seconds() -> None:
+    assert http_request.retry_after_header(RateLimited("l: too many", limit="l", maximum=1, retry_after=1.2)) == {
+        "Retry-After": "2"
+    }
+    assert http_request.retry_after_header(TaskNotFound()) == {}
+
+
+@pytest.mark.parametrize(
+    ("accept", "only_json"),
+    [("application/json", True), ("application/json, text/event-stream", False), ("*/*", False), ("", False)],
+)
+def test_a_client_that_accepts_json_alone_reads_no_stream(accept: str, only_json: bool) -> None:
+    request = make_mocked_request("POST", "/", headers=CIMultiDict({"Accept": accept}))
+    assert http_request.accepts_only_json(request) is only_json
