@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +26,11 @@ from dragoman.supervision import (
     MAX_FAILURES,
     Background,
     BackgroundFailures,
+    Component,
+    Polling,
     RepeatedFailures,
     describe_fault,
+    running,
 )
 
 PACKAGE: Final = Path(supervision.__file__).parent
@@ -255,3 +259,38 @@ def test_failures_with_ever_new_texts_are_bounded(caplog: pytest.LogCaptureFixtu
     for number in range(1000):
         failures.log(f"reason {number}", "a write failed: %s")
     assert len(caplog.records) == MAX_FAILURE_REASONS
+
+
+async def test_components_stop_in_reverse_order_also_if_one_does_not_start() -> None:
+    steps: list[str] = []
+
+    async def fail() -> None:
+        raise OSError("in use")
+
+    def component(name: str) -> Component:
+        return Component(partial(steps.append, f"start {name}"), partial(steps.append, f"stop {name}"))
+
+    async with running([component("a"), component("b")]):
+        assert steps == ["start a", "start b"]
+    assert steps[2:] == ["stop b", "stop a"]
+    steps.clear()
+    broken = Component(fail, partial(steps.append, "stop broken"))
+    with pytest.raises(OSError, match="in use"):
+        async with running([component("a"), broken, component("c")]):
+            pass
+    assert steps == ["start a", "stop broken", "stop a"]
+
+
+async def test_background_work_of_a_component_has_ended_before_the_next_one_stops() -> None:
+    steps: list[str] = []
+
+    async def poll() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("poll ended")
+
+    store = Component(stop=partial(steps.append, "store closed"))
+    async with running([store, Polling(Background.FEEDS, poll)]):
+        await asyncio.sleep(0)
+    assert steps == ["poll ended", "store closed"]

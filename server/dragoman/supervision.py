@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -136,15 +136,8 @@ class Component:
     """A part of the process that starts and stops."""
 
     def __init__(self, start: Step | None = None, stop: Step | None = None) -> None:
-        self._start = start
-        self._stop = stop
-
-    async def enter(self, stack: AsyncExitStack) -> None:
-        """Starts the component; `stack` stops it, also if its start fails."""
-        if self._stop is not None:
-            stack.push_async_callback(_take, self._stop)
-        if self._start is not None:
-            await _take(self._start)
+        self.start = start
+        self.stop = stop
 
 
 class Polling(Component):
@@ -163,8 +156,25 @@ class Polling(Component):
         await asyncio.wait((self._task,))  # it must not use what stops next
 
 
-async def _take(step: Step) -> None:
-    if (waits := step()) is not None:
+@asynccontextmanager
+async def running(components: Iterable[Component]) -> AsyncIterator[None]:
+    """Starts components in their order, and stops those that were started, one that failed included, in reverse.
+
+    Not an AsyncExitStack: a coroutine that is destroyed must not go on to the next component.
+    """
+    begun: list[Component] = []
+    try:
+        for component in components:
+            begun.append(component)
+            await _take(component.start)
+        yield
+    finally:
+        for component in reversed(begun):
+            await _take(component.stop)
+
+
+async def _take(step: Step | None) -> None:
+    if step is not None and (waits := step()) is not None:
         await waits
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -44,7 +44,7 @@ from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Tim
 from dragoman.runtime.turn.context import ReferenceResolver, TurnServices
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.supervision import Background, Component, Polling
+from dragoman.supervision import Background, Component, Polling, running
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +345,8 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
     count_deliveries = push_scheduler.delivery_count if push_scheduler else None
-    async with AsyncExitStack() as stack:
-        for component in _components(ports, config, session, turns, operations.cancel, retention, watchdog, auditor):
-            await component.enter(stack)
+    components = _components(ports, config, session, turns, operations.cancel, retention, watchdog, auditor)
+    async with running(components):
         yield Runtime(
             store,
             operations,
@@ -387,6 +386,7 @@ def _components(
     yield Polling(Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, trusts_clock))
     yield Component(session.heartbeat.start, session.heartbeat.close)
     yield Component(stop=watchdog.stop)
+    yield Polling(Background.RETENTION, partial(retention.run_forever, timings.retention_interval))
     yield Polling(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
     yield Polling(Background.FEEDS, turns.feeds.poll_forever)
     if turns.push_scheduler:
@@ -402,7 +402,6 @@ def _components(
         yield Polling(Background.CANCEL_REQUESTS, cancel.poll_forever)
     yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
     yield Polling(Background.ABSENT_AGENTS, turns.absent_agents.poll_forever)
-    yield Polling(Background.RETENTION, partial(retention.run_forever, timings.retention_interval))
 
 
 def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, timings: Timings) -> DeliveryDeps:
