@@ -144,7 +144,7 @@ async def open_app(
     guards_loop: bool = False,
     timings: AppTimings | None = None,
 ) -> AsyncIterator[App]:
-    """Serves `agents`, by default those of `settings.app`, while the block runs.
+    """Serves `agents`, by default those of `settings.agents.app`, while the block runs.
 
     authenticator, outbound: used instead of those in the settings. startup_hooks: run besides those of the agents'
     modules. shared: other server processes listen on the same ports. guards_loop: end this process if its loop is
@@ -159,7 +159,7 @@ async def open_app(
     check_role(settings)
     async with AsyncExitStack() as stack:
         infra = await open_infra(stack, settings, outbound)
-        if settings.role != "server":  # which runs no turn of these agents
+        if settings.cluster.role != "server":  # which runs no turn of these agents
             await stack.enter_async_context(run_startup_hooks(agents, startup_hooks))
         tracing = await start_tracing(stack, settings)
         tracer = tracing.recorder if tracing else None
@@ -169,19 +169,19 @@ async def open_app(
         server_agents = await open_agents(stack, infra, settings, agents, lease, timings.workers)
         access_policy = access_policy_of(settings, server_agents.registry.agents.keys())
 
-        url, listening = ServerUrl(settings.public_url), asyncio.Event()
+        url, listening = ServerUrl(settings.public.url), asyncio.Event()
         signing_keys = StoredSigningKeys(
             infra.store.key_values, infra.store.secret("webhooks"), infra.secret_box, clock=now_ms
         )
         webhook_encoder = DialectWebhookEncoder(WebhookSigner(signing_keys, url.get), infra.secret_box)
-        push_options = PushOptions(infra.outbound, webhook_encoder, settings.push_retry_policy, ready=listening)
+        push_options = PushOptions(infra.outbound, webhook_encoder, settings.push.retry_policy, ready=listening)
         infra.store.blobs.set_base_url(url.get)
 
         push = push_options if settings.sends_push else None
         ports = Ports(infra.store, infra.bus, server_agents.registry, push, tracer)
         blocked = read_dump(dump_path(settings))
         if guards_loop:  # before the first turn begins
-            stack.enter_context(guarded_loop(settings.loop_exit, agents, dump_path(settings)))
+            stack.enter_context(guarded_loop(settings.limits.loop_exit, agents, dump_path(settings)))
         config = replace(
             config,
             root=server_agents.root,
@@ -197,15 +197,17 @@ async def open_app(
         draining, request_metrics = asyncio.Event(), RequestMetrics(tracer)
         metrics = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)
         metrics_address = None
-        if settings.metrics is not None:
-            metrics_server = pages.serve_metrics(settings.metrics.host, settings.metrics.port, metrics.read)
-            metrics_address = await listen(stack, "--metrics", settings.metrics, metrics_server)
+        if settings.listen.metrics is not None:
+            metrics_server = pages.serve_metrics(
+                settings.listen.metrics.host, settings.listen.metrics.port, metrics.read
+            )
+            metrics_address = await listen(stack, "--metrics", settings.listen.metrics, metrics_server)
         options = ServerOptions(
             shared=shared,
             grace=timings.grace,
             credential_check_interval=timings.credential_check_interval,
             certificates=infra.certificates,
-            connections=settings.connections,
+            connections=settings.limits.connections,
             draining=draining,
             store_problem=runtime.store_problem,
             access_policy=access_policy,
@@ -213,7 +215,7 @@ async def open_app(
         )
         new_app = partial(
             App,
-            store=settings.store_name,
+            store=settings.store.name,
             runtime=runtime,
             draining=draining,
             worker_hub=server_agents.worker_hub,
@@ -221,15 +223,15 @@ async def open_app(
             certificates=infra.certificates,
             metrics=metrics_address,
         )
-        if settings.role == "worker":
+        if settings.cluster.role == "worker":
             await server_agents.follow(stack, infra)
             health_server = pages.serve_health(health_options(options, settings, infra))
-            health = await listen(stack, "--http", settings.http, health_server)
+            health = await listen(stack, "--http", settings.listen.http, health_server)
             yield new_app(http=health, grpc_address=None, public_url=reachable_url(health))
             return
         api = ApiParts(infra, server_agents, runtime, options, signing_keys, metrics.read, authenticator)
         http_address, grpc_address, card_file = await serve_api(stack, settings, api)
-        url.value = settings.public_url or reachable_url(http_address)
+        url.value = settings.public.url or reachable_url(http_address)
         listening.set()
         if infra.lock is not None:
             infra.lock.publish(http=reachable_url(http_address), grpc=str(grpc_address))
@@ -243,29 +245,29 @@ async def _enter_runtime(stack: AsyncExitStack, settings: Settings, ports: Ports
     except ValueError as error:
         raise SettingsError(f"--root: {error}") from error
     except Unavailable as error:  # the store can be opened, but not written
-        raise store_start_error(settings.store_name, error.__cause__ or error) from error
+        raise store_start_error(settings.store.name, error.__cause__ or error) from error
 
 
 def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
     """The configuration of a runtime, from the settings."""
     return RuntimeConfig(
-        runs_agents=settings.role != "server",
-        slots=settings.slots,
-        strict=settings.strict_transitions,
+        runs_agents=settings.cluster.role != "server",
+        slots=settings.limits.slots,
+        strict=settings.protocol.strict_transitions,
         shows_error_texts=settings.shows_error_texts,
-        loop_timeout=settings.loop_timeout,
-        worker_wait=settings.worker_wait,
+        loop_timeout=settings.limits.loop_timeout,
+        worker_wait=settings.limits.worker_wait,
         limits=Limits(
-            message_bytes=settings.message_bytes,
-            blocking_wait=settings.blocking_wait,
-            blocking_default=settings.blocking_default,
-            message_id_is_key=settings.idempotent_message_ids,
+            message_bytes=settings.limits.message_bytes,
+            blocking_wait=settings.limits.blocking_wait,
+            blocking_default=settings.protocol.blocking_default,
+            message_id_is_key=settings.protocol.idempotent_message_ids,
         ),
-        retention=settings.retention,
-        coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
-        isolation=settings.isolation,
+        retention=settings.retention.tasks,
+        coalesce=Coalesce(settings.limits.coalesce_ms / 1000, settings.limits.coalesce_bytes),
+        isolation=settings.access.isolation,
         quotas=settings.quotas,
-        budgets=settings.budgets,
-        audit=AuditOptions(now_ms, settings.audit, settings.retain_audit or 0),
+        budgets=settings.access.budgets,
+        audit=AuditOptions(now_ms, settings.retention.audit, settings.retention.audit_age or 0),
         timings=timings,
     )

@@ -230,7 +230,7 @@ async def restore_backup(source: Path, store: str) -> ExitCode:
     settings = store_settings(store)
     restored = await asyncio.to_thread(restore_store, settings, source)
     when = f"as of {format_time(restored.copied_at)}" if restored.copied_at else "as of the time of the copy"
-    _print_line(f"restored     {settings.store_path}")
+    _print_line(f"restored     {settings.store.path}")
     _print_line(f"tasks        {format_count(restored.tasks, 'task')}, {when}; later changes are lost")
     if restored.running:
         _print_line(
