@@ -135,8 +135,9 @@ LONGEST = \
 	tests/agents/workers/test_crash.py \
 	tests/agents/workers/test_churn.py
 
-test: $(ENV) ## run the tests, except long, longest and browser tests (ARGS="-k name" selects)
-	@python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) --ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
+test: $(ENV) ## run the tests of core and adapters as without extras, except long and browser tests (ARGS="-k name")
+	@PYTHONPATH=$(CURDIR)/tests/without_extras python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) \
+		--ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
 
 access: $(ENV) ## write docs/reference/access.md, the table of permissions, from the server's own tables
 	@python -m tests.access.write

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from tests import new_store
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
+from tests.without_extras.needs import MODULES, WITHOUT_EXTRAS, needs_extra
 
 from dragoman.runtime import assembly
 from dragoman.runtime.timings import Timings
@@ -55,7 +56,19 @@ settings.register_profile("quick", max_examples=50, deadline=None)
 settings.load_profile(PROFILE or "quick")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+collect_ignore = ["extensions", *MODULES] if WITHOUT_EXTRAS else []
+
+
+def pytest_report_header() -> str:
+    if not WITHOUT_EXTRAS:
+        return "extras: installed"
+    return f"extras: hidden; left to `make coverage`: tests/extensions, {len(MODULES)} modules, tests with an extra"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if WITHOUT_EXTRAS and (left_out := [item for item in items if needs_extra(item)]):
+        config.hook.pytest_deselected(items=left_out)  # pytest counts them in its last line
+        items[:] = [item for item in items if not needs_extra(item)]
     if PROFILE == "fuzz":
         random.shuffle(items)  # so that the time limit skips different tests each time
 

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import pytest
 from tests.certificates import Authority, write
 from tests.eventually import eventually
+from tests.extensions.agent_host import agent_host
 from tests.postgres import free_port
 from tests.runtime.harness import Harness
 from tests.runtime.remote_agent import Far
@@ -33,10 +34,10 @@ from dragoman.bindings.options import HttpTimeouts, ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.bus.local import LocalBus
 from dragoman.cli import process_setup
-from dragoman.core.agent_sources import ExecutorSpec
 from dragoman.core.audit import AuditEntry
 from dragoman.core.errors import Unavailable
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
+from dragoman.extensions.frameworks.sources import ExecutorSpec, FrameworkSettings
 from dragoman.extensions.frameworks.supervisor import ExecutorSupervisor
 from dragoman.extensions.mcp.servers.registry import McpRegistry
 from dragoman.extensions.postgres.hot.writer import PostgresWriter
@@ -55,7 +56,7 @@ from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.stores.sqlite import open_store as open_sqlite
-from dragoman.stores.sqlite.hot.commit import Checkpointer
+from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.supervision import FAILURES, Background, start_task
@@ -489,7 +490,7 @@ async def with_executor(stage: Stage) -> AsyncIterator[None]:
 
     stage.fault.armed = True
     supervisor = ExecutorSupervisor(
-        ExecutorSpec("executor", "module:Name"), "python", clock=lambda: 1, start_process=start_process
+        ExecutorSpec("executor", "module:Name"), FrameworkSettings(), agent_host(), start_process=start_process
     )
     with pytest.raises(Exception, match="no interpreter"):
         await supervisor.open()
@@ -640,7 +641,7 @@ WITHOUT_STORE: Final[Sequence[tuple[Background, Scenario]]] = (
     (Background.BUS_HEARTBEAT, with_bus_heartbeat),
     (Background.AGENT_REFRESH, with_upstream_refresh),
     (Background.AGENT_REFRESH, with_mcp_refresh),
-    (Background.EXECUTOR, with_executor),
+    (Background.AGENT_PROCESS, with_executor),
     (Background.CERTIFICATES, with_certificates),
     (Background.CARD_FILE, with_card_file),
     (Background.CREDENTIALS, with_credentials),

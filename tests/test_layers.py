@@ -70,11 +70,6 @@ NEEDS_ONLY: Final = {
 CHILD: Final = "extensions/frameworks/child/"
 """The folder that runs in environments without the rest of the package."""
 
-NAMES_EXTENSIONS: Final = {
-    "wiring/agent_loader.py",
-}
-"""Files outside of `extensions/` that still import one. Remove a row with each that goes; add none."""
-
 PURE: Final = {
     "core": {
         "asyncio",
@@ -131,7 +126,7 @@ def _extension_rule(one: Import) -> str | None:
     if parts[:2] != ["dragoman", "extensions"]:
         return None
     if mine is None:
-        return None if one.file in NAMES_EXTENSIONS else "core and adapters import no extension"
+        return "core and adapters import no extension"
     return None if len(parts) < 3 or parts[2] == mine else "extensions do not import each other"
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +26,11 @@ from dragoman.supervision import (
     MAX_FAILURES,
     Background,
     BackgroundFailures,
+    Component,
+    Polling,
     RepeatedFailures,
     describe_fault,
+    running,
 )
 
 PACKAGE: Final = Path(supervision.__file__).parent
@@ -162,7 +166,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "agents/workers/hub.py": "reads the frames of one connection, which ends with it",
     "agents/workers/turn.py": "part of a turn, whose worker counts as lost if it fails",
     "bindings/grpc/worker_service.py": "one call, which awaits it",
-    "bindings/http/bodies.py": "keep-alive of one response, which awaits it",
+    "bindings/http/request.py": "keep-alive of one response, which awaits it",
     "bindings/http/listener.py": "one handshake, with a timeout",
     "bindings/http/plain.py": "one call of a connection, which answers it",
     "bindings/http/websocket.py": "one call of a connection, which answers it",
@@ -183,7 +187,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "runtime/push/scheduler.py": "one delivery; a failed one is claimed again by the next poll",
     "runtime/registry.py": "one end of a task; what fails is found by the poll for absent agents",
     "runtime/scheduler.py": "the end of a turn, which is tried again, or one fetch, which the poll repeats",
-    "runtime/wakeups.py": "one wake-up; what fails is found by the next poll",
+    "runtime/turn/wakeups.py": "one wake-up; what fails is found by the next poll",
     "runtime/turn/runner.py": "one run, whose end the scheduler handles, or one end of a task, which the run awaits",
     "security/authenticators/api_keys.py": "one write of a last use, written again at the next use",
     "security/authenticators/composite.py": "awaited at the start",
@@ -226,7 +230,11 @@ def test_every_background_work_is_started_somewhere() -> None:
         for path in PACKAGE.rglob("*.py")
         if path.name != "supervision.py"
     )
-    missing = [work.name for work in Background if f"start_task(Background.{work.name}," not in sources]
+    missing = [
+        work.name
+        for work in Background
+        if not any(f"{start}(Background.{work.name}," in sources for start in ("start_task", "Polling"))
+    ]
     assert [name for name in missing if f"start_thread(Background.{name}," not in sources] == []
 
 
@@ -251,3 +259,38 @@ def test_failures_with_ever_new_texts_are_bounded(caplog: pytest.LogCaptureFixtu
     for number in range(1000):
         failures.log(f"reason {number}", "a write failed: %s")
     assert len(caplog.records) == MAX_FAILURE_REASONS
+
+
+async def test_components_stop_in_reverse_order_also_if_one_does_not_start() -> None:
+    steps: list[str] = []
+
+    async def fail() -> None:
+        raise OSError("in use")
+
+    def component(name: str) -> Component:
+        return Component(partial(steps.append, f"start {name}"), partial(steps.append, f"stop {name}"))
+
+    async with running([component("a"), component("b")]):
+        assert steps == ["start a", "start b"]
+    assert steps[2:] == ["stop b", "stop a"]
+    steps.clear()
+    broken = Component(fail, partial(steps.append, "stop broken"))
+    with pytest.raises(OSError, match="in use"):
+        async with running([component("a"), broken, component("c")]):
+            pass
+    assert steps == ["start a", "stop broken", "stop a"]
+
+
+async def test_background_work_of_a_component_has_ended_before_the_next_one_stops() -> None:
+    steps: list[str] = []
+
+    async def poll() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("poll ended")
+
+    store = Component(stop=partial(steps.append, "store closed"))
+    async with running([store, Polling(Background.FEEDS, poll)]):
+        await asyncio.sleep(0)
+    assert steps == ["poll ended", "store closed"]

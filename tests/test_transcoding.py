@@ -49,7 +49,7 @@ def _imported_modules(file: str, package: list[str]) -> list[str]:
 def test_its_modules_contain_no_a2a() -> None:
     sources = required_sources()
     names = {path.name for path in sources}
-    assert names >= {"httprule.py", "transcode.py", "protojson_decoder.py", "wellknown.py", "sse.py"}
+    assert names >= {"httprule.py", "transcode.py", "protojson.py", "wellknown.py", "sse.py"}
     for path in sources:
         place = path.relative_to(PACKAGE)
         assert place.parts[0].removesuffix(".py") in ALLOWED_FOLDERS, place

@@ -22,7 +22,6 @@ PLACES: Final[Mapping[str, Sequence[str]]] = {
     "deploy/helm/dragoman/Chart.yaml": (r"^version: {}$", r'^appVersion: "{}"$'),
     "README.md": (r"^Dragoman {}$",),
     "docs/tutorials/quickstart.md": (r"^Dragoman {}$",),
-    "docs/how-to/telemetry.md": (r"^dragoman {} at ",),
     "docs/how-to/data.md": (r'"dragoman":"{}"',),
 }
 """Patterns of the version by file; each must match once. The first file defines the current version."""

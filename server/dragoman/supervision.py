@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -71,7 +71,8 @@ class Background(Enum):
     UPSTREAMS = "upstreams"
     AGENT_REFRESH = "agent refresh"
     """Reads what a server says about the agents or tools behind it."""
-    EXECUTOR = "executor"
+    AGENT_PROCESS = "agent process"
+    """Supervises the process that runs the turns of an agent."""
     SIGNING_KEYS = "signing keys"
     CERTIFICATES = "certificates"
     CARD_FILE = "card file"
@@ -113,6 +114,9 @@ class BackgroundFailures:
 FAILURES: Final = BackgroundFailures()
 """Of this process."""
 
+Step = Callable[[], Awaitable[object] | None]
+"""Starts or stops a component."""
+
 
 def start_task(
     work: Background,
@@ -126,6 +130,52 @@ def start_task(
     """
     name = f"{work.value} {detail}" if detail else work.value
     return asyncio.get_running_loop().create_task(_run_task(work, run, failures), name=name)
+
+
+class Component:
+    """A part of the process that starts and stops."""
+
+    def __init__(self, start: Step | None = None, stop: Step | None = None) -> None:
+        self.start = start
+        self.stop = stop
+
+
+class Polling(Component):
+    """Background work that runs from its start to its stop."""
+
+    def __init__(self, work: Background, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(self._begin, self._end)
+        self._work = work
+        self._run = run
+
+    def _begin(self) -> None:
+        self._task = start_task(self._work, self._run)
+
+    async def _end(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))  # it must not use what stops next
+
+
+@asynccontextmanager
+async def running(components: Iterable[Component]) -> AsyncIterator[None]:
+    """Starts components in their order, and stops those that were started, one that failed included, in reverse.
+
+    Not an AsyncExitStack: a coroutine that is destroyed must not go on to the next component.
+    """
+    begun: list[Component] = []
+    try:
+        for component in components:
+            begun.append(component)
+            await _take(component.start)
+        yield
+    finally:
+        for component in reversed(begun):
+            await _take(component.stop)
+
+
+async def _take(step: Step | None) -> None:
+    if step is not None and (waits := step()) is not None:
+        await waits
 
 
 async def _run_task(

@@ -37,13 +37,13 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from dragoman.core.errors import InvalidParams, ParseError, PayloadTooLarge, Violation
-from dragoman.wire.body_scan import loads
 from dragoman.wire.http.httprule import Rule, Template, TemplateError, Variable, Wildcard, parse, rules
 from dragoman.wire.http.routes import Binding, Candidate, Match, MatchedBinding, NoMatch, Routes, ServiceRoutes
 from dragoman.wire.http.sse import KEEP_ALIVE, SseEvent, SseParser, comment, frame
 from dragoman.wire.http.transcode import WHOLE_REQUEST, ResponseEncoder, Transcoder
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman.wire.json.protojson import compile as codec
+from dragoman.wire.json.request import loads
 
 __all__ = [
     "ServiceRoutes", "MatchedBinding", "Binding", "NoMatch", "rules", "parse", "Rule", "Template", "Variable",

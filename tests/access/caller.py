@@ -20,10 +20,9 @@ from tests.isolation.calls import AGENT_ID, VERSIONS, params_of, path_of
 from tests.isolation.names import Names
 from tests.isolation.request_fields import NAMES, fields, filled
 
-from dragoman.bindings import a2a_operations
-from dragoman.bindings.a2a_operations import A2AOperation
+from dragoman.bindings import method_table
 from dragoman.bindings.http.server import RESOURCE_TEMPLATE
-from dragoman.bindings.method_table import JsonRpcRow, RpcRow
+from dragoman.bindings.method_table import A2AOperation, JsonRpcRow, RpcRow
 from dragoman.wire.json import protojson
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -42,7 +41,7 @@ _CONFIG: Final = "config-1"
 _HELLO: Final = wk.ConnectRequest(
     hello=wk.Hello(agents=[wk.AgentRegistration(id="x", card=pb.AgentCard(name="x", description="x"))])
 )
-_WITHOUT_TASK: Final = (a2a_operations.SEND_MESSAGE, a2a_operations.STREAM_MESSAGE, a2a_operations.LIST_TASKS)
+_WITHOUT_TASK: Final = (method_table.SEND_MESSAGE, method_table.STREAM_MESSAGE, method_table.LIST_TASKS)
 """Operations that are called without a task id."""
 _OMITTED_FIELDS: Final = ("page_token", "reference_task_ids", "context_id")
 
@@ -75,7 +74,7 @@ class EndpointCaller:
         if tenant not in self._tasks:
             self._tasks[tenant] = await self._create_task(tenant)
         names = self._tasks[tenant]
-        if headers == self.owner and op in (a2a_operations.CANCEL_TASK, a2a_operations.DELETE_PUSH_CONFIG):
+        if headers == self.owner and op in (method_table.CANCEL_TASK, method_table.DELETE_PUSH_CONFIG):
             del self._tasks[tenant]
         return names
 
@@ -169,7 +168,7 @@ class EndpointCaller:
         if method == "tools/call":
             params = {"name": "get_task", "arguments": {"task": await self._handle(headers, None)}}
         elif method.startswith("tasks/"):
-            op = a2a_operations.CANCEL_TASK if method == "tasks/cancel" else None
+            op = method_table.CANCEL_TASK if method == "tasks/cancel" else None
             params = {"taskId": await self._handle(headers, op), "inputResponses": {}}
         caller = McpCaller(self.http, "/mcp", headers=headers, capabilities=TASKS)
         if method == "subscriptions/listen":

@@ -14,9 +14,8 @@ from unittest.mock import patch
 from grpc.aio._server import Server as _Server  # what grpc.aio.server() returns; grpc.aio.Server is abstract
 
 from dragoman.bindings import method_table
-from dragoman.bindings.a2a_operations import A2AOperation
 from dragoman.bindings.http.rest import RestRoute
-from dragoman.bindings.method_table import JsonRpcRow, RpcRow
+from dragoman.bindings.method_table import A2AOperation, JsonRpcRow, RpcRow
 from dragoman.extensions.mcp.endpoint.decoder import KNOWN_METHODS
 from dragoman.wire.http import httprule
 from dragoman.wire.http.routes import Routes

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.access.endpoints import Endpoint
 
-from dragoman.bindings import a2a_operations
+from dragoman.bindings import method_table
 from dragoman.bindings.admin.table import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 from dragoman.bindings.http.server import RESOURCE_BASES
@@ -36,19 +36,19 @@ WORKERS_ONLY: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBI
 SIGNED: Final[Results] = (FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
 
 _OPS: Final = (
-    (a2a_operations.SEND_MESSAGE, OWN),
-    (a2a_operations.STREAM_MESSAGE, OWN),
-    (a2a_operations.LIST_TASKS, OWN),
-    (a2a_operations.EXTENDED_CARD, OWN),
-    (a2a_operations.PUBLIC_CARD, OPEN),
-    (a2a_operations.GET_TASK, NAMES_A_TASK),
-    (a2a_operations.CANCEL_TASK, NAMES_A_TASK),
-    (a2a_operations.SUBSCRIBE_TASK, NAMES_A_TASK),
-    (a2a_operations.CREATE_PUSH_CONFIG, NAMES_A_TASK),
-    (a2a_operations.SET_PUSH_CONFIG, NAMES_A_TASK),
-    (a2a_operations.GET_PUSH_CONFIG, NAMES_A_TASK),
-    (a2a_operations.LIST_PUSH_CONFIGS, NAMES_A_TASK),
-    (a2a_operations.DELETE_PUSH_CONFIG, NAMES_A_TASK),
+    (method_table.SEND_MESSAGE, OWN),
+    (method_table.STREAM_MESSAGE, OWN),
+    (method_table.LIST_TASKS, OWN),
+    (method_table.EXTENDED_CARD, OWN),
+    (method_table.PUBLIC_CARD, OPEN),
+    (method_table.GET_TASK, NAMES_A_TASK),
+    (method_table.CANCEL_TASK, NAMES_A_TASK),
+    (method_table.SUBSCRIBE_TASK, NAMES_A_TASK),
+    (method_table.CREATE_PUSH_CONFIG, NAMES_A_TASK),
+    (method_table.SET_PUSH_CONFIG, NAMES_A_TASK),
+    (method_table.GET_PUSH_CONFIG, NAMES_A_TASK),
+    (method_table.LIST_PUSH_CONFIGS, NAMES_A_TASK),
+    (method_table.DELETE_PUSH_CONFIG, NAMES_A_TASK),
 )
 
 PAGES: Final = (

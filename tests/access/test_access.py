@@ -19,7 +19,7 @@ from tests.access.table import PAGE, PAGES, expected, page
 from tests.callers import ByHeader, named
 
 from dragoman import Turn, agent
-from dragoman.bindings import a2a_operations, method_table
+from dragoman.bindings import method_table
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
@@ -96,8 +96,8 @@ def test_an_unlisted_endpoint_has_no_expected_result() -> None:
             Endpoint(
                 "JSON-RPC",
                 "tasks/steal",
-                op=a2a_operations.A2AOperation(
-                    request=a2a_operations.GET_TASK.request, response=a2a_operations.GET_TASK.response
+                op=method_table.A2AOperation(
+                    request=method_table.GET_TASK.request, response=method_table.GET_TASK.response
                 ),
             )
         )

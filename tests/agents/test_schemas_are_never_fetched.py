@@ -82,6 +82,7 @@ async def test_not_from_the_card_of_an_upstream_agent(tmp_path: Path, url: str) 
     assert result["content"][0]["text"] == "done"
 
 
+@pytest.mark.extra("mcp")
 @pytest.mark.parametrize("name", ["inputSchema", "outputSchema"])
 async def test_not_from_the_tools_of_a_called_server(
     tmp_path: Path, url: str, name: str, monkeypatch: pytest.MonkeyPatch

@@ -21,9 +21,9 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import PushNotificationNotSupported
 from dragoman.core.task import frames, states
 from dragoman.core.task.log import Event
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Access, Admission, Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/echo"

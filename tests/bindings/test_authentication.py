@@ -9,8 +9,15 @@ import pytest
 from tests.bindings.fake_service import RESOURCE, FakeService
 from tests.callers import WRONG, ByHeader, named
 
-from dragoman.bindings import authentication
 from dragoman.bindings.options import ServerOptions
+from dragoman.bindings.pipeline import (
+    authenticate,
+    authenticate_operator,
+    authenticate_visitor,
+    authorize,
+    challenge_headers,
+    peer_certificate,
+)
 from dragoman.core.access.identity import ANONYMOUS, OPEN_ACCESS, AccessPolicy, Identity
 from dragoman.core.errors import (
     AgentNotFound,
@@ -57,7 +64,7 @@ async def identity(
     headers: dict[str, str], server: ServerOptions, *certificates: bytes, public: bool = False
 ) -> Identity:
     connection: Any = Connection(*certificates)
-    return await authentication.authenticate(headers.items(), server, connection, public=public)
+    return await authenticate(headers.items(), server, connection, public=public)
 
 
 # Callers ----------------------------------------------------------------------------------------------------------
@@ -110,21 +117,21 @@ async def test_a_server_that_identifies_certificates_says_so() -> None:
 
 
 def test_a_call_has_the_scope_and_the_agent_of_its_tenant() -> None:
-    caller = authentication.authorize(FakeService().access, RESOURCE, ALICE)
+    caller = authorize(FakeService().access, RESOURCE, ALICE)
     assert (caller.owner, caller.agent, caller.identity) == (Owner(SCOPE, "alice"), "echo", ALICE)
     with pytest.raises(AgentNotFound):
-        authentication.authorize(FakeService().access, "nobody", ALICE)
+        authorize(FakeService().access, "nobody", ALICE)
 
 
 def test_only_a_public_card_is_shown_to_callers_without_access() -> None:
     elsewhere = Identity("eve", frozenset(["agent:other"]))
     with pytest.raises(PermissionDenied, match='do not reach agent "echo"'):
-        authentication.authorize(FakeService().access, "echo", elsewhere)
-    caller = authentication.authorize(FakeService().access, "echo", elsewhere, public=True)
+        authorize(FakeService().access, "echo", elsewhere)
+    caller = authorize(FakeService().access, "echo", elsewhere, public=True)
     assert (caller.owner.principal, caller.identity) == ("anonymous", ANONYMOUS)
-    assert authentication.authorize(FakeService().access, "other", elsewhere, public=True).identity == elsewhere
+    assert authorize(FakeService().access, "other", elsewhere, public=True).identity == elsewhere
     with pytest.raises(AgentNotFound):
-        authentication.authorize(FakeService().access, "nobody", elsewhere, public=True)
+        authorize(FakeService().access, "nobody", elsewhere, public=True)
 
 
 # Pages and operators ----------------------------------------------------------------------------------------------
@@ -132,7 +139,7 @@ def test_only_a_public_card_is_shown_to_callers_without_access() -> None:
 
 async def visitor(headers: dict[str, str], server: ServerOptions, **page: str) -> Identity:
     connection: Any = Connection()
-    return await authentication.authenticate_visitor(headers.items(), server, connection, **page)
+    return await authenticate_visitor(headers.items(), server, connection, **page)
 
 
 async def test_pages_are_for_everyone_unless_they_are_private() -> None:
@@ -163,7 +170,7 @@ async def test_a_card_out_of_reach_looks_as_if_it_did_not_exist() -> None:
 
 async def operator(headers: dict[str, str], server: ServerOptions) -> Identity:
     connection: Any = Connection()
-    return await authentication.authenticate_operator(headers.items(), server, connection)
+    return await authenticate_operator(headers.items(), server, connection)
 
 
 async def test_operators_need_the_grant_where_callers_are_authenticated() -> None:
@@ -180,7 +187,7 @@ async def test_operators_need_the_grant_where_callers_are_authenticated() -> Non
 async def test_viewers_and_limited_operators_may_call_what_is_meant_for_them() -> None:
     connection: Any = Connection()
     viewer, limited = named("vera", "viewer"), named("tom", "operator", "scope:s")
-    authenticate = authentication.authenticate_operator
+    authenticate = authenticate_operator
     assert (await authenticate(viewer.items(), options(), connection, viewer=True)).principal == "vera"
     with pytest.raises(PermissionDenied, match=r'needs the grant "operator"$'):
         await authenticate(viewer.items(), options(), connection)
@@ -192,7 +199,7 @@ async def test_viewers_and_limited_operators_may_call_what_is_meant_for_them() -
 async def test_the_log_of_a_rejected_operator_names_its_key() -> None:
     connection: Any = Connection(b"alice")
     with pytest.raises(PermissionDenied) as caught:
-        await authentication.authenticate_operator([], WITH_CERTIFICATES, connection)
+        await authenticate_operator([], WITH_CERTIFICATES, connection)
     assert caught.value.log_details == {"principal": "alice", "key": "certificate:1"}
 
 
@@ -223,7 +230,7 @@ async def test_the_log_of_a_rejected_operator_names_its_key() -> None:
 def test_a_rejection_challenges_the_caller_if_other_credentials_would_help(
     error: Exception, challenge: str | None
 ) -> None:
-    assert authentication.challenge_headers(error) == ({"WWW-Authenticate": challenge} if challenge else {})
+    assert challenge_headers(error) == ({"WWW-Authenticate": challenge} if challenge else {})
 
 
 @pytest.mark.parametrize(
@@ -231,12 +238,12 @@ def test_a_rejection_challenges_the_caller_if_other_credentials_would_help(
 )
 def test_a_challenge_can_tell_where_a_token_comes_from(error: Exception) -> None:
     url = "https://x.example/.well-known/oauth-protected-resource/mcp"
-    challenge = authentication.challenge_headers(error, resource_metadata=url)["WWW-Authenticate"]
+    challenge = challenge_headers(error, resource_metadata=url)["WWW-Authenticate"]
     assert challenge.startswith('Bearer realm="dragoman"')
     assert challenge.endswith(f', resource_metadata="{url}"')
-    assert authentication.challenge_headers(TaskNotFound(), resource_metadata=url) == {}
+    assert challenge_headers(TaskNotFound(), resource_metadata=url) == {}
 
 
 def test_the_certificate_of_a_call_is_the_leaf() -> None:
     connections: list[Any] = [Connection(b"leaf", b"issuer"), Connection()]
-    assert [authentication.peer_certificate(one) for one in connections] == [b"leaf", b""]
+    assert [peer_certificate(one) for one in connections] == [b"leaf", b""]

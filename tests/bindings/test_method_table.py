@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from tests.bindings.fake_service import status_event, task_event
 
 from dragoman.bindings import method_table
-from dragoman.bindings.method_table import JSONRPC_ROWS, RPC_ROWS, RpcRow
+from dragoman.bindings.method_table import (
+    JSONRPC_ROWS,
+    MESSAGE_METHODS,
+    OLD_PUSH_METHODS,
+    PUSH_METHODS,
+    RPC_ROWS,
+    TASK_METHODS,
+    A2AOperation,
+    RpcRow,
+)
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
 from dragoman.wire import field_count
@@ -80,3 +91,28 @@ def test_only_0_3_allows_subscriptions_to_finished_tasks() -> None:
 def test_invalid_bytes_are_rejected_with_the_expected_message_type(data: bytes) -> None:
     with pytest.raises(InvalidParams, match=r"lf\.a2a\.v1\.GetTaskRequest"):
         field_count.parse_message(pb.GetTaskRequest, data)
+
+
+EVERY: Final = {name: value for name, value in vars(method_table).items() if isinstance(value, A2AOperation)}
+
+
+def test_only_the_public_card_shows_the_card_of_an_agent() -> None:
+    assert [name for name, operation in EVERY.items() if operation.shows_card] == ["PUBLIC_CARD"]
+
+
+def test_only_cards_have_no_operation_of_the_runtime() -> None:
+    assert {name for name, operation in EVERY.items() if operation.operation is None} == {
+        "EXTENDED_CARD",
+        "PUBLIC_CARD",
+    }
+
+
+def test_streaming_operations_answer_with_stream_responses() -> None:
+    for name, operation in EVERY.items():
+        assert operation.streaming == (operation.response.DESCRIPTOR.name == "StreamResponse"), name
+
+
+@pytest.mark.parametrize("methods", [MESSAGE_METHODS, OLD_PUSH_METHODS, PUSH_METHODS, TASK_METHODS])
+def test_older_names_call_operations_that_the_runtime_has(methods: dict[str, A2AOperation]) -> None:
+    for name, operation in methods.items():
+        assert operation in EVERY.values(), name

@@ -1,4 +1,4 @@
-"""Parsing of the settings of upstream agents and executors, and their agent ids."""
+"""Parsing of the settings of upstream agents, and their agent ids."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import json
 import pytest
 
 from dragoman.core.agent_sources import (
-    ExecutorSpec,
     UpstreamSpec,
-    executor_id,
-    parse_executors,
     parse_upstream,
     parse_upstreams,
     upstream_agent_id,
@@ -94,65 +91,3 @@ def test_the_agent_id_follows_from_the_name(upstream: UpstreamSpec, name: str, i
 def test_a_name_without_a_valid_id_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="set one with"):
         upstream_agent_id(UpstreamSpec(url="u"), name)
-
-
-@pytest.mark.parametrize(
-    ("text", "id", "target"),
-    [
-        ("app:HelloWorldAgentExecutor", "hello-world", "app:HelloWorldAgentExecutor"),
-        ("a.b.c:make_agent", "make-agent", "a.b.c:make_agent"),
-        ("a.billing_desk:Executor", "billing-desk", "a.billing_desk:Executor"),
-        ("some/folder/desk.py:Worker", "desk", "some/folder/desk.py:Worker"),
-        ("app:HTTPWorker", "http", "app:HTTPWorker"),
-        ("app:Desk.inner", "desk-inner", "app:Desk.inner"),
-        ("desk=app:Executor", "desk", "app:Executor"),
-        (" desk=app:Executor ", "desk", "app:Executor"),
-    ],
-)
-def test_an_executor_has_the_given_id_or_one_from_its_name(text: str, id: str, target: str) -> None:
-    assert ExecutorSpec.parse(text) == ExecutorSpec(id, target)
-
-
-def test_a_name_that_is_only_a_suffix_gives_the_module_name() -> None:
-    assert executor_id("app", "AgentExecutor") == "app"
-
-
-@pytest.mark.parametrize("text", ["", "app", "app:", ":Class", "app:a-b", "app:a b", "=app:"])
-def test_an_invalid_target_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not \[ID=\]MODULE:NAME"):
-        ExecutorSpec.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("Desk=app:X", "must be a lower-case letter"),
-        ("tasks=app:X", "is taken by a route of the server; choose one with"),
-        ("app:_", "must be a lower-case letter"),
-    ],
-)
-def test_an_invalid_id_is_rejected(text: str, rule: str) -> None:
-    with pytest.raises(ValueError, match=rule):
-        ExecutorSpec.parse(text)
-
-
-def test_several_executors_are_in_a_list_or_separated_by_commas() -> None:
-    both = (ExecutorSpec("a", "x:A"), ExecutorSpec("b", "y:B"))
-    assert (
-        parse_executors("x:A,y:B")
-        == parse_executors(["x:A", "y:B"])
-        == parse_executors(["x:A,y:B"])
-        == parse_executors(both)
-        == both
-    )
-    assert parse_executors("") == parse_executors(()) == ()
-
-
-def test_duplicate_executor_ids_are_rejected() -> None:
-    with pytest.raises(ValueError, match='"a" is the id of two executors'):
-        parse_executors("x:A,y:A")
-
-
-def test_a_list_of_other_values_is_rejected() -> None:
-    with pytest.raises(ValueError, match="must be a list of"):
-        parse_executors({"a": "x:A"})

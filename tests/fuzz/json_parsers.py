@@ -9,14 +9,14 @@ import orjson
 from google.protobuf.message import Message
 from tests.fuzz.parser import Parser
 
-from dragoman.bindings import a2a_operations, method_table
+from dragoman.bindings import method_table
 from dragoman.calling.errors import ClientError
 from dragoman.core.errors import A2AError
 from dragoman.core.limits import message_checks, message_limits
-from dragoman.wire import body_scan, jsonrpc
 from dragoman.wire.client_operations import JSONRPC_OPERATIONS
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03
 from dragoman.wire.json import protojson
+from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _TASK: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
@@ -28,7 +28,9 @@ def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _integer(digits: str) -> int:
-    assert abs(int(digits[:40])) <= body_scan.MAX_JSON_INTEGER, "an integer that is not exact as a double was accepted"
+    assert abs(int(digits[:40])) <= json_request.MAX_JSON_INTEGER, (
+        "an integer that is not exact as a double was accepted"
+    )
     return int(digits)
 
 
@@ -48,12 +50,12 @@ def _depth(value: object) -> int:
 def read_text(data: bytes) -> None:
     """Accepted JSON is equivalent to the standard library's, without duplicate keys and large integers."""
     try:
-        value = body_scan.loads(data)
+        value = json_request.loads(data)
     except A2AError:
         return
     assert json.loads(data, object_pairs_hook=_pairs, parse_int=_integer) == value
-    assert _depth(value) <= body_scan.MAX_JSON_DEPTH + 1
-    assert body_scan.loads(data, lossy_numbers=True) == value
+    assert _depth(value) <= json_request.MAX_JSON_DEPTH + 1
+    assert json_request.loads(data, lossy_numbers=True) == value
 
 
 def check(request: Any) -> None:
@@ -69,7 +71,7 @@ def _calls(dialect: Dialect, codec: protojson.JsonDialect) -> Parser:
 
     def read(data: bytes) -> None:
         try:
-            call = jsonrpc.parse_request(body_scan.loads(data))
+            call = json_request.parse_request(json_request.loads(data))
             if call.method not in rows:
                 return
             row = rows[call.method]
@@ -99,16 +101,16 @@ def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
         message_id="m", context_id="c", role=pb.ROLE_USER, parts=[part, pb.Part(raw=b"abc", media_type="a/b")]
     )
     filled: dict[Any, Message] = {
-        a2a_operations.SEND_MESSAGE: pb.SendMessageRequest(message=message, configuration={"history_length": 3}),
-        a2a_operations.GET_TASK: pb.GetTaskRequest(id=_TASK, history_length=2),
-        a2a_operations.LIST_TASKS: pb.ListTasksRequest(context_id="c", page_size=3, status=pb.TASK_STATE_WORKING),
-        a2a_operations.CREATE_PUSH_CONFIG: pb.TaskPushNotificationConfig(
+        method_table.SEND_MESSAGE: pb.SendMessageRequest(message=message, configuration={"history_length": 3}),
+        method_table.GET_TASK: pb.GetTaskRequest(id=_TASK, history_length=2),
+        method_table.LIST_TASKS: pb.ListTasksRequest(context_id="c", page_size=3, status=pb.TASK_STATE_WORKING),
+        method_table.CREATE_PUSH_CONFIG: pb.TaskPushNotificationConfig(
             task_id=_TASK, url="https://a.example/x", token="t"
         ),
-        a2a_operations.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
+        method_table.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
     }
-    filled[a2a_operations.SET_PUSH_CONFIG] = filled[a2a_operations.CREATE_PUSH_CONFIG]
-    filled[a2a_operations.STREAM_MESSAGE] = filled[a2a_operations.SEND_MESSAGE]
+    filled[method_table.SET_PUSH_CONFIG] = filled[method_table.CREATE_PUSH_CONFIG]
+    filled[method_table.STREAM_MESSAGE] = filled[method_table.SEND_MESSAGE]
     request = filled.get(row.op) or row.op.request(
         **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})
     )
@@ -119,7 +121,7 @@ def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
 def read_answer(data: bytes) -> None:
     """A server's response to our client. Any error object becomes a ClientError."""
     try:
-        value = body_scan.loads(data)
+        value = json_request.loads(data)
     except A2AError:
         return
     if not isinstance(value, dict):

@@ -21,7 +21,7 @@ from dragoman.extensions.mcp.wire.envelope import (
     read_session,
 )
 from dragoman.extensions.mcp.wire.tools import AgentTool
-from dragoman.wire import body_scan, jsonrpc
+from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _MODES: Final = ("text/plain", "application/json", "image/png")
@@ -30,7 +30,7 @@ _TOOL: Final = AgentTool("echo", AgentSpec(id="echo", name="Echo", description="
 
 def _read_json(data: bytes) -> Any:
     """JSON as the endpoint reads it. Raises A2AError."""
-    return body_scan.loads(data)
+    return json_request.loads(data)
 
 
 def read_call(data: bytes) -> None:
@@ -39,13 +39,13 @@ def read_call(data: bytes) -> None:
     lines = (line.partition(":") for line in head.decode("latin-1").splitlines())
     headers = CIMultiDict((name, value.strip()) for name, _, value in lines if name)
     try:
-        request = jsonrpc.parse_request(_read_json(body))
+        request = json_request.parse_request(_read_json(body))
         envelope = read_envelope(request.method, request.params if isinstance(request.params, dict) else {}, headers)
     except A2AError:
         return
     assert envelope.client.version in SUPPORTED_VERSIONS
     assert envelope.progress_token is None or type(envelope.progress_token) in (str, int)
-    jsonrpc.encode_result(request.id, orjson.dumps({"token": envelope.progress_token}))
+    json_request.encode_result(request.id, orjson.dumps({"token": envelope.progress_token}))
 
 
 def read_ids(data: bytes) -> None:
@@ -59,7 +59,7 @@ def read_ids(data: bytes) -> None:
             continue
         assert parse(str(parsed)) == parsed
         if isinstance(parsed, ResumePoint):
-            jsonrpc.encode_result(parsed.rpc_id, orjson.dumps([parsed.progress_token]))
+            json_request.encode_result(parsed.rpc_id, orjson.dumps([parsed.progress_token]))
     try:
         client = read_session(text)
     except A2AError:

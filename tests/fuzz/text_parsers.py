@@ -18,8 +18,9 @@ from multidict import CIMultiDict
 from tests.fuzz.parser import Parser
 from yarl import URL
 
-from dragoman.bindings import a2a_headers, cards, method_table
+from dragoman.bindings import cards, method_table
 from dragoman.bindings.http import rest
+from dragoman.bindings.pipeline import VERSION_HEADER, check_version, minor_version, requested_extensions
 from dragoman.core import names
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import check_grants, check_principal
@@ -34,10 +35,10 @@ from dragoman.security.authenticators import composite, jwks
 from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.settings.types import Address
-from dragoman.wire import body_scan
 from dragoman.wire.http import httprule, sse
 from dragoman.wire.http.routes import NoMatch, Routes
 from dragoman.wire.http.transcode import WHOLE_REQUEST, Transcoder
+from dragoman.wire.json import request as json_request
 
 NOW: Final = 1_700_000_000
 
@@ -90,7 +91,7 @@ def read_request(data: bytes) -> None:
         match = _ROUTES.match(method, path)
         if isinstance(match, NoMatch):
             return
-        sent = body_scan.loads(body) if body else None
+        sent = json_request.loads(body) if body else None
     except A2AError:
         return
     for candidate in match.candidates:
@@ -130,15 +131,10 @@ def read_headers(data: bytes) -> None:
             continue
         assert credentials is None or bool(credentials.bearer) != bool(credentials.key)
     try:
-        assert (
-            a2a_headers.minor_version(a2a_headers.check_version(headers.getall(a2a_headers.VERSION_HEADER, ()))).count(
-                "."
-            )
-            <= 1
-        )
+        assert minor_version(check_version(headers.getall(VERSION_HEADER, ()))).count(".") <= 1
     except A2AError:
         pass
-    for uri in a2a_headers.requested_extensions(headers):
+    for uri in requested_extensions(headers):
         assert uri.strip() == uri != ""
     request: Any = SimpleNamespace(headers=headers, scheme="http", remote="10.0.0.1")
     origin = cards.request_origin(request, [ip_network("10.0.0.0/8")])

@@ -18,9 +18,8 @@ from tests.isolation.names import Names
 from tests.isolation.request_fields import fields, filled, naming
 
 from dragoman.bindings import method_table
-from dragoman.bindings.a2a_operations import SEND_MESSAGE, STREAM_MESSAGE
 from dragoman.bindings.http import rest
-from dragoman.bindings.method_table import JSONRPC_ROWS, JsonRpcRow, RpcRow
+from dragoman.bindings.method_table import JSONRPC_ROWS, SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow, RpcRow
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03
 from dragoman.wire.http import httprule

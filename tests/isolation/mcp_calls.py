@@ -14,7 +14,7 @@ from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS, Mc
 from tests.isolation.calls import AGENT_ID, DEFAULT, Call, http_text
 from tests.isolation.names import Names
 
-from dragoman.bindings.a2a_operations import CANCEL_TASK, GET_TASK, A2AOperation
+from dragoman.bindings.method_table import CANCEL_TASK, GET_TASK, A2AOperation
 from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoint
 from dragoman.extensions.mcp.wire.tools import TASK_TOOLS
 

@@ -22,9 +22,8 @@ from tests.isolation.transports import TRANSPORTS
 from tests.isolation.victim import SECRET, STATES, VICTIM, Victim, kept, serving, settle
 
 from dragoman.bindings import method_table
-from dragoman.bindings.a2a_operations import CANCEL_TASK, GET_TASK, A2AOperation
 from dragoman.bindings.http import rest
-from dragoman.bindings.method_table import JSONRPC_ROWS, RPC_ROWS
+from dragoman.bindings.method_table import CANCEL_TASK, GET_TASK, JSONRPC_ROWS, RPC_ROWS, A2AOperation
 from dragoman.extensions.mcp.endpoint.decoder import KNOWN_METHODS
 from dragoman.extensions.mcp.endpoint.tool_call import ResumePoint
 from dragoman.extensions.mcp.wire.tools import TASK_TOOLS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.harness import Harness, collect, open_harness
-from tests.runtime.operations.test_isolation import Person
+from tests.runtime.test_isolation import Person
 
 from dragoman.agents.functions.turn import Turn
 from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Caller, Identity, Isolation

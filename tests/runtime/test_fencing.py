@@ -72,18 +72,18 @@ async def test_late_writes_of_a_paused_process_are_rejected(tmp_path: Path, late
     ):
         task = await paused.start()
         run = next(iter(paused.runtime.scheduler.runs))
-        await eventually(lambda: run.record.last_sequence >= 3)
+        await eventually(lambda: run.context.record.last_sequence >= 3)
         now.now += int(LEASE_SECONDS * 1000) + 1
         assert await reaper_of(other).reap() == 1
         before = await other.ended(task.id)
-        events = await second.events(run.record.ref, 0)
+        events = await second.events(run.context.record.ref, 0)
 
         go_on.set()
         await finished.wait()
         await paused.idle()
         after = await other.get(task.id)
         assert after == before
-        assert await second.events(run.record.ref, 0) == events
+        assert await second.events(run.context.record.ref, 0) == events
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert sum(event.state in states.TERMINAL for event in events) == 1
     assert (state(after), texts(after)) == (

@@ -26,7 +26,7 @@ from dragoman.extensions.nats.address import NatsAddress
 from dragoman.extensions.nats.bus import NatsBus, open_nats_bus
 from dragoman.extensions.postgres.store import open_store
 from dragoman.ports import Job
-from dragoman.runtime.queues import Backlog
+from dragoman.runtime.scheduler import Backlog
 from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -96,7 +96,7 @@ async def test_a_subscriber_on_another_server_sees_every_event_without_reading_t
         await begun.wait()
         reads = reads_of(servers.other.store)
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for _ in range(5)]
-        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler.runs)
+        (ref,) = (run.context.record.ref for run in servers.one.runtime.scheduler.runs)
         await eventually(lambda: _waiting(servers.other, ref) == 5)
         go_on.set()
         for shown in await asyncio.gather(*following):
@@ -336,7 +336,7 @@ async def test_an_event_too_large_for_the_bus_is_read_from_the_store(
         task = await servers.one.start()
         await begun.wait()
         following = asyncio.create_task(collect(servers.other.follow(task.id)))
-        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler.runs)
+        (ref,) = (run.context.record.ref for run in servers.one.runtime.scheduler.runs)
         await eventually(lambda: _waiting(servers.other, ref))
         reads = reads_of(servers.other.store)
         go_on.set()
@@ -358,7 +358,7 @@ async def test_a_lost_last_event_is_found_by_the_next_poll(tmp_path: Path, postg
     async with pair(tmp_path, postgres_url, nats, waits) as servers:
         tasks = [await servers.one.start(str(number)) for number in range(20)]
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for task in tasks]
-        refs = {run.task_id: run.record.ref for run in servers.one.runtime.scheduler.runs}
+        refs = {run.context.task_id: run.context.record.ref for run in servers.one.runtime.scheduler.runs}
         await eventually(lambda: all(_waiting(servers.other, ref) for ref in refs.values()))
         lost, publish = {refs[task.id] for task in tasks[::10]}, servers.buses[0].publish
 

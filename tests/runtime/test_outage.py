@@ -386,7 +386,7 @@ async def test_a_claimed_turn_that_cannot_begin_begins_later(tmp_path: Path) -> 
 
     def run(runner: TurnRunner) -> Coroutine[Any, Any, None]:
         if not failed:
-            failed.append(runner.task_id)
+            failed.append(runner.context.task_id)
             raise MemoryError
         return runner.run()
 

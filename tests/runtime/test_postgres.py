@@ -60,16 +60,16 @@ async def test_late_writes_of_a_paused_process_are_rejected(
     ):
         task = await paused.start()
         run = next(iter(paused.runtime.scheduler.runs))
-        await eventually(lambda: run.record.last_sequence >= 3)
+        await eventually(lambda: run.context.record.last_sequence >= 3)
         clock.now += int(LEASE_SECONDS * 1000) + 1
         await reaper_of(other).reap()  # the runtime's own may have been faster
         before = await other.ended(task.id)
-        events = await second.events(run.record.ref, 0)
+        events = await second.events(run.context.record.ref, 0)
         go_on.set()
         await finished.wait()
         await paused.idle()
         assert await other.get(task.id) == before
-        assert await second.events(run.record.ref, 0) == events
+        assert await second.events(run.context.record.ref, 0) == events
     assert sum(event.state in states.TERMINAL for event in events) == 1
     assert (state(before), texts(before)) == (
         ("COMPLETED", ["attempt 2; "]) if again else ("FAILED", ["attempt 1; "])

@@ -15,7 +15,7 @@ from dragoman import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.ports import Job, WorkerLost, is_remote
 from dragoman.runtime import Ports, open_runtime
-from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, RunRegistry
+from dragoman.runtime.scheduler import AgentQueue, AgentQueues, Backlog, RunRegistry
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import new_ref
 
@@ -261,8 +261,8 @@ async def test_running_turns_are_found_by_task(tmp_path: Path) -> None:
         tasks = [await here.start() for _ in range(3)]
         runs = here.runtime.scheduler.runs
         await eventually(lambda: len(runs) == 3)
-        assert {runner.task_id for runner in runs} == {task.id for task in tasks}
-        assert all(runs.find(runner.record.ref) is runner for runner in runs)
+        assert {runner.context.task_id for runner in runs} == {task.id for task in tasks}
+        assert all(runs.find(runner.context.record.ref) is runner for runner in runs)
         assert runs.free_slots == 2
         here.at("go").set()
         await runs.wait_idle()

@@ -20,7 +20,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended
 from dragoman.ports import WorkerLost
 from dragoman.runtime import Ports, RuntimeConfig, open_runtime
-from dragoman.runtime.queues import Backlog
+from dragoman.runtime.scheduler import Backlog
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 

@@ -76,7 +76,7 @@ async def test_a_cancel_reaches_the_running_process(tmp_path: Path) -> None:
         while "begun" not in (kinds([first])[0]):
             first = await anext(stream)
         (run,) = worker.runtime.scheduler.runs
-        assert state(await server.cancel(run.task_id)) == "CANCELED"
+        assert state(await server.cancel(run.context.task_id)) == "CANCELED"
 
 
 async def test_a_task_waiting_for_the_only_slot_runs_when_it_is_free(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.harness import Harness, open_harness, state, status_text
-from tests.runtime.operations.test_isolation import Person
+from tests.runtime.test_isolation import Person
 
 from dragoman.agents.functions.turn import Turn
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -85,10 +85,10 @@ async def test_a_late_write_of_a_paused_process_is_rejected(tmp_path: Path) -> N
         task = await one.start()
         runs: Any = one.runtime.scheduler
         (run,) = runs.runs
-        await run.flush()
+        await run.context.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
-        late = run._build_append([StatusChange(states.COMPLETED)], run._batch._state_update, release=True)
+        late = run.context.build_append([StatusChange(states.COMPLETED)], run.context.batch._state_update, release=True)
         with pytest.raises(AppendRejected):
             await one.store.append(late)
         assert state(await one.get(task.id)) == "FAILED"
@@ -99,7 +99,7 @@ async def test_a_turn_is_repeated_where_its_agent_allows_it(tmp_path: Path) -> N
     async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
         task = await one.start()
         (run,) = one.runtime.scheduler.runs
-        await run.flush()
+        await run.context.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
         ended = await other.ended(task.id)
@@ -124,7 +124,7 @@ async def test_a_second_attempt_sees_and_replaces_the_artifacts_of_the_first(tmp
     async with two(tmp_path, clock, writer, on_crash=retry(2)) as (one, other):
         task = await one.start()
         (run,) = one.runtime.scheduler.runs
-        await run.flush()
+        await run.context.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
         assert texts(await other.ended(task.id)) == ["try 2, more"]

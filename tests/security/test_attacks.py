@@ -19,7 +19,7 @@ from dragoman.bindings import request_log
 from dragoman.cli.logs import JsonLogFormatter
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import ApiKey
-from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.wiring.app import App, open_app

@@ -23,7 +23,7 @@ from dragoman.core.limits.quotas import DEFAULT_LIMITS
 from dragoman.core.net import targets
 from dragoman.ports import OutboundForbidden
 from dragoman.settings.settings import Address, Settings, SettingsError, load_settings
-from dragoman.wire import body_scan
+from dragoman.wire.json import request as json_request
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import open_outbound
 
@@ -252,7 +252,7 @@ def test_everything_has_a_limit() -> None:
 def test_ambiguous_requests_are_rejected(body: bytes) -> None:
     assert not NONE.protocol.lossy_numbers
     with pytest.raises(InvalidParams):
-        body_scan.loads(body)
+        json_request.loads(body)
 
 
 def test_acknowledged_tasks_are_on_disk() -> None:

@@ -56,4 +56,4 @@ def test_all_invalid_values_and_unknown_names_are_reported_by_their_options() ->
     with pytest.raises(InvalidGroups) as caught:
         read_groups(GROUPS, {"shop_size": 0, "width": "wide", "depth": 1})
     assert [error["loc"][0] for error in caught.value.errors] == ["shop_size", "width", "depth"]
-    assert str(caught.value).startswith("shop_size: Input should be greater than or equal to 1; width: ")
+    assert str(caught.value).startswith("--shop-size: Input should be greater than or equal to 1; --width: ")

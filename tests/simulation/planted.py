@@ -76,15 +76,15 @@ MUTATIONS: Final = (
     ),
     # Sends -----------------------------------------------------------------------------------------------------------
     Mutation(
-        "the content of a repeated key is not compared", "G4", "runtime.operations.send",
+        "the content of a repeated key is not compared", "G4", "runtime.send",
         "if earlier.digest != change.idempotency_key.digest:", "if False:",
     ),
     Mutation(
-        "a key is not stored", "G4", "runtime.operations.append_builder",
+        "a key is not stored", "G4", "runtime.send",
         "change.idempotency_key = idempotency_key", "change.idempotency_key = None",
     ),
     Mutation(
-        "a key covers the message's own id", "G4", "runtime.operations.append_builder",
+        "a key covers the message's own id", "G4", "runtime.send",
         'message_id, message.message_id = message.message_id, ""',
         "message_id = message.message_id = message.message_id + str(IDS.random_bytes())",
     ),
@@ -94,7 +94,7 @@ MUTATIONS: Final = (
         "return Owner(scope, SHARED_PRINCIPAL)",
     ),
     Mutation(
-        "a rejected append keeps its reservation", "G3", "runtime.queues",
+        "a rejected append keeps its reservation", "G3", "runtime.scheduler",
         "        if appended is None:\n            self.abort()\n", "        if appended is None:\n",
     ),
     # Streams ---------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ MUTATIONS: Final = (
         "        self.position = position\n", "        self.position = max(position - 1, 0)\n",
     ),
     Mutation(
-        "a stream ends with a turn", "G2", "runtime.operations.read",
+        "a stream ends with a turn", "G2", "runtime.subscribe",
         "if (event.ends and event.sequence > turn_after) or event.state in states.TERMINAL:",
         "if event.ends or event.state in states.TERMINAL:",
     ),
@@ -173,7 +173,7 @@ MUTATIONS: Final = (
         'if self.stop.reason != "client":', "if True:",
     ),
     Mutation(
-        "lost signals of cancels are not found", "G5", "runtime.operations.cancel",
+        "lost signals of cancels are not found", "G5", "runtime.cancel",
         "for ref, metadata in (await self._store.cancel_requests.of_session(self._scheduler.session)).items():",
         "for ref, metadata in dict[TaskRef, bytes]().items():",
     ),
@@ -202,7 +202,7 @@ MUTATIONS: Final = (
         "            queue.assume_backlog()\n", "            pass\n",
     ),
     Mutation(
-        "sleeping turns of dead servers are not woken", "G3", "runtime.wakeups",
+        "sleeping turns of dead servers are not woken", "G3", "runtime.turn.wakeups",
         "        for record in records:\n            self._set_timer(record)\n", "",
     ),
     # Webhooks --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,9 @@ from tests.simulation.plan import plan_from_json, plan_to_json
 from tests.simulation.processes import histories, play
 from tests.simulation.run import main
 
+pytestmark = pytest.mark.extra("mcp")  # one of the called agents is an MCP server
+
+
 HISTORIES = 60
 
 PRINT_DIGESTS = """

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.simulation.called.known import KNOWN_DEFECTS, known_defect
+from tests.simulation.called.plan import SEED_PREFIX
 from tests.simulation.history import simulate
 from tests.simulation.plan import plan_from_json
 
@@ -24,7 +25,11 @@ class KnownDefect(Exception):
 
 
 def _case(history: dict[str, str]) -> Any:
-    marks = [pytest.mark.xfail(raises=KnownDefect, strict=True, reason=history["reason"])] if "known" in history else []
+    marks: list[pytest.MarkDecorator] = (
+        [pytest.mark.xfail(raises=KnownDefect, strict=True, reason=history["reason"])] if "known" in history else []
+    )
+    if SEED_PREFIX in history["plan"]:
+        marks.append(pytest.mark.extra("mcp"))  # called agents, one of which is an MCP server
     return pytest.param(history, id=history["name"], marks=marks)
 
 

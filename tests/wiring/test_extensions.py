@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.extensions.agent_host import agent_host
 
 from dragoman import Turn, agent
-from dragoman.ports import Agent, OutboundStreams, UpstreamStatus
+from dragoman.ports import Agent, UpstreamStatus
 from dragoman.ports.extension import AgentHost, AgentSource, AgentSources, ServerExtension, StartError
 from dragoman.settings.sources import SettingsError
 from dragoman.wiring.extensions import extension_errors, import_libraries, open_sources
@@ -48,22 +49,6 @@ def extension(name: str, open: Open, **fields: Any) -> ServerExtension:
     return ServerExtension(name=name, title=name.title(), agents=sources, **fields)
 
 
-def host() -> AgentHost:
-    def no_client() -> OutboundStreams:
-        raise AssertionError("not needed")
-
-    return AgentHost(
-        app="",
-        turns=None,
-        registry=None,
-        reserved_ids=["echo"],
-        message_bytes=1,
-        response_bytes=1,
-        open_outbound=no_client,
-        clock=lambda: 0,
-    )
-
-
 async def test_sources_are_opened_in_order_and_closed_in_reverse() -> None:
     opened: list[Source] = []
     closed: list[str] = []
@@ -76,7 +61,9 @@ async def test_sources_are_opened_in_order_and_closed_in_reverse() -> None:
 
     extensions = [extension("one", open), extension("two", open)]
     async with AsyncExitStack() as stack:
-        sources = await open_sources(stack, extensions, {"one": "first", "two": "second"}, "two.py:thing", host())
+        sources = await open_sources(
+            stack, extensions, {"one": "first", "two": "second"}, "two.py:thing", agent_host(reserved_ids=["echo"])
+        )
         assert [one.spec.id for one in sources.agents] == ["first", "second"]
         assert [source.host.app for source in opened] == ["", "two.py:thing"]
         assert [source.host.reserved_ids for source in opened] == [["echo"], ["echo", "first"]]
@@ -111,7 +98,7 @@ async def test_problems_of_a_source_stop_the_start(
     failing = extension("one", open, requirement="dragoman[one]")
     async with AsyncExitStack() as stack:
         with pytest.raises(expected, match=text):
-            await open_sources(stack, [failing], {"one": "first"}, "", host())
+            await open_sources(stack, [failing], {"one": "first"}, "", agent_host(reserved_ids=["echo"]))
 
 
 def test_an_import_error_of_an_extension_without_libraries_is_a_fault() -> None:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dragoman import __version__
-from dragoman.bindings import a2a_headers, method_table
+from dragoman.bindings import method_table
 from dragoman.bindings.http import rest
 from dragoman.bindings.method_table import RpcRow
+from dragoman.bindings.pipeline import VERSION_HEADER
 from dragoman.core.cards.security_schemes import server_security
 from dragoman.core.errors import PushNotificationNotSupported
 from dragoman.wire import errors
@@ -138,9 +139,7 @@ class _DocumentBuilder:
         method = first.row.method
         summary, description = _split_summary(self._comments.get(method.full_name, method.name))
         if len(rules) > 1:
-            description = (
-                f"Served as 1.0 with the header `{a2a_headers.VERSION_HEADER}: 1.0`, otherwise as 0.3.\n\n{description}"
-            )
+            description = f"Served as 1.0 with the header `{VERSION_HEADER}: 1.0`, otherwise as 0.3.\n\n{description}"
         if first.row.op.push:
             reason = errors.codes(PushNotificationNotSupported(), first.dialect).reason
             description = f"{description}\n\n{_PUSH_NOTE.format(reason=reason)}"
@@ -176,7 +175,7 @@ class _DocumentBuilder:
                 for field in served.row.method.input_type.fields:
                     if field.name not in bound and is_query_field(field):
                         parameters.setdefault(field.json_name, query_parameter(field, self._schemas))
-        shared = [a2a_headers.VERSION_HEADER]
+        shared = [VERSION_HEADER]
         if any(served.dialect is Dialect.GOOGLE for served in rules):
             shared += GOOGLE_PARAMETERS
         return [*parameters.values(), *map(parameter_ref, shared)]

@@ -16,9 +16,9 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
-from dragoman.bindings import a2a_headers
+from dragoman.bindings.pipeline import SUPPORTED_VERSIONS, VERSION_HEADER
 from dragoman.wire.dialects import json_proto
-from dragoman.wire.json.protojson_encoder import is_map
+from dragoman.wire.json.protojson import is_map
 from tools.openapi import examples
 
 Schema = dict[str, Any]
@@ -172,11 +172,11 @@ def _named_paths(node: Message, scope: str, path: tuple[int, ...]) -> Iterator[t
 
 
 SHARED_PARAMETERS: Final[dict[str, Any]] = {
-    a2a_headers.VERSION_HEADER: {
-        "name": a2a_headers.VERSION_HEADER,
+    VERSION_HEADER: {
+        "name": VERSION_HEADER,
         "in": "header",
         "description": "The caller's version of A2A. Needed only where a path serves several versions.",
-        "schema": {"type": "string", "enum": list(a2a_headers.SUPPORTED_VERSIONS)},
+        "schema": {"type": "string", "enum": list(SUPPORTED_VERSIONS)},
     },
     "alt": {
         "name": "alt",

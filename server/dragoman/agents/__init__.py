@@ -1,1 +1,1 @@
-"""Layer 3: agents. Functions, workers, executors and upstreams implement `dragoman.ports.Agent`."""
+"""Layer 3: agents. Functions, workers and upstreams implement `dragoman.ports.Agent`."""

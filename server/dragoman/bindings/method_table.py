@@ -10,18 +10,20 @@ and `google.api.http` rules; a row adds the operation, the conversion to and fro
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from google.protobuf import empty_pb2
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from dragoman.bindings import a2a_operations as a2a
 from dragoman.bindings import event_encoders
-from dragoman.bindings.a2a_operations import MESSAGE_METHODS, OLD_PUSH_METHODS, PUSH_METHODS, TASK_METHODS
 from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
 from dragoman.core.agent_sources import FileForm
+from dragoman.core.task.cursors import MAX_PAGE_SIZE
+from dragoman.runtime import Operations
+from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman.wire.dialects import (
     Dialect,
     file_bytes,
@@ -36,6 +38,118 @@ from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+# Operations: request and response of 1.0, and the runtime operation behind each -----------------------------
+
+OperationMethod = Callable[..., Any]
+"""A method of an operation: a coroutine of bytes, or an async iterator of events for streaming methods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class A2AOperation:
+    """One operation, with the request and response types of 1.0."""
+
+    request: type[Message]
+    response: type[Message]
+    operation: Callable[[Operations], OperationMethod] | None = None
+    """Selects the method; None for descriptions, such as cards, which need no task."""
+    names_agent: bool = True
+    """The request names an agent, which its caller has to be allowed to call."""
+    streaming: bool = False
+    blocking: bool = False
+    """The response may wait for a turn to end, so the caller's deadline bounds the wait."""
+    push: bool = False
+    """Needs push notifications, which a server may disable (1.0 §3.3.4)."""
+    extended_card: bool = False
+    """Returns the agent's extended card."""
+    max_page_size: int = 0
+    """The largest page of a list; 0 for other operations. Google's form clamps to it (AIP-158)."""
+
+    @property
+    def shows_card(self) -> bool:
+        """Whether the response is the agent's public card."""
+        return self.operation is None and not self.extended_card
+
+
+SEND_MESSAGE: Final = A2AOperation(
+    request=pb.SendMessageRequest,
+    response=pb.SendMessageResponse,
+    operation=lambda operations: operations.send.send_message,
+    blocking=True,
+)
+STREAM_MESSAGE: Final = A2AOperation(
+    request=pb.SendMessageRequest,
+    response=pb.StreamResponse,
+    operation=lambda operations: operations.send.send_streaming_message,
+    streaming=True,
+)
+GET_TASK: Final = A2AOperation(
+    request=pb.GetTaskRequest, response=pb.Task, operation=lambda operations: operations.read.get_task
+)
+LIST_TASKS: Final = A2AOperation(
+    request=pb.ListTasksRequest,
+    response=pb.ListTasksResponse,
+    operation=lambda operations: operations.read.list_tasks,
+    max_page_size=MAX_PAGE_SIZE,
+)
+CANCEL_TASK: Final = A2AOperation(
+    request=pb.CancelTaskRequest, response=pb.Task, operation=lambda operations: operations.cancel.cancel_task
+)
+SUBSCRIBE_TASK: Final = A2AOperation(
+    request=pb.SubscribeToTaskRequest,
+    response=pb.StreamResponse,
+    operation=lambda operations: operations.subscribe.subscribe_to_task,
+    streaming=True,
+)
+CREATE_PUSH_CONFIG: Final = A2AOperation(
+    request=pb.TaskPushNotificationConfig,
+    response=pb.TaskPushNotificationConfig,
+    operation=lambda operations: operations.push_configs.create,
+    push=True,
+)
+SET_PUSH_CONFIG: Final = replace(CREATE_PUSH_CONFIG, operation=lambda operations: operations.push_configs.set)
+"""Before 1.0: one without an id replaces the earlier one without an id."""
+GET_PUSH_CONFIG: Final = A2AOperation(
+    request=pb.GetTaskPushNotificationConfigRequest,
+    response=pb.TaskPushNotificationConfig,
+    operation=lambda operations: operations.push_configs.get,
+    push=True,
+)
+LIST_PUSH_CONFIGS: Final = A2AOperation(
+    request=pb.ListTaskPushNotificationConfigsRequest,
+    response=pb.ListTaskPushNotificationConfigsResponse,
+    operation=lambda operations: operations.push_configs.list,
+    push=True,
+    max_page_size=MAX_CONFIG_PAGE_SIZE,
+)
+DELETE_PUSH_CONFIG: Final = A2AOperation(
+    request=pb.DeleteTaskPushNotificationConfigRequest,
+    response=empty_pb2.Empty,
+    operation=lambda operations: operations.push_configs.delete,
+    push=True,
+)
+EXTENDED_CARD: Final = A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard, extended_card=True)
+PUBLIC_CARD: Final = A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard)
+
+# Method names of JSON-RPC that several dialects share. -------------------------------------------------------
+
+OLD_PUSH_METHODS: Final = {
+    "tasks/pushNotification/set": SET_PUSH_CONFIG,
+    "tasks/pushNotification/get": GET_PUSH_CONFIG,
+}
+PUSH_METHODS: Final = {
+    "tasks/pushNotificationConfig/set": SET_PUSH_CONFIG,
+    "tasks/pushNotificationConfig/get": GET_PUSH_CONFIG,
+    "tasks/pushNotificationConfig/list": LIST_PUSH_CONFIGS,
+    "tasks/pushNotificationConfig/delete": DELETE_PUSH_CONFIG,
+}
+TASK_METHODS: Final = {
+    "tasks/get": GET_TASK,
+    "tasks/cancel": CANCEL_TASK,
+    "tasks/resubscribe": SUBSCRIBE_TASK,
+}
+MESSAGE_METHODS: Final = {"message/send": SEND_MESSAGE, "message/stream": STREAM_MESSAGE}
+
+
 # RPCs: gRPC and REST ---------------------------------------------------------------------------------------
 
 
@@ -43,7 +157,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 class RpcRow:
     """One RPC in one dialect."""
 
-    op: a2a.A2AOperation
+    op: A2AOperation
     dialect: Dialect
     method: MethodDescriptor
     name: str
@@ -111,7 +225,7 @@ _V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
 _V03_SERVICE: Final = v03_pb.DESCRIPTOR.services_by_name["A2AService"]
 
 
-def _row(service: ServiceDescriptor, rpc: str, op: a2a.A2AOperation, dialect: Dialect, **columns: Any) -> RpcRow:
+def _row(service: ServiceDescriptor, rpc: str, op: A2AOperation, dialect: Dialect, **columns: Any) -> RpcRow:
     method = service.methods_by_name[rpc]
     return RpcRow(
         op=op,
@@ -126,41 +240,41 @@ def _row(service: ServiceDescriptor, rpc: str, op: a2a.A2AOperation, dialect: Di
     )
 
 
-def _v1(rpc: str, op: a2a.A2AOperation, **columns: Any) -> RpcRow:
+def _v1(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
     return _row(_V1_SERVICE, rpc, op, Dialect.V1, **columns)
 
 
-def _v03(rpc: str, op: a2a.A2AOperation, **columns: Any) -> RpcRow:
+def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
     return _row(_V03_SERVICE, rpc, op, Dialect.V03, **columns)
 
 
 RPC_ROWS: Final = (
-    _v1("SendMessage", a2a.SEND_MESSAGE),
-    _v1("SendStreamingMessage", a2a.STREAM_MESSAGE, turn=True),
-    _v1("GetTask", a2a.GET_TASK),
-    _v1("ListTasks", a2a.LIST_TASKS),
-    _v1("CancelTask", a2a.CANCEL_TASK),
-    _v1("SubscribeToTask", a2a.SUBSCRIBE_TASK),
-    _v1("CreateTaskPushNotificationConfig", a2a.CREATE_PUSH_CONFIG),
-    _v1("GetTaskPushNotificationConfig", a2a.GET_PUSH_CONFIG),
-    _v1("ListTaskPushNotificationConfigs", a2a.LIST_PUSH_CONFIGS),
-    _v1("DeleteTaskPushNotificationConfig", a2a.DELETE_PUSH_CONFIG),
-    _v1("GetExtendedAgentCard", a2a.EXTENDED_CARD),
+    _v1("SendMessage", SEND_MESSAGE),
+    _v1("SendStreamingMessage", STREAM_MESSAGE, turn=True),
+    _v1("GetTask", GET_TASK),
+    _v1("ListTasks", LIST_TASKS),
+    _v1("CancelTask", CANCEL_TASK),
+    _v1("SubscribeToTask", SUBSCRIBE_TASK),
+    _v1("CreateTaskPushNotificationConfig", CREATE_PUSH_CONFIG),
+    _v1("GetTaskPushNotificationConfig", GET_PUSH_CONFIG),
+    _v1("ListTaskPushNotificationConfigs", LIST_PUSH_CONFIGS),
+    _v1("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG),
+    _v1("GetExtendedAgentCard", EXTENDED_CARD),
     _v03(
         "SendMessage",
-        a2a.SEND_MESSAGE,
+        SEND_MESSAGE,
         decode=v03.read_send_message,
         encode=v03.write_send_message,
         leaves_blocking_open=v03.leaves_blocking_open,
     ),
-    _v03("SendStreamingMessage", a2a.STREAM_MESSAGE, decode=v03.read_send_message, turn=True),
-    _v03("GetTask", a2a.GET_TASK, decode=v03.read_get_task, encode=v03.write_task),
-    _v03("ListTasks", a2a.LIST_TASKS, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
-    _v03("CancelTask", a2a.CANCEL_TASK, decode=v03.read_cancel_task, encode=v03.write_task),
-    _v03("TaskSubscription", a2a.SUBSCRIBE_TASK, decode=v03.read_subscription, shows_finished=True),
+    _v03("SendStreamingMessage", STREAM_MESSAGE, decode=v03.read_send_message, turn=True),
+    _v03("GetTask", GET_TASK, decode=v03.read_get_task, encode=v03.write_task),
+    _v03("ListTasks", LIST_TASKS, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
+    _v03("CancelTask", CANCEL_TASK, decode=v03.read_cancel_task, encode=v03.write_task),
+    _v03("TaskSubscription", SUBSCRIBE_TASK, decode=v03.read_subscription, shows_finished=True),
     _v03(
         "CreateTaskPushNotificationConfig",
-        a2a.SET_PUSH_CONFIG,
+        SET_PUSH_CONFIG,
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
         read_google=v03.read_google_config_id,
@@ -171,20 +285,20 @@ RPC_ROWS: Final = (
     ),
     _v03(
         "GetTaskPushNotificationConfig",
-        a2a.GET_PUSH_CONFIG,
+        GET_PUSH_CONFIG,
         decode=v03.read_get_push_config,
         encode=v03.write_push_config,
         qualify=v03.qualify_push_config,
     ),
     _v03(
         "ListTaskPushNotificationConfig",
-        a2a.LIST_PUSH_CONFIGS,
+        LIST_PUSH_CONFIGS,
         decode=v03.read_list_push_configs,
         encode=v03.write_push_configs,
         qualify=v03.qualify_push_configs,
     ),
-    _v03("DeleteTaskPushNotificationConfig", a2a.DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
-    _v03("GetAgentCard", a2a.PUBLIC_CARD, decode=v03.read_get_agent_card),
+    _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
+    _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
 )
 
 
@@ -202,7 +316,7 @@ class JsonRpcRow:
     """One JSON-RPC method in one dialect."""
 
     name: str
-    op: a2a.A2AOperation
+    op: A2AOperation
     dialect: Dialect
     read: Callable[[object], Any]
     """Converts `params` to the 1.0 request. Raises InvalidParams."""
@@ -224,7 +338,7 @@ class JsonRpcRow:
 class ExtensionRow:
     """One kind of request of another protocol: which operation of A2A it becomes, with 1.0 as its dialect."""
 
-    op: a2a.A2AOperation
+    op: A2AOperation
     dialect: Dialect = Dialect.V1
 
 
@@ -240,7 +354,7 @@ def _jsonrpc_rows(
     dialect: Dialect,
     json: protojson.JsonDialect,
     results: Callable[[], EncodeResults],
-    names: Mapping[str, a2a.A2AOperation],
+    names: Mapping[str, A2AOperation],
     **more: Any,
 ) -> Iterator[JsonRpcRow]:
     """Rows of one dialect whose params and results are 1.0 messages in the dialect's JSON.
@@ -252,10 +366,10 @@ def _jsonrpc_rows(
     for name, op in names.items():
         columns: dict[str, Any] = {
             "read": protojson.compile(op.request, json).decode,
-            "write": _null_result if op is a2a.DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
-            "turn": op is a2a.STREAM_MESSAGE or (op is a2a.SUBSCRIBE_TASK and before_v1),
+            "write": _null_result if op is DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
+            "turn": op is STREAM_MESSAGE or (op is SUBSCRIBE_TASK and before_v1),
             "errors_in_stream": op.streaming and before_v1,
-            **({"leaves_blocking_open": json_v03.leaves_blocking_open} if op is a2a.SEND_MESSAGE and before_v1 else {}),
+            **({"leaves_blocking_open": json_v03.leaves_blocking_open} if op is SEND_MESSAGE and before_v1 else {}),
             **more.get(name.replace("/", "_"), {}),
         }
         yield JsonRpcRow(name=name, op=op, dialect=dialect, stream_results=results, **columns)
@@ -268,14 +382,14 @@ JSONRPC_ROWS: Final = (
         Dialect.V03,
         json_v03.JSON_V03,
         event_encoders.v03_results,
-        {**MESSAGE_METHODS, **TASK_METHODS, **PUSH_METHODS, "agent/getAuthenticatedExtendedCard": a2a.EXTENDED_CARD},
+        {**MESSAGE_METHODS, **TASK_METHODS, **PUSH_METHODS, "agent/getAuthenticatedExtendedCard": EXTENDED_CARD},
         tasks_pushNotificationConfig_list={"write": json_v03.write_push_list},
     ),
     *_jsonrpc_rows(
         Dialect.V01,
         json_v01.JSON_V01,
         event_encoders.v01_results,
-        {"tasks/send": a2a.SEND_MESSAGE, "tasks/sendSubscribe": a2a.STREAM_MESSAGE, **TASK_METHODS, **OLD_PUSH_METHODS},
+        {"tasks/send": SEND_MESSAGE, "tasks/sendSubscribe": STREAM_MESSAGE, **TASK_METHODS, **OLD_PUSH_METHODS},
         tasks_send={"read": json_v01.read_send, "write": json_v01.write_send_response, "names_tasks": True},
         tasks_sendSubscribe={"read": json_v01.read_send, "names_tasks": True},
         tasks_get={"read": json_v01.read_get},
@@ -293,7 +407,7 @@ JSONRPC_ROWS: Final = (
         Dialect.FASTA2A,
         json_mixed.JSON_FASTA2A,
         event_encoders.fasta2a_results,
-        {**MESSAGE_METHODS, **TASK_METHODS, "tasks/list": a2a.LIST_TASKS, **OLD_PUSH_METHODS, **PUSH_METHODS},
+        {**MESSAGE_METHODS, **TASK_METHODS, "tasks/list": LIST_TASKS, **OLD_PUSH_METHODS, **PUSH_METHODS},
     ),
     *_jsonrpc_rows(
         Dialect.RUST,
@@ -304,10 +418,10 @@ JSONRPC_ROWS: Final = (
             **MESSAGE_METHODS,
             **TASK_METHODS,
             **PUSH_METHODS,
-            "tasks/pushNotificationConfig/set": a2a.CREATE_PUSH_CONFIG,  # its server gives fresh ids here too
-            "tasks/list": a2a.LIST_TASKS,
-            "tasks/subscribe": a2a.SUBSCRIBE_TASK,
-            "agent/authenticatedExtendedCard": a2a.EXTENDED_CARD,
+            "tasks/pushNotificationConfig/set": CREATE_PUSH_CONFIG,  # its server gives fresh ids here too
+            "tasks/list": LIST_TASKS,
+            "tasks/subscribe": SUBSCRIBE_TASK,
+            "agent/authenticatedExtendedCard": EXTENDED_CARD,
         },
         DeleteTaskPushNotificationConfig={"write": _empty_result},
         tasks_pushNotificationConfig_delete={"write": _empty_result},

@@ -19,26 +19,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import grpc
+from aiohttp import web
 from multidict import MultiMapping
 
-from dragoman.bindings import a2a_headers, authentication
-from dragoman.bindings.authentication import CallerConnection
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.method_table import ExtensionRow, JsonRpcRow, RpcRow
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
-from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
-from dragoman.core.errors import A2AError
+from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, VIEWER_GRANT, Caller, Identity
+from dragoman.core.access.local_callers import is_local_caller
+from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
+from dragoman.core.errors import (
+    A2AError,
+    AgentNotFound,
+    OriginNotAllowed,
+    PermissionDenied,
+    Unauthenticated,
+    VersionNotSupported,
+)
+from dragoman.core.names import DEFAULT_SCOPE, Owner
+from dragoman.core.task.log import Event
 from dragoman.core.trace import TRACE_HEADER
-from dragoman.runtime.access import Call
+from dragoman.runtime import Operations
+from dragoman.runtime.access import Access, Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman.supervision import log_fault
+from dragoman.wire.dialects import Dialect
+
+CallerConnection = web.BaseRequest | PlainRequest | grpc.aio.ServicerContext[bytes, bytes]
+"""An HTTP request, or the context of a gRPC call."""
 
 _log: Final = logging.getLogger("dragoman.bindings.pipeline")
 
@@ -95,7 +112,7 @@ class RequestExchange(ABC, Generic[Answer]):
 
     def versions(self) -> Iterable[str]:
         """Every `A2A-Version` of the request."""
-        return self.headers.getall(a2a_headers.VERSION_HEADER, ())
+        return self.headers.getall(VERSION_HEADER, ())
 
     @abstractmethod
     async def read(self) -> None:
@@ -145,7 +162,7 @@ class Pipeline(Generic[Options]):
             # 1 authenticate
             identity = ANONYMOUS
             if options.authenticator is not None:
-                identity = exchange.identity = await authentication.authenticate(
+                identity = exchange.identity = await authenticate(
                     exchange.credentials(), options, exchange.connection, public=exchange.is_public
                 )
             # 2 rate
@@ -156,14 +173,14 @@ class Pipeline(Generic[Options]):
             # 4 read
             await exchange.read()
             # 5 version
-            exchange.version = a2a_headers.check_version(exchange.versions())
-            exchange.extensions = a2a_headers.requested_extensions(headers)
+            exchange.version = check_version(exchange.versions())
+            exchange.extensions = requested_extensions(headers)
             # 6 decode
             request = await exchange.decode()
             # 7 authorize
             op = exchange.row.op
             if op.names_agent:
-                caller = exchange.caller = authentication.authorize(
+                caller = exchange.caller = authorize(
                     operations.access, exchange.tenant or request.tenant, identity, public=exchange.is_public
                 )
                 log_entry.set_caller(caller, request)
@@ -219,3 +236,232 @@ class Pipeline(Generic[Options]):
         except A2AError:
             return ""  # authorization raises it again
         return await self.operations.read.dialect_of(caller, task_id)
+
+
+# ---- steps 1 and 7: authentication and authorization, the same for every binding
+#
+# Credentials come from the transport (A2A 1.0 §7), never from the message. Without an authenticator every caller is
+# anonymous. With one, requests with invalid credentials are rejected before anything else is read, and so are requests
+# without credentials when no agent is public.
+
+CREDENTIALS_REQUIRED: Final = "credentials are required: send Authorization: Bearer CREDENTIALS"
+CERTIFICATE_HINT: Final = ", or connect with a certificate"
+"""Appended where the server asks for client certificates."""
+
+
+async def authenticate(
+    headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection, *, public: bool = False
+) -> Identity:
+    """The identity behind HTTP headers or gRPC metadata, and behind the connection's client certificate.
+
+    Credentials in headers win over a certificate, since a proxy may call for others. `public`: the requested resource
+    needs no credentials.
+
+    Raises Unauthenticated for invalid credentials, and for missing ones where they are required.
+    """
+    if options.authenticator is None:
+        return ANONYMOUS
+    holder = None
+    if options.client_certificates is not None and (certificate := peer_certificate(connection)):
+        holder = options.client_certificates.identify(certificate)
+    identity = await options.authenticator.authenticate(headers) or holder
+    if identity is None and options.access_policy.is_closed and not public:
+        raise Unauthenticated(
+            CREDENTIALS_REQUIRED + (CERTIFICATE_HINT if options.client_certificates is not None else "")
+        )
+    return identity or ANONYMOUS
+
+
+def authorize(access: Access, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
+    """The owner of the tasks and the agent that a call addresses.
+
+    `public`: the call reads a public card; a caller without access to the agent is then treated as anonymous.
+
+    Raises AgentNotFound, Unauthenticated, PermissionDenied.
+    """
+    if not public:
+        return access.authorize(tenant, identity)
+    scope, agent = access.resolve_agent(tenant)
+    effective = identity if identity.may_call(scope, agent) else ANONYMOUS
+    return Caller(Owner(scope, effective.principal), agent, effective)
+
+
+async def authenticate_visitor(
+    headers: Iterable[tuple[str, str]],
+    options: ServerOptions,
+    connection: CallerConnection,
+    agent: str = "",
+    scope: str = DEFAULT_SCOPE,
+) -> Identity:
+    """The identity of a caller that reads a page, or an agent's card in a scope; anonymous unless pages are private.
+
+    Raises Unauthenticated, and AgentNotFound for an agent that this caller may not call.
+    """
+    if not options.private_pages:
+        return ANONYMOUS
+    identity = await authenticate(headers, options, connection, public=True)
+    if not identity.is_authenticated and not (agent and options.access_policy.is_public(agent)):
+        raise Unauthenticated(CREDENTIALS_REQUIRED)
+    if agent and not identity.may_call(scope, agent):
+        raise AgentNotFound
+    return identity
+
+
+async def authenticate_operator(
+    headers: Iterable[tuple[str, str]],
+    options: ServerOptions,
+    connection: CallerConnection,
+    *,
+    viewer: bool = False,
+    limited: bool = False,
+) -> Identity:
+    """The identity of the operator. On a server without authentication every caller is an operator.
+
+    `viewer`: the viewer grant is enough. `limited`: the operation can be limited to the scopes and agents of grants.
+
+    Raises Unauthenticated for a caller without credentials, PermissionDenied for one without the grant.
+    """
+    if options.authenticator is None:
+        return ANONYMOUS
+    identity = await authenticate(headers, options, connection)
+    if not identity.is_authenticated:
+        raise Unauthenticated("operations are for operators; send credentials with the operator grant")
+    if not (identity.is_viewer if viewer else identity.is_operator):
+        grants = f'"{OPERATOR_GRANT}"' + (f' or "{VIEWER_GRANT}"' if viewer else "")
+        raise PermissionDenied(f"this operation needs the grant {grants}", log_details=identity.log_details)
+    if identity.is_limited and not limited:
+        text = "this operation on the whole server needs credentials without grants for scopes or agents"
+        raise PermissionDenied(text, log_details=identity.log_details)
+    return identity
+
+
+def challenge_headers(error: BaseException, *, resource_metadata: str = "") -> dict[str, str]:
+    """The `WWW-Authenticate` header of a rejection (RFC 9110 §11.6.1, RFC 6750 §3); empty for other errors.
+
+    All supported credentials can be sent as bearer tokens, so Bearer is the only scheme named. `resource_metadata`: URL
+    that tells clients of OAuth where they get a token (RFC 9728 §5.1), from `well_known.resource_metadata_url`.
+    """
+    match error:
+        case Unauthenticated():
+            code, scope = error.error, ""
+        case OriginNotAllowed():  # no credentials would help
+            return {}
+        case PermissionDenied():
+            code, scope = "insufficient_scope", error.scope
+        case _:
+            return {}
+    challenge = 'Bearer realm="dragoman"'
+    if code:
+        challenge += f', error="{code}", error_description="{_quotable(error.message)}"'
+    if scope:
+        challenge += f', scope="{_quotable(scope)}"'
+    if resource_metadata:
+        challenge += f', resource_metadata="{_quotable(resource_metadata)}"'
+    return {"WWW-Authenticate": challenge}
+
+
+def _quotable(text: str) -> str:
+    """Reduces a text to the characters allowed in a quoted value (RFC 6750 §3)."""
+    return "".join("'" if char in '"\\' else char for char in text if " " <= char <= "~")
+
+
+def is_local(headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection) -> bool:
+    """Whether a caller is on this machine, and no proxy calls for it."""
+    if isinstance(connection, web.BaseRequest | PlainRequest):
+        return is_local_caller(connection.remote or "", headers, behind_proxy=options.behind_proxy, names_host=True)
+    return is_local_caller(connection.peer(), headers, behind_proxy=options.behind_proxy)
+
+
+LOCAL_ONLY: Final = (
+    "without authentication, {what} on this machine only, and not behind a proxy; run the server with --api-keys, "
+    "--issuers, --tls-client-ca or --token"
+)
+"""The error for callers of other machines; `what` says what is allowed."""
+
+
+def peer_certificate(connection: CallerConnection) -> bytes:
+    """The client's certificate (DER or PEM), verified by the TLS handshake; empty without one."""
+    if isinstance(connection, web.BaseRequest | PlainRequest):
+        ssl_object = connection.transport.get_extra_info("ssl_object") if connection.transport else None
+        return (ssl_object.getpeercert(binary_form=True) or b"") if ssl_object is not None else b""
+    certificates = connection.auth_context().get("x509_pem_cert") or ()
+    return next(iter(certificates), b"")
+
+
+# ---- step 5: the `A2A-Version` and `A2A-Extensions` headers (A2A 1.0 §3.6)
+#
+# The dialect of a call follows from its service, path or shape. The specification's own examples send 1.0 calls under
+# `A2A-Version: 0.3`, and most clients send no version. So the version only serves to reject unknown versions, to choose
+# 1.0 on Google's resource paths, and to choose among dialects whose calls look alike.
+
+VERSION_HEADER: Final = "A2A-Version"
+SUPPORTED_VERSIONS: Final = ("1.0", "0.3", "0.2", "0.1")
+
+# `Major.Minor`, and an ignored patch. Later minors of 1 are compatible by semantic versioning.
+_VERSION_PATTERN: Final = re.compile(r"1(\.[0-9]{1,9}){0,2}|0\.[123](\.[0-9]{1,9})?")
+
+
+def check_version(values: Iterable[str]) -> str:
+    """Validates header values, each possibly a list, and returns the version named, as written; empty for none.
+
+    There are several values when a client library adds its own to its caller's; 1.x wins over the others. Raises
+    VersionNotSupported for the first unknown version.
+    """
+    named = ""
+    for value in values:
+        for version in map(str.strip, value.split(",")):
+            if not version:
+                continue
+            if not _VERSION_PATTERN.fullmatch(version):
+                raise VersionNotSupported(
+                    f'{VERSION_HEADER}: "{version[:40]}" is not supported; use one of {", ".join(SUPPORTED_VERSIONS)}',
+                    metadata={"supported": ", ".join(SUPPORTED_VERSIONS)},
+                )
+            if not named or not named.startswith("1"):
+                named = version
+    return named
+
+
+def minor_version(version: str) -> str:
+    """`Major.Minor` of a version that `check_version` returned."""
+    return ".".join(version.split(".")[:2])
+
+
+EXTENSIONS_HEADER: Final = "A2A-Extensions"
+V03_EXTENSIONS_HEADER: Final = "X-A2A-Extensions"
+_V03_HEADER_DIALECTS: Final = (Dialect.V03, Dialect.GOOGLE, Dialect.V01)
+
+
+def event_adapter(uris: Sequence[str]) -> Callable[[Event], Event]:
+    """Returns the function that adapts an event to the extensions a caller requested."""
+    return with_cursor if RESUME_EXTENSION.uri in uris else unchanged
+
+
+def unchanged(event: Event) -> Event:
+    """The adapter for callers that requested no extension that changes events."""
+    return event
+
+
+def requested_extensions(headers: MultiMapping[str]) -> tuple[str, ...]:
+    """The distinct URIs of the extensions that a caller requests; a value may be a comma-separated list."""
+    if EXTENSIONS_HEADER not in headers and V03_EXTENSIONS_HEADER not in headers:
+        return ()
+    values = [*headers.getall(EXTENSIONS_HEADER, ()), *headers.getall(V03_EXTENSIONS_HEADER, ())]
+    return tuple(dict.fromkeys(uri for value in values for uri in map(str.strip, value.split(",")) if uri))
+
+
+def activated_extensions(uris: Sequence[str], cards: Cards, agent: str) -> str:
+    """The requested extensions that the agent supports, as a header value; empty for none."""
+    spec = cards.agents.get(agent)
+    if not uris or spec is None:
+        return ""
+    declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
+    return ", ".join(uri for uri in uris if uri in declared)
+
+
+def activation_headers(uris: Sequence[str], cards: Cards, agent: str, dialect: Dialect) -> Mapping[str, str]:
+    """The response header that names the activated extensions; empty for none."""
+    activated = activated_extensions(uris, cards, agent)
+    if not activated:
+        return {}
+    return {V03_EXTENSIONS_HEADER if dialect in _V03_HEADER_DIALECTS else EXTENSIONS_HEADER: activated}

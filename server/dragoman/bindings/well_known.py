@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import authentication, cards
+from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards, Origin, ServedCard
-from dragoman.bindings.http import bodies
+from dragoman.bindings.http.request import card_response
 from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, authenticate
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -45,12 +46,12 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
     """
     identity = ANONYMOUS
     if options.private_pages:
-        identity = await authentication.authenticate(request.headers.items(), options, request, public=True)
+        identity = await authenticate(request.headers.items(), options, request, public=True)
     specs = [
         spec for spec in agent_cards.sorted_agents() if options.access_policy.may_see(DEFAULT_SCOPE, spec.id, identity)
     ]
     if options.private_pages and not specs and not identity.is_authenticated:
-        raise Unauthenticated(authentication.CREDENTIALS_REQUIRED)
+        raise Unauthenticated(CREDENTIALS_REQUIRED)
     catalog = catalog_of(
         specs,
         agent_cards,
@@ -58,7 +59,7 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
         [paths for paths, _ in options.extension_paths],
     )
     body = orjson.dumps(catalog)
-    return bodies.card_response(
+    return card_response(
         request,
         ServedCard(body, agent_card.etag(body)),
         vary="Authorization, X-API-Key" if options.private_pages else "",
@@ -115,7 +116,7 @@ def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, op
     path = request.rel_url.raw_path.removeprefix(PROTECTED_RESOURCE_PATH)
     resource = agent_cards.base_url(cards.caller_origin(request, agent_cards)) + path
     body = orjson.dumps(resource_metadata(resource, options.issuers))
-    return bodies.card_response(request, ServedCard(body, agent_card.etag(body)), vary="")
+    return card_response(request, ServedCard(body, agent_card.etag(body)), vary="")
 
 
 def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any
 
 
 def resource_metadata_url(path: str, origin: Origin | None, agent_cards: Cards, options: HttpOptions) -> str:
-    """The URL of an endpoint's metadata, for `authentication.challenge_headers`; empty without token issuers.
+    """The URL of an endpoint's metadata, for `challenge_headers`; empty without token issuers.
 
     `path`: of the endpoint as in the request, such as `/agent-1`.
     """

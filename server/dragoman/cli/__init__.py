@@ -143,20 +143,26 @@ COMMANDS: Final = {
         "login", "Store the address of a server and an API key for it, which the other commands use.", _LOGIN
     ),
     "logout": CommandSpec("login", "Delete a profile and its key on this machine.", _LOGIN),
-    "send": CommandSpec("tasks", "Send a message to an agent and wait for the result.", _TASKS),
-    "get": CommandSpec("tasks", "Show a task: state, status message, artifacts.", _TASKS),
-    "watch": CommandSpec("tasks", "Follow a task until it ends.", _TASKS),
+    "send": CommandSpec("tasks.send", "Send a message to an agent and wait for the result.", _TASKS),
+    "get": CommandSpec("tasks.read", "Show a task: state, status message, artifacts.", _TASKS),
+    "watch": CommandSpec("tasks.read", "Follow a task until it ends.", _TASKS),
     "list": CommandSpec(
-        "tasks", "List your tasks with the agents of this server, in all scopes, most recently changed first.", _TASKS
+        "tasks.read",
+        "List your tasks with the agents of this server, in all scopes, most recently changed first.",
+        _TASKS,
     ),
-    "cancel": CommandSpec("admin.bulk", "Request that a task stops, or all tasks that the options select.", _TASKS),
+    "cancel": CommandSpec("tasks.bulk", "Request that a task stops, or all tasks that the options select.", _TASKS),
     "rerun": CommandSpec(
-        "admin.bulk", "Send the first message of an ended task again, or of all tasks that the options select.", _TASKS
+        "tasks.bulk", "Send the first message of an ended task again, or of all tasks that the options select.", _TASKS
     ),
-    "explain": CommandSpec("tasks", "Explain a task: who runs it, what happens next, and what to do.", _TASKS),
-    "steps": CommandSpec("tasks", "List the durable steps of a task: state, attempt, duration, result, error.", _TASKS),
+    "explain": CommandSpec(
+        "tasks.execution", "Explain a task: who runs it, what happens next, and what to do.", _TASKS
+    ),
+    "steps": CommandSpec(
+        "tasks.execution", "List the durable steps of a task: state, attempt, duration, result, error.", _TASKS
+    ),
     "logs": CommandSpec(
-        "admin.events", "Show the events of a task, or the changes of all tasks, as they happen.", _TASKS
+        "tasks.events", "Show the events of a task, or the changes of all tasks, as they happen.", _TASKS
     ),
     "record": CommandSpec("record", "Record the messages and answers of a task as a test case.", _TASKS),
     "replay": CommandSpec("record", "Run a recorded test case against the agents of APP.", _TASKS),
@@ -251,7 +257,7 @@ class LazyGroup(TyperGroup):
 
 
 def _entry(name: str, spec: CommandSpec) -> TyperCommand:
-    """What the help of `dragoman` shows of a command."""
+    """The entry of a command in the help of `dragoman`."""
     return TyperCommand(name, help=spec.help, rich_help_panel=spec.panel, rich_markup_mode="markdown")
 
 
@@ -304,8 +310,7 @@ def _show_version(wanted: bool) -> None:
 @cli.callback()
 def _dragoman(
     version: Annotated[
-        bool,
-        typer.Option("--version", metavar=" ", help="Print the version.", callback=_show_version, is_eager=True),
+        bool, typer.Option("--version", metavar=" ", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
     profile: Annotated[
         str,

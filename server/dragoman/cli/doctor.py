@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,9 @@ import orjson
 import typer
 
 from dragoman.cli import ExitCode
-from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.cli.commands import add_command
+from dragoman.cli.parameters import argument, flag, option
+from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.doctor import run_checks
 
 _LEVEL_LABELS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
@@ -18,22 +19,19 @@ _LEVEL_LABELS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 def register(cli: typer.Typer) -> None:
     """Adds the command."""
-    cli.command("doctor")(doctor)
+    add_command(cli, "doctor", doctor)
 
 
-def doctor(
-    app: Annotated[
-        str | None, typer.Argument(metavar="APP", help="As for `serve`. [the playground]", show_default=False)
-    ] = None,
+async def doctor(
+    app: Annotated[str | None, argument("APP", "As for `serve`. [the playground]")] = None,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="PATH", help="A settings file in TOML. [dragoman.toml, if it exists]"),
+        Path | None, option("--config", "PATH", "A settings file in TOML. [dragoman.toml, if it exists]")
     ] = None,
-    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="As for `serve`.")] = None,
-    http: Annotated[str | None, typer.Option("--http", metavar="HOST:PORT", help="As for `serve`.")] = None,
-    grpc: Annotated[str | None, typer.Option("--grpc", metavar="HOST:PORT", help="As for `serve`.")] = None,
-    json: Annotated[bool, typer.Option("--json", metavar=" ", help="Print one JSON object per line.")] = False,
-) -> None:
+    store: Annotated[str | None, option("--store", "URL", "As for `serve`.")] = None,
+    http: Annotated[str | None, option("--http", "HOST:PORT", "As for `serve`.")] = None,
+    grpc: Annotated[str | None, option("--grpc", "HOST:PORT", "As for `serve`.")] = None,
+    json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
+) -> ExitCode:
     """Check settings, agents, ports, certificates, store and bus of a server.
 
     Uses the settings that `dragoman serve` would use here, including environment variables and `dragoman.toml`. Each
@@ -49,11 +47,7 @@ def doctor(
         settings = load_settings(options)
     except SettingsError as error:
         typer.echo(f"{_LEVEL_LABELS['fail']}  settings     {error}")
-        raise typer.Exit(ExitCode.USAGE) from error
-    raise typer.Exit(asyncio.run(_print_findings(settings, json)))
-
-
-async def _print_findings(settings: Settings, json: bool) -> ExitCode:
+        return ExitCode.USAGE
     failed = 0
     async for finding in run_checks(settings):
         failed += finding.level == "fail"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Annotated
 
 import typer
 
 from dragoman.cli import ExitCode, print_error
+from dragoman.cli.commands import add_command
 from dragoman.cli.logs import configure_logging
+from dragoman.cli.parameters import option
 from dragoman.cli.process_setup import Signals
 from dragoman.fault_proxy import Drop, DropLimit, FaultProxy
 
@@ -18,39 +19,29 @@ log = logging.getLogger("dragoman.fault_proxy")
 
 def register(cli: typer.Typer) -> None:
     """Adds the command."""
-    cli.command("flaky")(flaky)
+    add_command(cli, "flaky", flaky)
 
 
-def flaky(
-    to: Annotated[str, typer.Option("--to", metavar="HOST:PORT", help="The server's address.")] = "127.0.0.1:8080",
+async def flaky(
+    to: Annotated[str, option("--to", "HOST:PORT", "The server's address.")] = "127.0.0.1:8080",
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="The address for clients; port 0: any free port.")
+        str, option("--listen", "HOST:PORT", "The address for clients; port 0: any free port.")
     ] = "127.0.0.1:9000",
-    every: Annotated[
-        int, typer.Option("--every", metavar="N", min=0, help="Drop every Nth connection immediately; 0: none.")
-    ] = 3,
+    every: Annotated[int, option("--every", "N", "Drop every Nth connection immediately; 0: none.", min=0)] = 3,
     after: Annotated[
         str,
-        typer.Option(
+        option(
             "--after",
-            metavar="TIME|SIZE",
-            help="Drop the other connections after this time or size, mid-response: 5s, 500ms, 64KiB. [never]",
-            show_default=False,
+            "TIME|SIZE",
+            "Drop the other connections after this time or size, mid-response: 5s, 500ms, 64KiB. [never]",
         ),
     ] = "",
-    delay: Annotated[
-        float,
-        typer.Option("--delay", metavar="MS", min=0, help="Milliseconds to delay each chunk, both ways."),
-    ] = 0.0,
+    delay: Annotated[float, option("--delay", "MS", "Milliseconds to delay each chunk, both ways.", min=0)] = 0.0,
     reset: Annotated[bool, typer.Option("--reset", help="Drop with a TCP reset (RST) instead of a close.")] = False,
     hang: Annotated[bool, typer.Option("--hang", help="Keep connections open but forward nothing more.")] = False,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Random seed; the same seed gives the same drops.")
-    ] = 0,
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="The format of log lines, on stderr.")
-    ] = "text",
-) -> None:
+    seed: Annotated[int, option("--seed", "N", "Random seed; the same seed gives the same drops.")] = 0,
+    log_format: Annotated[str, option("--log-format", "text|json", "The format of log lines, on stderr.")] = "text",
+) -> ExitCode:
     """Run a proxy that drops connections, to test clients.
 
     Forwards TCP: HTTP, gRPC and WebSocket, with or without TLS. Every third connection (`--every`) is dropped: before
@@ -79,10 +70,6 @@ def flaky(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     configure_logging(log_format)  # type: ignore[arg-type]  # checked above
-    raise typer.Exit(asyncio.run(_run_proxy(proxy, listen)))
-
-
-async def _run_proxy(proxy: FaultProxy, listen: str) -> ExitCode:
     signals = Signals()
     try:
         async with proxy:

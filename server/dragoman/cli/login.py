@@ -12,8 +12,10 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import ExitCode, print_error
+from dragoman.cli.commands import add_command, run_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
 from dragoman.cli.output import ConsoleOutput
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.profiles import (
     DEFAULT_PROFILE,
     PROFILE_NAME,
@@ -23,37 +25,28 @@ from dragoman.cli.profiles import (
     read_profiles,
     save_profile,
 )
-from dragoman.cli.task_calls import run_command
 from dragoman.client import NotAllowed
 from dragoman.client.operations import Operator
 
-ProfileName = Annotated[
-    str,
-    typer.Option("--profile", envvar="DRAGOMAN_PROFILE", metavar="NAME", help="The profile. [default]"),
-]
+ProfileName = Annotated[str, option("--profile", "NAME", "The profile. [default]", envvar="DRAGOMAN_PROFILE")]
 
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    cli.command("login")(login)
-    cli.command("logout")(logout)
+    add_command(cli, "login", login)
+    add_command(cli, "logout", logout)
 
 
 def login(
     address: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADDRESS",
-            help="The server, as for --server. [that of the profile, else 127.0.0.1:50051]",
-            show_default=False,
-        ),
+        str, argument("ADDRESS", "The server, as for --server. [that of the profile, else 127.0.0.1:50051]")
     ] = "",
     profile: ProfileName = "",
-    list_all: Annotated[bool, typer.Option("--list", metavar=" ", help="List the profiles, without keys.")] = False,
+    list_all: Annotated[bool, flag("--list", "List the profiles, without keys.")] = False,
     json: Json = False,
     ca: Ca = None,
     cert: Cert = None,
-) -> None:
+) -> ExitCode:
     """Store the address of a server and an API key for it, which the other commands use.
 
     The key is read without echo, or from stdin if that is not a terminal; an empty one stores the address only. The
@@ -72,20 +65,20 @@ def login(
     `dragoman login --list`
     """
     if list_all:
-        raise typer.Exit(print_profiles(profile, json=json))
+        return print_profiles(profile, json=json)
     name = profile or DEFAULT_PROFILE
     if not PROFILE_NAME.fullmatch(name):
         raise typer.BadParameter(f'--profile: "{name}" must be 1 to 64 letters, digits, ".", "_" and "-"')
     try:
         known = read_profiles().get(name)
     except ProfileError as error:
-        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+        return print_error(error, ExitCode.USAGE)
     server = check_server(address or (known.server if known else DEFAULT_SERVER)).rstrip("/")
     wanted = Profile(server, read_key(server), ca=_absolute(ca), cert=_absolute(cert))
-    run_command(server, log_in(name, wanted, json=json))
+    return run_command(server, log_in(name, wanted, json=json))
 
 
-def logout(profile: ProfileName = "") -> None:
+def logout(profile: ProfileName = "") -> ExitCode:
     """Delete a profile and its key on this machine.
 
     The key stays valid: `dragoman keys revoke` ends it.
@@ -95,10 +88,11 @@ def logout(profile: ProfileName = "") -> None:
     name = profile or DEFAULT_PROFILE
     try:
         if not delete_profile(name):
-            raise typer.Exit(print_error(f'no profile "{name}"', ExitCode.NOT_FOUND))
+            return print_error(f'no profile "{name}"', ExitCode.NOT_FOUND)
     except ProfileError as error:
-        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+        return print_error(error, ExitCode.USAGE)
     ConsoleOutput().line(f"profile {name} deleted")
+    return ExitCode.OK
 
 
 def read_key(server: str) -> str:

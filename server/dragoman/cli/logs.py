@@ -123,7 +123,7 @@ def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) ->
             lines.append(text)
     elif error is not None:
         lines.append(format_traceback(error))
-    elif record.exc_text:  # of an executor's process
+    elif record.exc_text:  # of a child process
         lines.append(record.exc_text)
     if record.stack_info:
         lines.append(formatter.formatStack(record.stack_info))

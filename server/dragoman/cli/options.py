@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,9 +18,11 @@ import typer
 
 from dragoman.calling import tls
 from dragoman.cli.output import state_name
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.profiles import Profile, ProfileError, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
+from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
@@ -56,10 +60,7 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
 
     async def fetch() -> Completions:
         request = ops_tasks.ListTasksRequest(
-            agent=ctx.params.get("agent") or "",
-            scope=ctx.params.get("scope") or "",
-            limit=MAX_SEARCHED_TASKS,
-            own=True,
+            agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS, own=True
         )
         async with _operator(ctx) as operator:
             tasks = [listed.task for listed in (await operator.list_tasks(request)).tasks]
@@ -138,12 +139,12 @@ def http_address(server: str, need: str) -> str:
 
 Server = Annotated[
     str,
-    typer.Option(
+    option(
         "--server",
+        "URL",
+        "The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
         envvar="DRAGOMAN_SERVER",
-        metavar="URL",
         callback=use_server,
-        help="The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
     ),
 ]
 
@@ -158,13 +159,12 @@ def _use_ca(ctx: typer.Context, ca: Path | None) -> Path | None:
 
 Ca = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--ca",
+        "FILE",
+        "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
         envvar="DRAGOMAN_CA",
-        metavar="FILE",
         callback=_use_ca,
-        help="CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
-        show_default=False,
     ),
 ]
 """Takes effect in the callback and lasts until the command ends, so commands need not pass it on."""
@@ -180,12 +180,12 @@ def _use_cert(ctx: typer.Context, cert: Path | None) -> Path | None:
 
 Cert = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--cert",
+        "FILE",
+        "Client certificate and its key, both in one PEM file, if the server requires one.",
         envvar="DRAGOMAN_CERT",
-        metavar="FILE",
         callback=_use_cert,
-        help="Client certificate and its key, both in one PEM file, if the server requires one.",
         show_default=False,
     ),
 ]
@@ -193,60 +193,70 @@ Cert = Annotated[
 
 Key = Annotated[
     str,
-    typer.Option(
+    option(
         "--key",
+        "KEY",
+        "API key or another bearer token, if the server requires authentication.",
         envvar="DRAGOMAN_KEY",
-        metavar="KEY",
         callback=_use_key,
-        help="API key or another bearer token, if the server requires authentication.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTarget:
+    """The server that a command calls, and the caller's credentials."""
+
+    server: Server = DEFAULT_SERVER
+    ca: Ca = None
+    cert: Cert = None
+    key: Key = ""
+
+    def operator(self) -> Operator:
+        """Returns an unopened client of the server's operator API."""
+        return Operator(self.server, token=self.key)
+
+
 AgentName = Annotated[
     str,
-    typer.Option(
-        "--agent",
-        metavar="NAME",
-        help="The agent's id; without it, the server's root agent.",
-        autocompletion=complete_agents,
-    ),
+    option("--agent", "NAME", "The agent's id; without it, the server's root agent.", autocompletion=complete_agents),
 ]
 TaskAgent = Annotated[
     str,
-    typer.Option(
+    option(
         "--agent",
-        metavar="NAME",
-        help="The task's agent; without it, your tasks with all agents are searched.",
+        "NAME",
+        "The task's agent; without it, your tasks with all agents are searched.",
         autocompletion=complete_agents,
     ),
 ]
 TaskScope = Annotated[
-    str,
-    typer.Option(
-        "--scope", metavar="NAME", help="The task's scope; without it, your tasks in all scopes are searched."
-    ),
+    str, option("--scope", "NAME", "The task's scope; without it, your tasks in all scopes are searched.")
 ]
-Json = Annotated[bool, typer.Option("--json", metavar=" ", help="Print ProtoJSON on stdout, one object per line.")]
-Save = Annotated[
-    Path | None,
-    typer.Option("--save", metavar="DIR", file_okay=False, help="Write received files into this folder."),
-]
-TaskId = Annotated[
-    str,
-    typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=complete_tasks),
-]
+Json = Annotated[bool, flag("--json", "Print ProtoJSON on stdout, one object per line.")]
+Save = Annotated[Path | None, option("--save", "DIR", "Write received files into this folder.", file_okay=False)]
+TaskId = Annotated[str, argument("TASK", "The id of a task.", autocompletion=complete_tasks)]
 StoreUrl = Annotated[
     str,
-    typer.Option(
+    option(
         "--store",
-        metavar="URL",
-        help="Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",
+        "URL",
+        "Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",
     ),
 ]
-AgentFilter = Annotated[
-    str, typer.Option("--agent", metavar="NAME", help="Only this agent.", autocompletion=complete_agents)
-]
-PrincipalFilter = Annotated[str, typer.Option("--principal", metavar="NAME", help="Only this principal.")]
-ScopeFilter = Annotated[str, typer.Option("--scope", metavar="NAME", help="Only this scope.")]
+AgentFilter = Annotated[str, option("--agent", "NAME", "Only this agent.", autocompletion=complete_agents)]
+PrincipalFilter = Annotated[str, option("--principal", "NAME", "Only this principal.")]
+ScopeFilter = Annotated[str, option("--scope", "NAME", "Only this scope.")]
+ContextFilter = Annotated[str, option("--context", "ID", "Only tasks of this conversation.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOwner:
+    """The owner of tasks, for operators; an empty field matches any."""
+
+    agent: AgentFilter = ""
+    principal: PrincipalFilter = ""
+    scope: ScopeFilter = ""
 
 
 class TaskStateOption(StrEnum):
@@ -273,32 +283,18 @@ def parse_state(text: str) -> TaskStateOption:
 
 OneTaskState = Annotated[
     TaskStateOption | None,
-    typer.Option(
-        "--state", metavar="STATE", parser=parse_state, help=f"Only this state: {', '.join(TaskStateOption)}."
-    ),
+    option("--state", "STATE", f"Only this state: {', '.join(TaskStateOption)}.", parser=parse_state),
 ]
-TaskStates = Annotated[
-    list[TaskStateOption] | None,
-    typer.Option(
-        "--state",
-        metavar="STATE",
-        parser=parse_state,
-        help=f"Only this state; may be repeated: {', '.join(TaskStateOption)}.",
-    ),
-]
-ChangedSince = Annotated[
-    str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
-]
-UnchangedFor = Annotated[
-    str, typer.Option("--older-than", metavar="AGE", help="Only tasks that have not changed for this time: 10m, 2h.")
-]
-TextFilter = Annotated[
-    str, typer.Option("--text", metavar="TEXT", help="Only tasks with this text in the first message, or in the error.")
-]
-MetadataFilter = Annotated[
-    list[str] | None,
-    typer.Option("--metadata", metavar="KEY=VALUE", help="Only tasks with this in their metadata; may be repeated."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", metavar=" ", help="Change nothing; print how many tasks match.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", metavar=" ", help="Do not ask.")]
-"""Options that select many tasks, and how they are changed."""
+
+
+def age_option(option: str, text: str) -> int:
+    """Parses the age that an option has, into milliseconds; 0 for "". Ends the process with a usage error."""
+    try:
+        return parse_age(text) if text else 0
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def time_option(option: str, text: str) -> int:
+    """The time that was an option's age ago, in milliseconds since the epoch; 0 for "". As `age_option`."""
+    return int(time.time() * 1000) - age_option(option, text) if text else 0

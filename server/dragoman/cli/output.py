@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TextIO
+from typing import TYPE_CHECKING, Final, Self, TextIO, TypeVar
 
 import orjson
 from google.protobuf.message import Message
@@ -29,6 +29,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.spinner import Spinner
+
+M = TypeVar("M", bound=Message)
 
 _JSON_DIALECT: Final = JsonDialect("1.0")
 _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
@@ -139,6 +141,12 @@ class ConsoleOutput:
         for row, state in zip(cells, (*([0] if self.is_terminal else ()), *row_states), strict=True):
             text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             self.line(text.rstrip()[:limit], state=state)
+
+    def messages(self, messages: Iterable[M], lines: Callable[[M], Iterable[str]], *, json: bool) -> None:
+        """Writes messages: each as a line of ProtoJSON, or as `lines` formats it."""
+        for message in messages:
+            for line in (json_line(message),) if json else lines(message):
+                self.line(line)
 
     def end_line(self) -> None:
         """Ends the current line unless it is empty."""

@@ -14,26 +14,22 @@ from pydantic.fields import FieldInfo
 
 from dragoman import __version__
 from dragoman.cli import ExitCode, print_error, print_note
+from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.ports.extension import Option
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, SettingsError, load_settings, secret_options, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 
-_config = typer.Typer(
-    name="config",
-    help="Write and show the settings of a server.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    cli.command("new")(new)
-    _config.command("init")(init)
-    _config.command("show")(show)
-    cli.add_typer(_config)
+    add_command(cli, "new", new)
+    group = command_group("config", "Write and show the settings of a server.")
+    add_command(group, "init", init)
+    add_command(group, "show", show)
+    cli.add_typer(group)
 
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
@@ -121,9 +117,7 @@ NEXT_STEPS: Final = """next:
   dragoman send hello                 in another terminal: the greeter asks for a name"""
 
 
-def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to create.", show_default=False)],
-) -> None:
+def new(name: Annotated[str, argument("NAME", "The folder to create.")]) -> ExitCode:
     """Create a project: agents, a test that runs them, a Dockerfile and a README.
 
     **Example**: `dragoman new travel && cd travel && pytest`
@@ -140,21 +134,17 @@ def new(
             (folder / file).write_text(text.format(**values), encoding="utf-8")
     except OSError as error:
         problem = "already exists" if isinstance(error, FileExistsError) else error.strerror
-        raise typer.Exit(print_error(f"{folder}: {problem}; choose another name", ExitCode.USAGE)) from error
+        return print_error(f"{folder}: {problem}; choose another name", ExitCode.USAGE)
     for file in _PROJECT_FILES:
         typer.echo(folder / file)
     print_note(NEXT_STEPS.format(folder=folder))
+    return ExitCode.OK
 
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="PATH", help="A settings file in TOML. [dragoman.toml]", show_default=False),
-]
+ConfigFile = Annotated[Path | None, option("--config", "PATH", "A settings file in TOML. [dragoman.toml]")]
 
 
-def init(
-    config: ConfigFile = None,
-) -> None:
+def init(config: ConfigFile = None) -> ExitCode:
     """Write a settings file with every setting, its description and its default, all commented out.
 
     **Example**: `dragoman config init && dragoman serve agents.py`
@@ -167,15 +157,16 @@ def init(
             out.write(sample_config())
     except OSError as error:
         problem = "already exists" if isinstance(error, FileExistsError) else error.strerror
-        raise typer.Exit(print_error(f"{file}: {problem}; pass --config PATH", ExitCode.USAGE)) from error
+        return print_error(f"{file}: {problem}; pass --config PATH", ExitCode.USAGE)
     typer.echo(file)
+    return ExitCode.OK
 
 
 def show(
     config: ConfigFile = None,
-    all: Annotated[bool, typer.Option("--all", metavar=" ", help="Also show settings with their default.")] = False,
-    json: Annotated[bool, typer.Option("--json", metavar=" ", help="Print one JSON object per line.")] = False,
-) -> None:
+    all: Annotated[bool, flag("--all", "Also show settings with their default.")] = False,
+    json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
+) -> ExitCode:
     """Show the settings that `dragoman serve` would use here, and where each comes from.
 
     Reads the environment and the settings file, as `serve` does. Secrets are not printed.
@@ -188,7 +179,7 @@ def show(
         settings = load_settings({"config": config})
         rows = list(_effective_settings(settings, config))
     except SettingsError as error:
-        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+        return print_error(error, ExitCode.USAGE)
     rows = [row for row in rows if all or row["source"] != "default"]
     for row in rows:
         typer.echo(
@@ -196,6 +187,7 @@ def show(
         )
     if not rows and not json:
         print_note("every setting has its default; --all shows them")
+    return ExitCode.OK
 
 
 def sample_config() -> str:
@@ -204,16 +196,16 @@ def sample_config() -> str:
     fields = setting_fields()
     for heading, options in serve_options().items():
         lines += ["", f"# ---- {heading or 'Addresses, agents and logs'}"]
-        for option in options:
-            name, value = option.name.replace("_", "-"), _sample_value(option, fields)
-            lines += ["", f"# {option.help}", f"#{name} = {_toml(value)}"]
+        for row in options:
+            name, value = row.name.replace("_", "-"), _sample_value(row, fields)
+            lines += ["", f"# {row.help}", f"#{name} = {_toml(value)}"]
     return "\n".join(lines) + "\n"
 
 
-def _sample_value(option: Option, fields: Mapping[str, FieldInfo]) -> Any:
+def _sample_value(row: Option, fields: Mapping[str, FieldInfo]) -> Any:
     """The default if TOML can express it, else what to put there, as the help spells it."""
-    default = _plain(fields[option.name].default)
-    return option.value if default in (None, "") else default
+    default = _plain(fields[row.name].default)
+    return row.value if default in (None, "") else default
 
 
 def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dict[str, Any]]:

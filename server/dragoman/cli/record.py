@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dragoman.cli import ExitCode, format_count, print_error
-from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
-from dragoman.cli.options import (
-    DEFAULT_SERVER,
-    AgentFilter,
-    Ca,
-    Cert,
-    Key,
-    PrincipalFilter,
-    ScopeFilter,
-    Server,
-    StoreUrl,
-    TaskId,
-)
+from dragoman.cli.admin import open_admin_client
+from dragoman.cli.commands import add_command
+from dragoman.cli.options import ServerTarget, StoreUrl, TaskId, TaskOwner
+from dragoman.cli.parameters import argument, option
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
 from dragoman.testing.kit.replay import replay as replay_recording
@@ -31,22 +23,18 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    for name, command in (("record", record), ("replay", replay)):
-        cli.command(name)(command)
+    add_command(cli, "record", record)
+    add_command(cli, "replay", replay)
 
 
-def record(
+async def record(
     task: TaskId,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The file to write.", show_default=False)],
-    agent: AgentFilter = "",
-    principal: PrincipalFilter = "",
-    scope: ScopeFilter = "",
+    out: Annotated[Path, option("-o", "FILE", "The file to write.", "--out", show_default=False)],
+    *,
+    owner: TaskOwner,
     store: StoreUrl = "",
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
-) -> None:
+    target: ServerTarget,
+) -> ExitCode:
     """Record the messages and answers of a task as a test case.
 
     Run new code against it with `dragoman replay`. Ids, times and chunk boundaries are left out, so two recordings
@@ -54,27 +42,8 @@ def record(
 
     **Example**: `dragoman record 01a1fb2a-bd29-7b48-8221-ff7b0dc19d30 -o case.json`
     """
-    run_admin_command(server, _record(AdminTarget(server, key, store), task, out, agent, principal, scope))
-
-
-def replay(
-    case: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `record`.", show_default=False)],
-    app: Annotated[str, typer.Argument(metavar="APP", help="The agents: a .py file or a module.", show_default=False)],
-) -> None:
-    """Run a recorded test case against the agents of APP.
-
-    Sends the recorded messages in memory, without a server, and prints where the answers differ.
-
-    **Example**: `dragoman replay case.json agents.py`
-
-    **Exit codes**: 0 same answers; 1 different answers; 2 the case or the agents cannot be loaded.
-    """
-    raise typer.Exit(_replay(case, app))
-
-
-async def _record(target: AdminTarget, task: str, out: Path, agent: str, principal: str, scope: str) -> ExitCode:
-    request = ops.ExportTaskRequest(task_id=task, agent=agent, principal=principal, scope=scope)
-    async with open_admin_client(target) as client, aclosing(client.export_task(request)) as export:
+    request = ops.ExportTaskRequest(task_id=task, **asdict(owner))
+    async with open_admin_client(target, store) as client, aclosing(client.export_task(request)) as export:
         entries = [entry async for entry in export]
     try:
         recording = recording_of_export(entries)
@@ -85,7 +54,18 @@ async def _record(target: AdminTarget, task: str, out: Path, agent: str, princip
     return ExitCode.OK
 
 
-def _replay(case: Path, app: str) -> ExitCode:
+def replay(
+    case: Annotated[Path, argument("FILE", "A file written by `record`.")],
+    app: Annotated[str, argument("APP", "The agents: a .py file or a module.")],
+) -> ExitCode:
+    """Run a recorded test case against the agents of APP.
+
+    Sends the recorded messages in memory, without a server, and prints where the answers differ.
+
+    **Example**: `dragoman replay case.json agents.py`
+
+    **Exit codes**: 0 same answers; 1 different answers; 2 the case or the agents cannot be loaded.
+    """
     try:
         recording = Recording.read(case)
         replay_recording(case, *load_agents(app))

@@ -15,6 +15,8 @@ import typer
 
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, logs, print_error
+from dragoman.cli.commands import add_command
+from dragoman.cli.parameters import argument, option
 from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,
@@ -26,16 +28,20 @@ from dragoman.cli.process_setup import (
 from dragoman.cli.serve.options import with_options, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
-from dragoman.core import agent_sources
 from dragoman.core.net.addresses import AllowEntry
 from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
-from dragoman.settings.extensions import installed_extensions, read_worker_groups, used_sources
+from dragoman.settings.extensions import (
+    installed_extensions,
+    is_recognized,
+    read_worker_groups,
+    used_sources,
+)
 from dragoman.settings.options import InvalidGroups
 from dragoman.settings.settings import SettingsError
 from dragoman.settings.types import check_collector_url, parse_allow_list, parse_headers
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
+from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.agents import run_startup_hooks
 from dragoman.wiring.extensions import import_libraries, open_worker_sources
 from dragoman.wiring.loop_guard import guarded_loop
@@ -43,163 +49,158 @@ from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
 
-_OutboundAllow = Annotated[
-    str,
-    typer.Option(
-        "--outbound-allow",
-        envvar="DRAGOMAN_OUTBOUND_ALLOW",
-        metavar="NETWORK,...",
-        help="Private networks and hosts that agents at other servers may be called at. [none]",
-        show_default=False,
-    ),
-]
-
 
 def register(cli: typer.Typer) -> None:
     """Adds the command."""
-    cli.command("worker")(with_options(worker, worker_options()))
+    add_command(cli, "worker", with_options(worker, worker_options()))
 
 
-def worker(
-    app: Annotated[
-        str, typer.Argument(metavar="APP", help="A .py file or a module with agents.", show_default=False)
-    ] = "",
-    executor: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--executor",
-            envvar="DRAGOMAN_EXECUTOR",
-            metavar="[ID=]MODULE:NAME",
-            help="An a2a-sdk AgentExecutor, a fasta2a Worker or an agent of a framework, run in its own process; may "
-            "be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    executor_python: Annotated[
-        str,
-        typer.Option(
-            "--executor-python",
-            envvar="DRAGOMAN_EXECUTOR_PYTHON",
-            metavar="PATH",
-            help="The Python interpreter of the executor's environment. [this one]",
-            show_default=False,
-        ),
-    ] = "",
-    executor_retries: Annotated[
-        int,
-        typer.Option(
-            "--executor-retries",
-            envvar="DRAGOMAN_EXECUTOR_RETRIES",
-            metavar="N",
-            min=0,
-            max=100,
-            help="Attempts to repeat an executor's turn after its process died.",
-        ),
-    ] = 0,
+log = logging.getLogger("dragoman.worker")
+
+
+class InvalidKeyFile(Exception):
+    """The key file cannot be read, or does not contain a key. The text names file and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The options of the command line, but those of extensions."""
+
+    app: Annotated[str, argument("APP", "A .py file or a module with agents.")] = ""
     server: Annotated[
         str,
-        typer.Option(
+        option(
             "--server",
+            "URL",
+            "The server: grpc(s)://HOST:PORT, HOST:PORT, or http(s)://HOST[:PORT], whose card names the former.",
             envvar="DRAGOMAN_SERVER",
-            metavar="URL",
-            help="The server: grpc(s)://HOST:PORT, HOST:PORT, or http(s)://HOST[:PORT], whose card names the former.",
         ),
-    ] = "127.0.0.1:50051",
+    ] = "127.0.0.1:50051"
     key_file: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--key-file",
+            "FILE",
+            "A file with the worker's API key or token, read at each connection attempt. [none]",
             envvar="DRAGOMAN_KEY_FILE",
-            metavar="FILE",
-            help="A file with the worker's API key or token, read at each connection attempt. [none]",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     tls_ca: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--tls-ca",
+            "FILE",
+            "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
             "--ca",
             envvar="DRAGOMAN_CA",
-            metavar="FILE",
-            help="CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     tls_cert: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--tls-cert",
+            "FILE",
+            "Client certificate and its key, both in one PEM file, if the server requires one. [none]",
             "--cert",
             envvar="DRAGOMAN_CERT",
-            metavar="FILE",
-            help="Client certificate and its key, both in one PEM file, if the server requires one. [none]",
-            show_default=False,
         ),
-    ] = None,
-    turns: Annotated[
-        int, typer.Option("--turns", metavar="N", min=1, max=10_000, help="Concurrent turns per agent.")
-    ] = 100,
+    ] = None
+    turns: Annotated[int, option("--turns", "N", "Concurrent turns per agent.", min=1, max=10_000)] = 100
     drain: Annotated[
-        float,
-        typer.Option("--drain", metavar="S", min=0, help="Seconds for running turns to finish when the worker stops."),
-    ] = 300.0,
+        float, option("--drain", "S", "Seconds for running turns to finish when the worker stops.", min=0)
+    ] = 300.0
     loop_timeout: Annotated[
         float,
-        typer.Option(
+        option(
             "--loop-timeout",
-            metavar="S",
+            "S",
+            "Seconds of a blocked event loop after which the server gives the turns to others.",
             min=0.1,
-            help="Seconds of a blocked event loop after which the server gives the turns to others.",
         ),
-    ] = LOOP_TIMEOUT,
+    ] = LOOP_TIMEOUT
     loop_exit: Annotated[
         float,
-        typer.Option(
-            "--loop-exit",
-            metavar="S",
-            min=0,
-            help="Seconds after which a blocked worker ends itself, with a traceback; 0: never.",
+        option(
+            "--loop-exit", "S", "Seconds after which a blocked worker ends itself, with a traceback; 0: never.", min=0
         ),
-    ] = LOOP_EXIT,
-    name: Annotated[
-        str, typer.Option("--name", metavar="TEXT", help="A name for logs and lists. [host and process id]")
-    ] = "",
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="The format of log lines, on stderr.")
-    ] = "text",
+    ] = LOOP_EXIT
+    name: Annotated[str, option("--name", "TEXT", "A name for logs and lists. [host and process id]")] = ""
+    log_format: Annotated[str, option("--log-format", "text|json", "The format of log lines, on stderr.")] = "text"
     log_level: Annotated[
-        str,
-        typer.Option(
-            "--log-level",
-            envvar="DRAGOMAN_LOG_LEVEL",
-            metavar="debug|info|warning|error",
-            help="Least level of log lines.",
-        ),
-    ] = "info",
+        str, option("--log-level", "debug|info|warning|error", "Least level of log lines.", envvar="DRAGOMAN_LOG_LEVEL")
+    ] = "info"
     otlp: Annotated[
         str,
-        typer.Option(
+        option(
             "--otlp",
+            "URL",
+            "The OpenTelemetry collector for traces: http://HOST:4318, grpc://HOST:4317. [none]",
             envvar="DRAGOMAN_OTLP",
-            metavar="URL",
-            help="The OpenTelemetry collector for traces: http://HOST:4318, grpc://HOST:4317. [none]",
-            show_default=False,
         ),
-    ] = "",
+    ] = ""
     otlp_headers: Annotated[
         str,
-        typer.Option(
+        option(
             "--otlp-headers",
+            "NAME=VALUE,...",
+            "Headers to send to the collector. [none]",
             envvar="DRAGOMAN_OTLP_HEADERS",
-            metavar="NAME=VALUE,...",
-            help="Headers to send to the collector. [none]",
-            show_default=False,
         ),
-    ] = "",
-    outbound_allow: _OutboundAllow = "",
-    **extension_options: Any,
-) -> None:
+    ] = ""
+    outbound_allow: Annotated[
+        str,
+        option(
+            "--outbound-allow",
+            "NETWORK,...",
+            "Private networks and hosts that agents at other servers may be called at. [none]",
+            envvar="DRAGOMAN_OUTBOUND_ALLOW",
+        ),
+    ] = ""
+
+    def check(self) -> None:
+        """Ends the process with a usage error for an invalid option."""
+        if self.log_format not in ("text", "json"):
+            raise typer.BadParameter("--log-format: must be text or json")
+        if self.log_level not in get_args(logs.LogLevel):
+            raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(logs.LogLevel))}")
+        for name, read in (
+            ("--outbound-allow", lambda: self.allowed),
+            ("--otlp, --otlp-headers", lambda: (check_collector_url(self.otlp), parse_headers(self.otlp_headers))),
+        ):
+            try:
+                read()
+            except ValueError as error:
+                raise typer.BadParameter(f"{name}: {error}") from error
+
+    @property
+    def allowed(self) -> Sequence[AllowEntry]:
+        """The private networks of `outbound_allow`. Raises ValueError."""
+        allowed: Sequence[AllowEntry] = parse_allow_list(self.outbound_allow)
+        return allowed
+
+    def read_key(self) -> str:
+        """Reads the key from its file; empty without a file. Raises InvalidKeyFile."""
+        file = self.key_file
+        if file is None:
+            return ""
+        try:
+            key = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a text file"
+            raise InvalidKeyFile(f"--key-file: {file} cannot be read: {reason}") from error
+        if not key or not key.isascii() or not key.isprintable():
+            raise InvalidKeyFile(f"--key-file: {file} must contain one line with an API key or a token")
+        return key
+
+    async def grpc_address(self) -> str:
+        """The server's gRPC address: as given, or as its card names it. Raises ClientError."""
+        if not is_http_url(self.server):
+            return self.server
+        calls = CallOptions(token=self.read_key(), ca=self.tls_ca, cert=self.tls_cert)
+        return await grpc_address(self.server, calls)
+
+
+def worker(options: WorkerOptions, **extension_options: Any) -> ExitCode:
     """Run the agents of APP in this process for a server elsewhere.
 
     The worker connects to the server and runs the same functions as `dragoman serve APP`. The server stores the tasks,
@@ -219,97 +220,31 @@ def worker(
 
     `dragoman worker agents.py --server grpcs://agents.example.com:50051 --key-file /run/secrets/worker-key`
 
-    `dragoman worker --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
-
-    `dragoman worker assistant.py:agent --executor-python venv/bin/python`  an agent of a framework, unchanged
+    {examples}
 
     `dragoman worker mycompany.agents --turns 4 --log-format json`  up to four concurrent turns per agent
 
     **Exit codes**: 0 stopped; 1 start-up function failed; 2 invalid usage or agents; 3 rejected by the server.
     """
-    if log_format not in ("text", "json"):
-        raise typer.BadParameter("--log-format: must be text or json")
-    if log_level not in get_args(logs.LogLevel):
-        raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(logs.LogLevel))}")
+    options.check()
     try:
-        if agent_sources.is_object_name(app):
-            executor, app = [app, *(executor or ())], ""
-        executors = agent_sources.parse_executors(executor or ())
-        executor_options = ExecutorOptions(executors, executor_python, turns, executor_retries)
-    except ValueError as error:
-        raise typer.BadParameter(f"--executor: {error}") from error
-    groups, allowed = _read_extension_options(extension_options, outbound_allow)
-    if not app and not executor_options.executors and not used_sources(groups, app):
-        names = ["--executor", *(source.option for one in installed_extensions() if (source := one.agents))]
-        raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
-    _check_collector(otlp, otlp_headers)
-    options = WorkerOptions(
-        app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, loop_timeout, loop_exit, name,
-        log_format, log_level,
-        otlp, otlp_headers, groups, allowed,
-    )  # fmt: skip
-    raise typer.Exit(run_worker(options))
-
-
-def _read_extension_options(
-    options: Mapping[str, Any], outbound_allow: str
-) -> tuple[Mapping[str, Any], Sequence[AllowEntry]]:
-    """The settings of extensions, and what they may call. Raises typer.BadParameter."""
-    try:
-        return read_worker_groups(options), parse_allow_list(outbound_allow)
+        groups = read_worker_groups(extension_options)
     except InvalidGroups as error:
-        raise typer.BadParameter("; ".join(f"--{one['loc'][0]}: {one['msg']}" for one in error.errors)) from error
-    except ValueError as error:
-        raise typer.BadParameter(f"--outbound-allow: {error}") from error
+        raise typer.BadParameter(str(error)) from error
+    if not options.app and not used_sources(groups, ""):
+        names = [source.option for one in installed_extensions() if (source := one.agents)]
+        raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
+    return run_worker(options, groups)
 
 
-def _check_collector(otlp: str, otlp_headers: str) -> None:
-    """Raises typer.BadParameter."""
-    try:
-        check_collector_url(otlp)
-        parse_headers(otlp_headers)
-    except ValueError as error:
-        raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
-
-
-log = logging.getLogger("dragoman.worker")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """The options of the command line."""
-
-    app: str
-    executors: ExecutorOptions
-    server: str
-    key_file: Path | None
-    tls_ca: Path | None
-    tls_cert: Path | None
-    turns: int
-    drain: float
-    loop_timeout: float
-    loop_exit: float
-    name: str
-    log_format: str
-    log_level: str
-    otlp: str
-    otlp_headers: str
-    groups: Mapping[str, Any]
-    """The settings of extensions."""
-    outbound_allow: Sequence[AllowEntry]
-
-
-class InvalidKeyFile(Exception):
-    """The key file cannot be read, or does not contain a key. The text names file and reason."""
-
-
-def run_worker(options: WorkerOptions) -> ExitCode:
+def run_worker(options: WorkerOptions, groups: Mapping[str, Any]) -> ExitCode:
     """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
     logs.configure_logging(cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level))
     try:
-        import_libraries(used_sources(options.groups, options.app))
-        app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
-        run_until_complete(_serve_until_stopped(options, app))
+        import_libraries(used_sources(groups, options.app))
+        # before Ctrl-C is taken over, so that it still interrupts the import
+        app = load_app("" if is_recognized(options.app) else options.app)
+        run_until_complete(_serve_until_stopped(options, groups, app))
     except (LoadError, InvalidKeyFile, SettingsError) as error:
         return print_error(error, ExitCode.USAGE)
     except StartError as error:
@@ -323,7 +258,7 @@ def run_worker(options: WorkerOptions) -> ExitCode:
     return ExitCode.OK
 
 
-async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
+async def _serve_until_stopped(options: WorkerOptions, groups: Mapping[str, Any], app: LoadedApp) -> None:
     signals = Signals(options.drain)
     end_on_failure()
     async with AsyncExitStack() as stack:
@@ -331,7 +266,7 @@ async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
         stack.enter_context(guarded_loop(options.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        await _serve(options, app, signals, notifier, await _open_tracer(stack, options), stack)
+        await _serve(options, groups, app, signals, notifier, await _open_tracer(stack, options))
     log.info("stopped")
 
 
@@ -344,25 +279,21 @@ async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer 
 
 async def _serve(
     options: WorkerOptions,
+    groups: Mapping[str, Any],
     app: LoadedApp,
     signals: Signals,
     notifier: ServiceNotifier,
     tracer: Tracer | None,
-    stack: AsyncExitStack,
 ) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
-        async with open_executors(options.executors) as executor_agents:
-            all_agents = [*app.agents, *executor_agents]
-            if len({agent.spec.id for agent in all_agents}) < len(all_agents):
-                raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
-            sources = open_worker_sources(
-                stack, options.groups, options.app, all_agents, options.turns, options.outbound_allow
+        async with AsyncExitStack() as agents_stack:
+            sources = await open_worker_sources(
+                agents_stack, groups, options.app, app.agents, options.turns, options.allowed
             )
-            all_agents += (await sources).agents
             worker = Worker(
-                all_agents, await _grpc_address(options), key=lambda: _read_key(options.key_file), ca=options.tls_ca,
+                [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, ca=options.tls_ca,
                 cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
                 loop_timeout=options.loop_timeout,
             )  # fmt: skip
@@ -384,25 +315,3 @@ async def _serve(
     finally:
         stopping.cancel()
         watchdog.stop()
-
-
-async def _grpc_address(options: WorkerOptions) -> str:
-    """The server's gRPC address: as given, or as its card names it. Raises ClientError."""
-    if not is_http_url(options.server):
-        return options.server
-    key = _read_key(options.key_file)
-    return await grpc_address(options.server, CallOptions(token=key, ca=options.tls_ca, cert=options.tls_cert))
-
-
-def _read_key(file: Path | None) -> str:
-    """Reads the key from its file; empty without a file. Raises InvalidKeyFile."""
-    if file is None:
-        return ""
-    try:
-        key = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise InvalidKeyFile(f"--key-file: {file} cannot be read: {reason}") from error
-    if not key or not key.isascii() or not key.isprintable():
-        raise InvalidKeyFile(f"--key-file: {file} must contain one line with an API key or a token")
-    return key

@@ -1,4 +1,4 @@
-"""Settings of upstream agents and executors: parsing, validation, agent ids."""
+"""Settings of upstream agents: parsing, validation, agent ids."""
 
 from __future__ import annotations
 
@@ -181,75 +181,3 @@ def check_headers(table: object) -> dict[str, str]:
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise ValueError(f"headers.{name}: must be printable ASCII")
     return {str(name): value for name, value in table.items()}
-
-
-EXECUTOR_FORMAT: Final = "[ID=]MODULE:NAME or [ID=]FILE.py:NAME"
-
-DEFAULT_EXECUTOR_TURNS: Final = 100
-"""Default number of concurrent turns of an executor."""
-
-_EXECUTOR_SUFFIXES: Final = ("agent-executor", "agent-worker", "executor", "worker")
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorSpec:
-    """One executor: the id of its agent, and the class to load."""
-
-    id: str
-    target: str
-    """MODULE:NAME, or FILE.py:NAME."""
-
-    @property
-    def module(self) -> str:
-        """The module or file in `target`."""
-        return self.target.rpartition(":")[0]
-
-    def __str__(self) -> str:
-        return f"{self.id} ({self.target})"
-
-    @classmethod
-    def parse(cls, text: str) -> ExecutorSpec:
-        """Parses `[ID=]MODULE:NAME`. Raises ValueError."""
-        id, given, target = text.strip().rpartition("=")
-        module, colon, name = target.rpartition(":")
-        if not colon or not module or not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f'"{text}" is not {EXECUTOR_FORMAT}')
-        id = id if given else executor_id(module, name)
-        try:
-            check_agent_id(id)
-        except ValueError as error:
-            rule = str(error).removesuffix("; set id=").removesuffix("; set id= to choose another")
-            raise ValueError(f'"{text}": {rule}; choose one with {EXECUTOR_FORMAT}') from error
-        return cls(id, target)
-
-
-def is_object_name(app: str) -> bool:
-    """Whether APP names an object of a module, `MODULE:NAME` or `FILE.py:NAME`, rather than a module."""
-    module, colon, name = app.rpartition(":")
-    return bool(colon and module) and all(part.isidentifier() for part in name.split("."))
-
-
-def parse_executors(value: Any) -> tuple[ExecutorSpec, ...]:
-    """Parses the executors of a server: a list of strings, or one string with commas. Raises ValueError."""
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str | ExecutorSpec) for item in items):
-        raise ValueError(f"must be a list of {EXECUTOR_FORMAT}")
-    parts = [part for item in items for part in (item.split(",") if isinstance(item, str) else (item,))]
-    executors = [part if isinstance(part, ExecutorSpec) else ExecutorSpec.parse(part) for part in parts if part != ""]
-    ids = [executor.id for executor in executors]
-    if duplicates := sorted({id for id in ids if ids.count(id) > 1}):
-        raise ValueError(f'"{duplicates[0]}" is the id of two executors; choose another with {EXECUTOR_FORMAT}')
-    return tuple(executors)
-
-
-def executor_id(module: str, name: str) -> str:
-    """The default agent id of an executor: `HelloWorldAgentExecutor` becomes `hello-world`; a bare `Executor` takes the
-    name of its module."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_.]+", "-", name).lower().strip("-")
-    for suffix in _EXECUTOR_SUFFIXES:
-        if words == suffix:
-            stem = re.split(r"[/\\]", module.removesuffix(".py"))[-1].rpartition(".")[2]
-            return stem.lower().replace("_", "-").strip("-")
-        if words.endswith(f"-{suffix}"):
-            return words.removesuffix(f"-{suffix}")
-    return words

@@ -137,12 +137,16 @@ class AgentSources:
     """Agents that come from settings, on servers and workers alike."""
 
     option: str
-    """The option that names agents, for errors: `--executor`."""
+    """The option that names agents, for errors."""
     is_used: Callable[[Any], bool]
     """Whether the settings name an agent. Then no playground is served."""
     open: Callable[[Any, AgentHost], AbstractAsyncContextManager[AgentSource]]
     recognizes: Callable[[str], bool] = lambda _: False
     """Whether APP (`FILE.py:NAME`) is an object that the source runs as an agent."""
+    module: Callable[[Any, str], str] = lambda _settings, _app: ""
+    """From the settings and APP to the module or file that `serve --reload` watches if there is no other APP."""
+    examples: Sequence[tuple[str, str]] = ()
+    """For the help of `serve` and `worker`: arguments, and what they do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +17,8 @@ from dragoman.core.push.delivery import DEFAULT_PUSH_RETRY_POLICY, PushRetryPoli
 from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder, is_remote
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.access import Access, Admission, Limits
+from dragoman.runtime.access import Access, Admission, Limits, OnAction
+from dragoman.runtime.cancel import CancelOperation
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck, watch_lease
 from dragoman.runtime.log import EventLog, UnsettledClaims
@@ -29,23 +30,38 @@ from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics
 from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.observe.watchdog import Watchdog
-from dragoman.runtime.operations import Operations
-from dragoman.runtime.operations.append_builder import AppendBuilder, new_context_id, new_task_key
-from dragoman.runtime.operations.cancel import CancelOperation
-from dragoman.runtime.operations.push_configs import PushConfigOperations
-from dragoman.runtime.operations.read import ReadOperations, SubscribeOperation
-from dragoman.runtime.operations.send import SendOperations
 from dragoman.runtime.push.breaker import HostLimiter
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
+from dragoman.runtime.push_configs import PushConfigOperations
+from dragoman.runtime.read import ReadOperations
 from dragoman.runtime.registry import AbsentAgents, AgentRegistry, UnservedTasks
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
+from dragoman.runtime.send import AppendBuilder, SendOperations, new_context_id, new_task_key
 from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery, Heartbeat, Reaper
+from dragoman.runtime.subscribe import SubscribeOperation
 from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
 from dragoman.runtime.turn.context import ReferenceResolver, TurnServices
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.supervision import Background, start_task
+from dragoman.supervision import Background, Component, Polling, running
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The A2A operations, the same for every binding (1.0 §3.1). A call takes `admission`, `access`, then one of them.
+
+    Requests are `lf.a2a.v1` messages, responses are serialized ones: the 1.0 gRPC binding passes the bytes on
+    untouched, every other dialect decodes them. All operations raise subclasses of core.errors.A2AError.
+    """
+
+    admission: Admission
+    access: Access
+    send: SendOperations
+    read: ReadOperations
+    subscribe: SubscribeOperation
+    cancel: CancelOperation
+    push_configs: PushConfigOperations
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +173,133 @@ class RuntimeConfig:
     """Creates the ids of conversations."""
 
 
+class _Session:
+    """The session of this process on its store, and what keeps it alive."""
+
+    def __init__(self, ports: Ports, config: RuntimeConfig) -> None:
+        self._config = config
+        self.store = ports.store
+        self.run_lease = (
+            None if config.exclusive else config.run_lease or Lease(config.lease, clock=config.clocks.elapsed)
+        )
+        self.registry = (
+            ports.agents if isinstance(ports.agents, AgentRegistry) else AgentRegistry(ports.agents, self.run_lease)
+        )
+        agents = self.registry.agents
+        self.root = config.root or ("" if config.allow_no_agents else root_of(list(agents.values())))
+        """The agent addressed by requests that name none."""
+        if self.root not in agents and not config.allow_no_agents:
+            raise ValueError(f'root agent "{self.root}" is not served; use one of {", ".join(agents)}')
+
+    async def open(self) -> None:
+        """Opens the session. Nothing renews it before `heartbeat.start`."""
+        config, clocks = self._config, self._config.clocks
+        if self.run_lease is not None:  # it may be older than the session
+            self.run_lease.extend(self.run_lease.now(), config.lease)
+        self.number = await self.store.open_session(config.lease, exclusive=config.exclusive)
+        clock_watch = ClockWatch(clock=clocks.monotonic, wall=clocks.wall)
+        self.heartbeat = config.heartbeat(
+            self.store,
+            self.number,
+            lease=config.lease,
+            interval=config.timings.renew_interval,
+            clock=clocks.monotonic,
+            run_lease=self.run_lease,
+            has_jumped=partial(clock_watch.compare, "the clock of the store"),
+            loop_answers=LoopCheck(asyncio.get_running_loop(), config.loop_timeout).answers,
+        )
+        renew = self.heartbeat.renew_in_thread
+        self.store_clock = StoreClock(self.store, clock_watch, self.number, config.lease, renew)
+
+
+class _Turns:
+    """The parts that run turns, and follow their events."""
+
+    def __init__(self, ports: Ports, config: RuntimeConfig, session: _Session) -> None:
+        store, bus, timings, clock = ports.store, ports.bus, config.timings, config.clocks.monotonic
+        run_lease = session.run_lease
+        agents, specs, renew = session.registry.agents, session.registry.specs, session.heartbeat.renew_in_thread
+        self.feeds = TaskFeeds(store, bus, timings.version_poll_interval)
+        self.push_scheduler = (
+            PushScheduler(
+                store,
+                session.number,
+                _delivery_deps(ports, self.feeds, ports.push_options, timings),
+                ports.push_options.ready,
+                lease=run_lease,
+                trusts_expiry=renew,
+                poll_interval=timings.push_poll_interval,
+                stop_timeout=timings.push_stop_timeout,
+            )
+            if ports.push_options
+            else None
+        )
+        claims = UnsettledClaims(timings.claim_wait)
+        self.health = StoreHealth(max_wait=timings.append_wait, clock=clock)
+        wake_pushes = self.push_scheduler.wake if self.push_scheduler else None
+        log = self.event_log = EventLog(store, bus, wake_pushes, run_lease, timings.store_retry, claims, self.health)
+        self.reaper = Reaper(
+            store,
+            bus,
+            log,
+            session.number,
+            specs,
+            renew,
+            remote=partial(_remote_agent, agents),
+            clock=clock,
+            blocked=config.blocked,
+        )
+        self.unserved = UnservedTasks(log)
+        services = TurnServices(
+            store,
+            log,
+            ReferenceResolver(store, config.isolation),
+            strict=config.strict,
+            coalesce=config.coalesce,
+            budgets=config.budgets,
+            lease=run_lease,
+            timings=timings,
+            shows_error_texts=config.shows_error_texts,
+            clock=clock,
+        )
+        self.scheduler = Scheduler(
+            services,
+            bus,
+            agents,
+            session.number,
+            SchedulerOptions(config.slots, config.worker_wait, config.runs_agents, config.clocks.wall_ms),
+            config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run,
+            self.unserved.end,
+        )
+        poll = timings.claim_poll_interval
+        self.claim_recovery = ClaimRecovery(claims, log, self.scheduler, run_lease, poll_interval=poll)
+        absence = timings.absence_poll_interval
+        self.absent_agents = AbsentAgents(store, log, self.scheduler, self.unserved, absence)
+
+
+def _operations(
+    ports: Ports, config: RuntimeConfig, session: _Session, turns: _Turns, on_action: OnAction | None
+) -> Operations:
+    store, bus, specs, limits, push = ports.store, ports.bus, session.registry.specs, config.limits, ports.push_options
+    event_log, feeds, scheduler = turns.event_log, turns.feeds, turns.scheduler
+    admission = Admission(config.quotas)
+    access = Access(specs, session.root, config.isolation, config.access_policy)
+    session.registry.add_listener(access.on_agent_added)
+    push_configs = PushConfigOperations(
+        store, bus, push.outbound if push else None, push.encoder if push else None, on_action
+    )
+    appends = AppendBuilder(store, specs, push_configs, admission, limits, config.new_key, config.new_context)
+    return Operations(
+        admission,
+        access,
+        SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
+        ReadOperations(store),
+        SubscribeOperation(store, feeds, specs, admission),
+        CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, config.timings),
+        push_configs,
+    )
+
+
 @asynccontextmanager
 async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends or repeats turns that earlier sessions left open, and serves the agents.
@@ -165,84 +308,11 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     lock and closes store and bus. Raises ValueError for agents that cannot be served together.
     """
     config = config or RuntimeConfig()
-    store, bus, timings, clocks = ports.store, ports.bus, config.timings, config.clocks
-    run_lease = None if config.exclusive else config.run_lease or Lease(config.lease, clock=clocks.elapsed)
-    registry = ports.agents if isinstance(ports.agents, AgentRegistry) else AgentRegistry(ports.agents, run_lease)
-    agents, specs = registry.agents, registry.specs
-    root = config.root or ("" if config.allow_no_agents else root_of(list(agents.values())))
-    if root not in agents and not config.allow_no_agents:
-        raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(agents)}')
-    if run_lease is not None:  # it may be older than the session
-        run_lease.extend(run_lease.now(), config.lease)
-    session = await store.open_session(config.lease, exclusive=config.exclusive)
-    clock_watch = ClockWatch(clock=clocks.monotonic, wall=clocks.wall)
-    has_jumped = partial(clock_watch.compare, "the clock of the store")
-    heartbeat = config.heartbeat(
-        store,
-        session,
-        lease=config.lease,
-        interval=timings.renew_interval,
-        clock=clocks.monotonic,
-        run_lease=run_lease,
-        has_jumped=has_jumped,
-        loop_answers=LoopCheck(asyncio.get_running_loop(), config.loop_timeout).answers,
-    )
-    store_clock = StoreClock(store, clock_watch, session, config.lease, heartbeat.renew_in_thread)
-    feeds = TaskFeeds(store, bus, timings.version_poll_interval)
-    push_scheduler = (
-        PushScheduler(
-            store,
-            session,
-            _delivery_deps(ports, feeds, ports.push_options, timings),
-            ports.push_options.ready,
-            lease=run_lease,
-            trusts_expiry=heartbeat.renew_in_thread,
-            poll_interval=timings.push_poll_interval,
-            stop_timeout=timings.push_stop_timeout,
-        )
-        if ports.push_options
-        else None
-    )
-    claims = UnsettledClaims(timings.claim_wait)
-    health = StoreHealth(max_wait=timings.append_wait, clock=clocks.monotonic)
-    event_log = EventLog(
-        store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry, claims, health
-    )
-    reaper = Reaper(
-        store,
-        bus,
-        event_log,
-        session,
-        specs,
-        heartbeat.renew_in_thread,
-        remote=partial(_remote_agent, agents),
-        clock=clocks.monotonic,
-        blocked=config.blocked,
-    )
-    await reaper.reap()
-    services = TurnServices(
-        store,
-        event_log,
-        ReferenceResolver(store, config.isolation),
-        strict=config.strict,
-        coalesce=config.coalesce,
-        budgets=config.budgets,
-        lease=run_lease,
-        timings=timings,
-        shows_error_texts=config.shows_error_texts,
-        clock=clocks.monotonic,
-    )
-    unserved = UnservedTasks(event_log)
-    scheduler = Scheduler(
-        services,
-        bus,
-        agents,
-        session,
-        SchedulerOptions(config.slots, config.worker_wait, config.runs_agents, clocks.wall_ms),
-        config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run,
-        unserved.end,
-    )
-    audit, limits = config.audit, config.limits
+    store, bus, audit, timings = ports.store, ports.bus, config.audit, config.timings
+    session = _Session(ports, config)
+    await session.open()
+    turns = _Turns(ports, config, session)
+    await turns.reaper.reap()
     auditor = (
         Auditor(
             store.audit,
@@ -255,108 +325,83 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         else None
     )
     on_action = auditor.note_call if auditor and auditor.records_tasks else None
-    admission = Admission(config.quotas)
-    access = Access(specs, root, config.isolation, config.access_policy)
-    push_configs = PushConfigOperations(
+    operations = _operations(ports, config, session, turns, on_action)
+    maintenance = Maintenance(store, bus, turns.feeds, auditor)
+    rules = replace(config.retention, declared=session.registry.retention_ages)
+    retention = Retention(
         store,
-        bus,
-        ports.push_options.outbound if ports.push_options else None,
-        ports.push_options.encoder if ports.push_options else None,
-        on_action,
-    )
-    appends = AppendBuilder(store, specs, push_configs, admission, limits, config.new_key, config.new_context)
-    cancel_operation = CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, timings)
-    operations = Operations(
-        admission,
-        access,
-        SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
-        ReadOperations(store),
-        SubscribeOperation(store, feeds, specs, admission),
-        cancel_operation,
-        push_configs,
-    )
-    maintenance = Maintenance(store, bus, feeds, auditor)
-    rules = replace(config.retention, declared=registry.retention_ages)
-    retention_job = Retention(
-        store,
-        event_log,
+        turns.event_log,
         maintenance,
         rules,
         auditor=auditor,
         audit_retention_ms=audit.retention_ms if audit else 0,
-        trusts_clock=store_clock.is_trusted,
+        trusts_clock=session.store_clock.is_trusted,
     )
-    registry.add_listener(access.on_agent_added)
-    absent_agents = AbsentAgents(store, event_log, scheduler, unserved, timings.absence_poll_interval)
-    registry.observe(absent_agents)
-    # Not a TaskGroup: it would wrap exceptions of the caller's block.
-    polling_versions = start_task(Background.FEEDS, feeds.poll_forever)
-    reaping = start_task(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
-    heartbeat.start()
+    session.registry.observe(turns.absent_agents)
     watchdog = config.watchdog(asyncio.get_running_loop())
-    compacting = start_task(
-        Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, store_clock.is_trusted)
-    )
-    retaining = start_task(Background.RETENTION, partial(retention_job.run_forever, timings.retention_interval))
-    ending_abandoned = start_task(Background.ABSENT_AGENTS, absent_agents.poll_forever)
-    claim_recovery = ClaimRecovery(claims, event_log, scheduler, run_lease, poll_interval=timings.claim_poll_interval)
-    recovering = start_task(Background.CLAIM_RECOVERY, claim_recovery.poll_forever)
-    polls = [
-        start_task(Background.SCHEDULER, scheduler.poll_forever),
-        start_task(Background.STORE_PROBE, partial(health.probe_forever, store, timings.store_probe_interval)),
-    ]
-    if run_lease is not None:
-        polls.append(start_task(Background.LEASE, partial(watch_lease, run_lease, scheduler.check_lease)))
-    if run_lease is not None or reaper.left_cancels:
-        polls.append(start_task(Background.CANCEL_REQUESTS, cancel_operation.poll_forever))
-    try:
-        await scheduler.start()
-        if push_scheduler:
-            await push_scheduler.start(bus)
-        explainer = Explainer(
-            store, scheduler, feeds, specs, push_scheduler.delivery_count if push_scheduler else None, rules.age
-        )
-        deps = MetricsDeps(
-            store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=event_log, retention=retention_job,
-            watchdog=watchdog, push_scheduler=push_scheduler,
-        )  # fmt: skip
-        redelivery = Redelivery(store, bus)
+    scheduler, feeds, push_scheduler = turns.scheduler, turns.feeds, turns.push_scheduler
+    deps = MetricsDeps(
+        store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=turns.event_log, retention=retention,
+        watchdog=watchdog, push_scheduler=push_scheduler,
+    )  # fmt: skip
+    count_deliveries = push_scheduler.delivery_count if push_scheduler else None
+    components = _components(ports, config, session, turns, operations.cancel, retention, watchdog, auditor)
+    async with running(components):
         yield Runtime(
             store,
             operations,
             feeds,
             scheduler,
-            explainer,
+            Explainer(store, scheduler, feeds, session.registry.specs, count_deliveries, rules.age),
             maintenance,
-            redelivery,
-            retention_job,
-            registry,
-            absent_agents,
+            Redelivery(store, bus),
+            retention,
+            session.registry,
+            turns.absent_agents,
             RuntimeMetrics(deps),
             push_scheduler,
-            lambda: heartbeat.problem or health.problem,
+            lambda: session.heartbeat.problem or turns.health.problem,
             auditor,
         )
-    finally:
-        retaining.cancel()
-        ending_abandoned.cancel()
-        recovering.cancel()
-        for poll in polls:
-            poll.cancel()
-        await scheduler.stop()
-        await claim_recovery.close(timings.stop_timeout)
-        await unserved.close()
-        if push_scheduler:  # after the last events of running turns
-            await push_scheduler.stop()
-        polling_versions.cancel()
-        reaping.cancel()
-        watchdog.stop()
-        await heartbeat.close()
-        compacting.cancel()
-        # They must not use a closed store.
-        await asyncio.wait((polling_versions, retaining, ending_abandoned, recovering, reaping, compacting, *polls))
-        if auditor:
-            await auditor.close()
+
+
+def _components(
+    ports: Ports,
+    config: RuntimeConfig,
+    session: _Session,
+    turns: _Turns,
+    cancel: CancelOperation,
+    retention: Retention,
+    watchdog: Watchdog,
+    auditor: Auditor | None,
+) -> Iterator[Component]:
+    """Yields the components in the order of their start; they stop in reverse order.
+
+    Turns stop while everything that they write with still runs, and pushes go on until the last event of a turn.
+    """
+    store, timings, reaper, scheduler = ports.store, config.timings, turns.reaper, turns.scheduler
+    trusts_clock, run_lease = session.store_clock.is_trusted, session.run_lease
+    if auditor:
+        yield Component(stop=auditor.close)
+    yield Polling(Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, trusts_clock))
+    yield Component(session.heartbeat.start, session.heartbeat.close)
+    yield Component(stop=watchdog.stop)
+    yield Polling(Background.RETENTION, partial(retention.run_forever, timings.retention_interval))
+    yield Polling(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
+    yield Polling(Background.FEEDS, turns.feeds.poll_forever)
+    if turns.push_scheduler:
+        yield Component(partial(turns.push_scheduler.start, ports.bus), turns.push_scheduler.stop)
+    yield Component(stop=turns.unserved.close)
+    yield Component(stop=partial(turns.claim_recovery.close, timings.stop_timeout))
+    yield Component(scheduler.start, scheduler.stop)
+    yield Polling(Background.SCHEDULER, scheduler.poll_forever)
+    yield Polling(Background.STORE_PROBE, partial(turns.health.probe_forever, store, timings.store_probe_interval))
+    if run_lease is not None:
+        yield Polling(Background.LEASE, partial(watch_lease, run_lease, scheduler.check_lease))
+    if run_lease is not None or reaper.left_cancels:
+        yield Polling(Background.CANCEL_REQUESTS, cancel.poll_forever)
+    yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
+    yield Polling(Background.ABSENT_AGENTS, turns.absent_agents.poll_forever)
 
 
 def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, timings: Timings) -> DeliveryDeps:

@@ -1,6 +1,6 @@
 """Agent registry: the agents of this process, of which some come and go; and the tasks of those that are away.
 
-`AgentRegistry` is built before everything that brings agents (workers, upstreams, executors) and everything that runs
+`AgentRegistry` is built before everything that brings agents (workers, upstreams, extensions) and everything that runs
 them. `AbsentAgents` observes it for the runtime.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task.log import Append, AppendRejected, ClaimHeld, Ready, TaskRecord
@@ -28,26 +28,6 @@ log = logging.getLogger("dragoman.runtime")
 WAITING_BATCH_SIZE: Final = 256
 
 
-class AgentObserver(Protocol):
-    """Receives the changes of an agent registry. Implemented by `AbsentAgents`."""
-
-    def agent_added(self, agent: RemoteAgent) -> None:
-        """An agent was added, or its spec has changed."""
-        ...
-
-    def agent_removed(self, agent: str) -> None:
-        """An agent was removed; the registry does not accept messages for it any more."""
-        ...
-
-    async def end_tasks(self, agent: str) -> int:
-        """Ends the waiting tasks of a removed agent. Returns how many."""
-        ...
-
-    def capacity_changed(self) -> None:
-        """A remote agent was added or removed, or its capacity changed."""
-        ...
-
-
 class AgentRegistry:
     """The agents of this process. Implements `dragoman.ports.RemoteAgentRegistry`."""
 
@@ -59,7 +39,7 @@ class AgentRegistry:
         self.retention_ages: dict[str, AgesByState] = {}
         self._lease = lease
         self._reserved: frozenset[str] = frozenset()
-        self._observers: list[AgentObserver] = []
+        self._observers: list[AbsentAgents] = []
         self._on_added: list[Callable[[AgentSpec], None]] = []
         self._on_removed: list[Callable[[str], None]] = []
         for agent in agents:
@@ -76,7 +56,7 @@ class AgentRegistry:
         """Marks ids of remote agents as this server's own, so no worker can bring them."""
         self._reserved = frozenset(agents)
 
-    def observe(self, observer: AgentObserver) -> None:
+    def observe(self, observer: AbsentAgents) -> None:
         """Tells `observer` of each change from now on."""
         self._observers.append(observer)
 
@@ -185,24 +165,24 @@ class AbsentAgents:
         """Removed agents whose tasks may still wait, because the store was unavailable."""
 
     def agent_added(self, agent: RemoteAgent) -> None:
-        """Implements `AgentObserver`."""
+        """An agent was added, or its spec has changed."""
         self._unserved.statuses.pop(agent.spec.id, None)
         self._unfinished.discard(agent.spec.id)
         self._scheduler.queues.add(agent)
 
     def agent_removed(self, agent: str) -> None:
-        """Implements `AgentObserver`."""
+        """An agent was removed; the registry does not accept messages for it any more."""
         self._unserved.statuses[agent] = self._end_status(agent)
         self._unfinished.add(agent)
         # Before the query of `end_tasks`: tasks written after this are passed to `UnservedTasks`.
         self._scheduler.queues.remove(agent)
 
     async def end_tasks(self, agent: str) -> int:
-        """Implements `AgentObserver`."""
+        """Ends the waiting tasks of a removed agent. Returns how many."""
         return await self._end_waiting(agent, self._unserved.statuses[agent])
 
     def capacity_changed(self) -> None:
-        """Implements `AgentObserver`."""
+        """A remote agent was added or removed, or its capacity changed."""
         self._scheduler.capacity_changed()
 
     async def poll_forever(self) -> None:

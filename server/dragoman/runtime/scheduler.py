@@ -1,8 +1,10 @@
-"""Scheduler: slots, claims, jobs and signals of one process.
+"""Scheduler: queues, slots, claims, jobs and signals of one process.
 
 A task is claimed by the append that makes it ready when a slot is free; otherwise it waits in the store, which is the
-queue. A free slot takes the next task from there, round robin over principals. The bus tells idle processes of new
-tasks. A new task waits behind others once this process knows that more wait than it has room for.
+queue, stays SUBMITTED, and any process with room may take it: round robin over principals. The bus tells idle processes
+of new tasks. A new task waits behind others once this process knows that more wait than it has room for. A process
+keeps one queue for its local agents together, which share its slots and one query, and one for each remote agent, whose
+capacity changes while the server runs.
 """
 
 from __future__ import annotations
@@ -11,22 +13,22 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any, Final
 
 from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Ready, TaskRecord, TaskRef
-from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal, is_remote
-from dragoman.runtime.pauses import AgentPauses
-from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, JobSubscriptions, Reservation, RunRegistry
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal, Unsubscribe, is_remote
+from dragoman.runtime.maintenance.pauses import AgentPauses
 from dragoman.runtime.timings import wall_clock_ms
 from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.runtime.wakeups import Wakeups
+from dragoman.runtime.turn.wakeups import Wakeups
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
@@ -38,7 +40,342 @@ WORKER_WAIT_SECONDS: Final = 300.0
 """Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
 
 RunTurns = Callable[[TurnRunner], Coroutine[Any, Any, None]]
-"""Runs a runner, as `TurnRunner.run` does."""
+"""Runs a runner: has to await `TurnRunner.run`."""
+
+
+class Backlog(Enum):
+    """Knowledge about a queue's tasks that wait in the store."""
+
+    EMPTY = "none wait, as far as known"
+    POSSIBLE = "some may wait: ask the store"
+    EXCEEDING = "more wait than there is room for: ask the store, and let no new task overtake them"
+
+
+class Fetch(Enum):
+    """Whether tasks are being fetched from the store."""
+
+    NONE = "no fetch"
+    RUNNING = "a fetch is running"
+    OUTDATED = "a fetch is running, and more tasks have come since its query"
+
+
+class RunRegistry:
+    """The running turns of a process, by task, and its slots."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        """The maximum of concurrent turns."""
+        self.reserved = 0
+        """Slots for tasks that are being written."""
+        self.by_task: dict[TaskRef, TurnRunner] = {}
+        self.idle_waiters: list[asyncio.Future[None]] = []
+        """Those in `wait_idle`."""
+
+    def __len__(self) -> int:
+        return len(self.by_task)
+
+    def __iter__(self) -> Iterator[TurnRunner]:
+        """The runners at this moment. The registry may change meanwhile."""
+        return iter(tuple(self.by_task.values()))
+
+    def find(self, ref: TaskRef) -> TurnRunner | None:
+        """The runner of this task, if it runs here."""
+        return self.by_task.get(ref)
+
+    def clear(self) -> None:
+        """Removes all turns."""
+        self.by_task.clear()
+        self.wake_if_idle()
+
+    @property
+    def free_slots(self) -> int:
+        """Turns that may still begin here."""
+        return self.slots - len(self.by_task) - self.reserved
+
+    @property
+    def idle(self) -> bool:
+        """Whether no turn runs and no slot is reserved."""
+        return not (self.by_task or self.reserved)
+
+    async def wait_idle(self) -> None:
+        """Returns when no turn runs and no slot is reserved."""
+        while not self.idle:
+            waiter = asyncio.get_running_loop().create_future()
+            self.idle_waiters.append(waiter)
+            await waiter
+
+    def wake_if_idle(self) -> None:
+        """Wakes those in `wait_idle`. Call it after a removal or the end of a reservation."""
+        if self.idle_waiters and self.idle:
+            waiters, self.idle_waiters = self.idle_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+
+class AgentQueue:
+    """Room and backlog of the local agents together, or of one remote agent.
+
+    | event | backlog | fetch |
+    |---|---|---|
+    | `note_backlog` | EMPTY becomes POSSIBLE; EXCEEDING without room | RUNNING becomes OUTDATED |
+    | `assume_backlog` | EMPTY becomes POSSIBLE | RUNNING becomes OUTDATED |
+    | `resume` | EXCEEDING | RUNNING becomes OUTDATED |
+    | `begin_fetch` | | NONE becomes RUNNING, if something may wait and there is room |
+    | `begin_query` | | RUNNING |
+    | `end_query` with as many tasks as there was room | EXCEEDING | |
+    | `end_query` with fewer | POSSIBLE | |
+    | `end_query` with none | EMPTY, while RUNNING; else POSSIBLE | |
+    | `end_fetch` | | NONE |
+    """
+
+    __slots__ = ("_fetch", "_runs", "agent", "agents", "backlog", "reserved", "running")
+
+    def __init__(self, runs: RunRegistry, agents: tuple[str, ...], agent: RemoteAgent | None = None) -> None:
+        """`agents`: their ids; `agent`: the remote agent, None for the queue of local agents."""
+        self._runs = runs
+        self._fetch = Fetch.NONE
+        self.agents = agents
+        self.agent = agent
+        self.backlog = Backlog.EXCEEDING  # until the store was asked
+        self.reserved = 0
+        """Slots for tasks that are being written."""
+        self.running = 0
+        """Running turns."""
+
+    @property
+    def capacity(self) -> int:
+        """Concurrent turns that its agents can have, including those that run."""
+        if self.agent is not None:
+            return self.agent.capacity
+        return self._runs.slots if self.agents else 0
+
+    @property
+    def room(self) -> int:
+        """Turns that may begin now."""
+        free = self._runs.free_slots
+        if self.agent is not None:
+            free = min(free, self.agent.capacity - self.running - self.reserved)
+        elif not self.agents:
+            return 0
+        return free if free > 0 else 0
+
+    def try_reserve(self) -> bool:
+        """Takes a slot, until `release`. False when there is no room."""
+        runs, agent = self._runs, self.agent  # as `room`, without further calls
+        if runs.slots - len(runs.by_task) - runs.reserved <= 0:
+            return False
+        if not self.agents or (agent is not None and agent.capacity - self.running - self.reserved <= 0):
+            return False
+        self.reserved += 1
+        runs.reserved += 1
+        return True
+
+    def release(self) -> None:
+        """Gives a reserved slot back."""
+        self.reserved -= 1
+        self._runs.reserved -= 1
+
+    # Backlog ----------------------------------------------------------------------------------------------------
+
+    def note_backlog(self) -> None:
+        """A task waits in the store."""
+        if self.backlog is not Backlog.EXCEEDING:
+            self.backlog = Backlog.POSSIBLE if self.room > 0 else Backlog.EXCEEDING
+        self._outdate()
+
+    def assume_backlog(self) -> None:
+        """Tasks may wait in the store, without a known one."""
+        if self.backlog is Backlog.EMPTY:
+            self.backlog = Backlog.POSSIBLE
+        self._outdate()
+
+    def resume(self) -> None:
+        """Tasks of an agent that was paused may wait in the store: no new task overtakes them."""
+        self.backlog = Backlog.EXCEEDING
+        self._outdate()
+
+    def _outdate(self) -> None:
+        if self._fetch is Fetch.RUNNING:
+            self._fetch = Fetch.OUTDATED
+
+    def begin_fetch(self) -> bool:
+        """Whether to fetch waiting tasks now. Then `end_fetch` has to follow."""
+        if self.backlog is Backlog.EMPTY or self._fetch is not Fetch.NONE or self.room <= 0:
+            return False
+        self._fetch = Fetch.RUNNING
+        return True
+
+    def begin_query(self) -> int:
+        """How many waiting tasks to ask the store for; 0 when none may wait, or without room."""
+        self._fetch = Fetch.RUNNING
+        return 0 if self.backlog is Backlog.EMPTY else self.room
+
+    def end_query(self, limit: int, found: int) -> None:
+        """Records how many tasks the store had of those it was asked for."""
+        if found >= limit:
+            self.backlog = Backlog.EXCEEDING
+        else:
+            self.backlog = Backlog.POSSIBLE if found or self._fetch is Fetch.OUTDATED else Backlog.EMPTY
+
+    def end_fetch(self) -> None:
+        """The fetch has ended."""
+        self._fetch = Fetch.NONE
+
+
+class AgentQueues:
+    """The queues of a process: one for its local agents, one for each remote agent."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent],
+        runs: RunRegistry,
+        worker_wait: float,
+        *,
+        runs_agents: bool,
+        is_paused: Callable[[str], bool] = lambda agent: False,
+    ) -> None:
+        """With `runs_agents=False` the local agents are left to other processes. `is_paused`: whether turns of an agent
+        may not begin."""
+        self._runs = runs
+        self._is_paused = is_paused
+        self.worker_wait = worker_wait
+        """Seconds that tasks wait for an absent remote agent."""
+        remote = {name: agent for name, agent in agents.items() if is_remote(agent)}
+        local = tuple(name for name in agents if name not in remote)
+        self.local = AgentQueue(runs, local if runs_agents else ())
+        self._remote = {name: AgentQueue(runs, (name,), agent) for name, agent in remote.items()}
+        self._removed: dict[str, AgentQueue] = {}
+        """Queues of removed agents whose turns still run: they count again if the agent returns."""
+
+    def __iter__(self) -> Iterator[AgentQueue]:
+        """The queues at this moment."""
+        return iter((self.local, *self._remote.values()))
+
+    def of(self, agent: str) -> AgentQueue:
+        """The queue of an agent."""
+        return self._remote.get(agent, self.local)
+
+    def remote(self, agent: str) -> RemoteAgent | None:
+        """The remote agent with this id; None for local and unknown ones."""
+        return self._remote[agent].agent if agent in self._remote else None
+
+    def add(self, agent: RemoteAgent) -> None:
+        """Adds a remote agent, unless it has a queue; tasks of it may already wait in the store."""
+        name = agent.spec.id
+        if name in self._remote:
+            return
+        queue = self._removed.pop(name) if name in self._removed else AgentQueue(self._runs, (name,), agent)
+        self._remote[name] = queue
+        queue.agent, queue.backlog = agent, Backlog.EXCEEDING
+
+    def remove(self, name: str) -> None:
+        """Removes a remote agent."""
+        if (queue := self._remote.pop(name, None)) is not None and queue.running + queue.reserved:
+            self._removed[name] = queue
+
+    @property
+    def runnable_agents(self) -> list[str]:
+        """The agents that may have turns in this process: those with any capacity, used or not."""
+        return [agent for queue in self if queue.capacity > 0 for agent in queue.agents]
+
+    # Absent agents ----------------------------------------------------------------------------------------------
+
+    def check_available(self, agent: RemoteAgent) -> None:
+        """Raises Unavailable for an agent that has been absent for longer than tasks wait for it.
+
+        Not for a paused one: its worker may be replaced meanwhile.
+        """
+        if (away := agent.seconds_absent) > self.worker_wait and not self._is_paused(agent.spec.id):
+            if not agent.is_worker_backed:
+                raise Unavailable(f'agent "{agent.spec.id}" has been unavailable for {away:.0f} s; try again later')
+            raise Unavailable(
+                f'no worker of agent "{agent.spec.id}" has been connected for {away:.0f} s; try again later'
+            )
+
+    @property
+    def absent_too_long(self) -> list[str]:
+        """The remote agents that have been absent for longer than tasks wait for them, without those paused."""
+        return [
+            name
+            for name in self._remote
+            if (self.seconds_absent(name) or 0.0) > self.worker_wait and not self._is_paused(name)
+        ]
+
+    def seconds_absent(self, agent: str) -> float | None:
+        """Seconds since a remote agent became unavailable, 0 while it is available; None for local agents."""
+        remote = self.remote(agent)
+        return remote.seconds_absent if remote else None
+
+
+class JobSubscriptions:
+    """The job subscriptions of one process."""
+
+    def __init__(self, bus: Bus, on_job: Callable[[Job], None]) -> None:
+        self._bus = bus
+        self._on_job = on_job
+        self._subscriptions: dict[str, Unsubscribe] = {}
+        self._agents: frozenset[str] = frozenset()
+        self._update_lock = asyncio.Lock()
+        self._closed = False
+
+    def differs(self, agents: Iterable[str]) -> bool:
+        """Whether these agents differ from those of the last update."""
+        return not self._closed and self._agents != frozenset(agents)
+
+    async def update(self, agents: Iterable[str]) -> None:
+        """Subscribes to the jobs of exactly these agents."""
+        self._agents = frozenset(agents)
+        async with self._update_lock:  # the last update wins, however long the bus takes
+            for agent in self._subscriptions.keys() - self._agents:
+                await self._subscriptions.pop(agent)()
+            for agent in self._agents - self._subscriptions.keys():
+                if not self._closed:
+                    self._subscriptions[agent] = await self._bus.subscribe_jobs((agent,), self._on_job)
+
+    async def close(self) -> None:
+        """Ends all subscriptions. May be called twice."""
+        self._closed = True
+        await self.update(())
+
+
+class Reservation:
+    """A slot for a task about to be written, until `commit` or `abort`."""
+
+    __slots__ = ("_fresh_context", "_message", "_queue", "_scheduler", "runner", "session")
+
+    def __init__(
+        self, scheduler: Scheduler, queue: AgentQueue, session: int, message: StoredMessage | None, fresh_context: bool
+    ) -> None:
+        self._scheduler = scheduler
+        self._queue = queue
+        self._message = message
+        self._fresh_context = fresh_context
+        self.session = session
+        """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its
+        agent is paused, or the lease has lapsed."""
+        self.runner: TurnRunner | None = None
+        """The claimed turn, once it has begun."""
+
+    def commit(self, appended: Appended | None) -> None:
+        """Begins the claimed turn, or announces the waiting task; aborts with None.
+
+        A callback for `EventLog.append`.
+        """
+        if appended is None:
+            self.abort()
+            return
+        if self.session:
+            self._queue.release()
+        self.runner = self._scheduler.follow_up(appended, self._message, fresh_context=self._fresh_context)
+        if self.session and self.runner is None:
+            self._scheduler.slot_freed(self._queue)
+
+    def abort(self) -> None:
+        """Gives the slot back: no commit is known. After an unknown outcome `UnsettledClaims` has the task."""
+        if self.session:
+            self._queue.release()
+            self._scheduler.slot_freed(self._queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +543,9 @@ class Scheduler:
     def _begin(self, appended: Appended, message: StoredMessage | None, fresh_context: bool) -> TurnRunner:
         record = appended.record
         existing = self.runs.by_task.get(record.ref)
-        if existing is not None and existing.record.token == record.token:  # ClaimRecovery was faster than the answer
+        if (
+            existing is not None and existing.context.record.token == record.token
+        ):  # ClaimRecovery was faster than the answer
             return existing
         first = appended.events if message is not None else ()
         runner = TurnRunner(
@@ -216,7 +555,8 @@ class Scheduler:
         self.counts[record.agent].started += 1
         self._last_principal = record.principal
         # If this fails, out of memory, ClaimRecovery begins it again.
-        task, began = runner.start(self._run_turns), time.perf_counter()
+        run, began = self._run_turns(runner), time.perf_counter()
+        task = runner.task = asyncio.get_running_loop().create_task(run, name=f"run {record.id}")
         self.runs.by_task[record.ref] = runner
         queue.running += 1
         task.add_done_callback(partial(self._on_run_ended, runner, queue, began))
@@ -231,7 +571,7 @@ class Scheduler:
         return task
 
     def _on_run_ended(self, runner: TurnRunner, queue: AgentQueue, began: float, done: asyncio.Task[None]) -> None:
-        record = runner.record
+        record = runner.context.record
         error = asyncio.CancelledError() if done.cancelled() and not self._stopping else _error_of(done)
         if error is not None and record.running:
             self._start_task(runner.abort(), f"end {record.id}").add_done_callback(
@@ -242,9 +582,9 @@ class Scheduler:
         counts = self.counts[record.agent]
         counts.ended_by_state[record.state] += 1
         counts.seconds.add(time.perf_counter() - began)
-        if runner.usage_tracker is not None:
-            counts.tokens += runner.usage_tracker.total.own.tokens - runner.usage_tracker.initial.own.tokens
-            counts.cost += runner.usage_tracker.total.own.cost - runner.usage_tracker.initial.own.cost
+        if (usage := runner.context.usage_tracker) is not None:
+            counts.tokens += usage.total.own.tokens - usage.initial.own.tokens
+            counts.cost += usage.total.own.cost - usage.initial.own.cost
         if self.runs.by_task.get(record.ref) is runner:
             del self.runs.by_task[record.ref]
         queue.running -= 1
@@ -331,13 +671,13 @@ class Scheduler:
         if runner is None:
             return
         if signal is TaskSignal.CANCEL:
-            self._start_task(self._cancel(runner), f"cancel {runner.task_id}")
+            self._start_task(self._cancel(runner), f"cancel {runner.context.task_id}")
         elif signal is TaskSignal.MESSAGE:
-            runner.notify_message()
+            runner.context.notify_message()
 
     async def _cancel(self, runner: TurnRunner) -> None:
         """Cancels a runner, if the store confirms it (a late signal may belong to an earlier turn) or has erased it."""
-        ref, store = runner.record.ref, self.services.store
+        ref, store = runner.context.record.ref, self.services.store
         with suppress(Unavailable):  # the poll for cancel requests finds it
             requests = await store.cancel_requests.pending([ref])
             if requests or await store.read(ref, history=0) is None:

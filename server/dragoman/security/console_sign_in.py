@@ -18,7 +18,7 @@ from dragoman.core.errors import A2AError, InvalidParams, Unauthenticated, Unava
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
 from dragoman.ports.security import SignInProvider, SignInToken
 from dragoman.security.authenticators.jwks import outbound_fetcher
-from dragoman.wire import body_scan
+from dragoman.wire.json import request as json_request
 
 DISCOVERY_MAX_AGE: Final = 600.0
 """Seconds for which a discovery document is used."""
@@ -119,7 +119,7 @@ def _token_of(answer: dict[str, Any]) -> SignInToken:
 
 def _json_object(data: bytes) -> dict[str, Any]:
     try:
-        value = body_scan.loads(data, lossy_numbers=True)
+        value = json_request.loads(data, lossy_numbers=True)
     except A2AError as error:
         raise Unavailable("the issuer's response is not valid JSON") from error
     return value if isinstance(value, dict) else {}

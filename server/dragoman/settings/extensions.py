@@ -111,6 +111,11 @@ def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
     ]
 
 
+def is_recognized(app: str) -> bool:
+    """Whether APP is an object that an extension runs as an agent. Raises InvalidExtension."""
+    return any(one.agents is not None and one.agents.recognizes(app) for one in installed_extensions())
+
+
 def store_schemes() -> dict[str, tuple[ServerExtension, StoreScheme]]:
     """The stores of extensions by the scheme of their URLs. Raises InvalidExtension."""
     return {scheme: (one, store) for one in installed_extensions() for scheme, store in one.stores.items()}

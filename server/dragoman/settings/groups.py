@@ -13,7 +13,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, SecretStr, ValidationInfo,
 from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
-from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, FileForm
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.limits.quotas import NO_BUDGETS
@@ -36,7 +36,6 @@ from dragoman.settings.types import (
     CardVersionsSetting,
     ClientGrants,
     Collector,
-    Executors,
     Headers,
     Issuers,
     Limit,
@@ -99,18 +98,6 @@ class AgentSettings(Group):
 
     app: str = setting(DEFAULT_APP, "APP", "A .py file or a module with agents. [the playground]")
     root: OptionalAgentId = setting("", "ID", "Agent of requests that name none. [the app's choice]")
-    executor: Executors = setting(
-        (),
-        "[ID=]MODULE:NAME",
-        "An a2a-sdk AgentExecutor, a fasta2a Worker or an agent of a framework, run in its own process; may be "
-        "repeated.",
-        kind=list[str],
-    )
-    executor_python: str = setting("", "PATH", "Python interpreter of the executors' environment. [the server's]")
-    executor_turns: int = setting(DEFAULT_EXECUTOR_TURNS, "N", "Concurrent turns per executor. [100]", ge=1, le=10_000)
-    executor_retries: int = setting(
-        0, "N", "Attempts to repeat a turn after the executor's process died. [0]", ge=0, le=100
-    )
     upstream: Upstreams = setting(
         (),
         "[ID=]URL",

@@ -58,7 +58,8 @@ class InvalidGroups(ValueError):
     """Settings are invalid. `errors` has their details, located by the names of the options."""
 
     def __init__(self, errors: Sequence[ErrorDetails]) -> None:
-        super().__init__("; ".join(f"{error['loc'][0]}: {error['msg']}" for error in errors))
+        problems = [(str(error["loc"][0]).replace("_", "-"), error["msg"]) for error in errors]
+        super().__init__("; ".join(f"--{name}: {text.removeprefix('Value error, ')}" for name, text in problems))
         self.errors = errors
 
 

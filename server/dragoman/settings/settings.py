@@ -12,14 +12,13 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 
-from dragoman.core.agent_sources import ExecutorSpec, is_object_name
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, Quotas
 from dragoman.settings.authentication import check_authentication, is_public
 from dragoman.settings.extensions import (
     extension_groups,
     flatten_tables,
     groups_by_extension,
-    installed_extensions,
+    is_recognized,
     used_sources,
 )
 from dragoman.settings.groups import (
@@ -99,20 +98,12 @@ class Settings(BaseModel):
         )
 
     @property
-    def executors(self) -> tuple[ExecutorSpec, ...]:
-        """The executors, after APP if that names an object: `agents.py:graph`."""
-        app, executors = self.agents.app, self.agents.executor
-        return (ExecutorSpec.parse(app), *executors) if is_object_name(app) else executors
-
-    @property
     def own_app(self) -> str:
         """APP; empty with `workers_only`, with agents of other kinds unless APP was given, and if it is an object."""
         app = self.agents.app
-        if is_object_name(app) or any(
-            extension.agents is not None and extension.agents.recognizes(app) for extension in installed_extensions()
-        ):
+        if is_recognized(app):
             return ""
-        has_other_agents = self.agents.upstream or self.executors or used_sources(self.extensions, app)
+        has_other_agents = self.agents.upstream or used_sources(self.extensions, app)
         if self.agents.workers_only or (has_other_agents and "app" not in self.agents.model_fields_set):
             return ""
         return app

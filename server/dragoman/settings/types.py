@@ -16,7 +16,7 @@ from dragoman.core import agent_sources
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import Isolation
 from dragoman.core.access.jwt_claims import Issuer
-from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.durations import parse_age
 from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
@@ -270,7 +270,6 @@ BlockingDefaults = Annotated[ByAgent[BlockingDefault], BeforeValidator(_parse_bl
 Policies = Annotated[Isolation, BeforeValidator(_parse_isolation)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], BeforeValidator(agent_sources.parse_upstreams)]
 Issuers = Annotated[tuple[Issuer, ...], BeforeValidator(jwt_claims.parse_issuers)]
-Executors = Annotated[tuple[ExecutorSpec, ...], BeforeValidator(agent_sources.parse_executors)]
 Age = Annotated[int | None, BeforeValidator(_parse_age)]
 Retention = Annotated[RetentionPolicy, BeforeValidator(_parse_retention)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_parse_names)]

@@ -1,4 +1,4 @@
-"""Loads APP, a `.py` file or a module, and starts executors.
+"""Loads APP, a `.py` file or a module.
 
 Errors in APP are reported with its file and line, and without a traceback of ours.
 """
@@ -9,11 +9,9 @@ import difflib
 import importlib
 import importlib.util
 import linecache
-import math
 import sys
 import sysconfig
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,14 +19,10 @@ from typing import Any, Final
 
 from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
 from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
-from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
 from dragoman.core.exceptions import describe, is_a, stack_of
-from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
-from dragoman.extensions.frameworks import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.ports import Agent
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.extensions import import_libraries
 
 DECLARE_HINT: Final = """\
@@ -40,7 +34,7 @@ DECLARE_HINT: Final = """\
 
 
 class LoadError(Exception):
-    """APP or an executor cannot be loaded; the text names the reason, the file and the line."""
+    """APP cannot be loaded; the text names the reason, the file and the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,52 +196,3 @@ def _author_line(app: str, error: BaseException) -> tuple[str, int] | None:
 def _relative_path(file: str) -> str:
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorOptions:
-    """The executors of a server, and their limits."""
-
-    executors: Sequence[ExecutorSpec] = ()
-    python: str = ""
-    """The Python interpreter of their environment; empty: the server's own."""
-    turns: int = DEFAULT_EXECUTOR_TURNS
-    """Concurrent turns of each executor."""
-    retries: int = 0
-    """Retries of a turn whose process died."""
-
-
-@asynccontextmanager
-async def open_executors(
-    options: ExecutorOptions,
-    frame_bytes: int = MAX_MESSAGE_BYTES,
-    *,
-    on_capacity_change: Callable[[], None] = lambda: None,
-    lease_left: Callable[[], float] = lambda: math.inf,
-) -> AsyncIterator[Sequence[Agent]]:
-    """Starts executors in order, and stops them when the block ends. Yields their agents.
-
-    frame_bytes: maximum bytes of an event. on_capacity_change: called when an agent can take more turns than before.
-    lease_left: seconds for which this server may run turns.
-
-    Raises LoadError for the first that cannot start, after stopping the ones before it.
-    """
-    async with AsyncExitStack() as stack:
-        agents: list[Agent] = []
-        for executor in options.executors:
-            supervisor = ExecutorSupervisor(
-                executor,
-                options.python or sys.executable,
-                clock=now_ms,
-                turns=options.turns,
-                retries=options.retries,
-                frame_bytes=frame_bytes,
-                on_capacity_change=on_capacity_change,
-                lease_left=lease_left,
-            )
-            stack.push_async_callback(supervisor.close)
-            try:
-                agents.append(await supervisor.open())
-            except ExecutorStartFailed as error:
-                raise LoadError(f"{executor.target}: {error}") from error
-        yield agents

@@ -1,4 +1,4 @@
-"""Assembles all agents: the app's, executors, upstreams, and those of workers; and the card file."""
+"""Assembles all agents: the app's, those of extensions, upstreams, and those of workers; and the card file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
 from dragoman.wiring.extensions import OpenedSources, open_sources
 from dragoman.wiring.infra import Infra, open_outbound
 
@@ -115,22 +114,12 @@ async def open_agents(
 ) -> ServerAgents:
     """Opens all agents of a server. agents: those of APP. lease: None if no other process uses the store.
 
-    Raises SettingsError, StartError, and LoadError for an executor.
+    Raises SettingsError, StartError.
     """
     registry = AgentRegistry(agents, lease)
-    executors = await stack.enter_async_context(
-        open_executors(
-            executor_options(settings),
-            settings.limits.message_bytes,
-            on_capacity_change=registry.capacity_changed,
-            lease_left=registry.lease_left,
-        )
-    )
-    if len({agent.spec.id for agent in (*agents, *executors)}) < len(agents) + len(executors):
-        raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
-    sources = await _open_sources(stack, settings, registry, [*agents, *executors])
-    registry.reserve_ids(agent.spec.id for agent in (*executors, *sources.agents))
-    served = [*agents, *executors, *sources.agents]
+    sources = await _open_sources(stack, settings, registry, agents)
+    registry.reserve_ids(agent.spec.id for agent in sources.agents)
+    served = [*agents, *sources.agents]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
@@ -165,12 +154,6 @@ async def _open_sources(
     )
     used = used_sources(settings.extensions, settings.agents.app)
     return await open_sources(stack, used, settings.extensions, settings.agents.app, host)
-
-
-def executor_options(settings: Settings) -> ExecutorOptions:
-    """The executors in the settings. A server that runs no turns starts them only for their cards."""
-    turns = 0 if settings.cluster.role == "server" else settings.agents.executor_turns
-    return ExecutorOptions(settings.executors, settings.agents.executor_python, turns, settings.agents.executor_retries)
 
 
 async def _open_worker_hub(
@@ -318,9 +301,8 @@ def open_card_file(
 
 def access_policy_of(settings: Settings, agents: Set[str]) -> AccessPolicy:
     """Which agents are open to callers without credentials. agents: all ids. Raises SettingsError."""
-    access_policy = AccessPolicy(
-        settings.requires_auth, frozenset(settings.access.public_agents), settings.access.private_pages
-    )
+    access = settings.access
+    access_policy = AccessPolicy(settings.requires_auth, frozenset(access.public_agents), access.private_pages)
     if absent := access_policy.public_agents - agents - {"*"}:
         raise SettingsError(f"--public-agents: agent {', '.join(sorted(absent))} is not served")
     return access_policy

@@ -95,7 +95,10 @@ class App:
 
     def running_turns(self) -> list[str]:
         """The running turns, for the log."""
-        return [f"agent {runner.record.agent} (task {runner.record.id})" for runner in self.runtime.scheduler.runs]
+        return [
+            f"agent {runner.context.record.agent} (task {runner.context.record.id})"
+            for runner in self.runtime.scheduler.runs
+        ]
 
     @property
     def repeatable(self) -> int:

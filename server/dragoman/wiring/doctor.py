@@ -28,7 +28,7 @@ from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.ports.extension import StartError
-from dragoman.settings.extensions import FoundExtension, found_extensions
+from dragoman.settings.extensions import FoundExtension, found_extensions, used_sources
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError, load_own_app
 from dragoman.wiring.infra import open_bus, open_store
@@ -84,7 +84,7 @@ async def check_extensions(_: Settings) -> list[Finding]:
 
 
 def check_extension(found: FoundExtension) -> Finding:
-    """What one extension brings, or why it cannot be used."""
+    """Lists what one extension brings, or says why it cannot be used."""
     extension = found.extension
     if extension is None:
         do = f"repair or uninstall {found.distribution}"
@@ -104,14 +104,17 @@ def check_extension(found: FoundExtension) -> Finding:
 
 
 async def check_agents(settings: Settings) -> list[Finding]:
-    """Checks that APP can be loaded, and lists its agents."""
+    """Checks that APP can be loaded, and lists its agents, and the options that bring others."""
     if settings.agents.workers_only:
         return [Finding("ok", "agents", "only those of workers")]
     try:
         agents = load_own_app(settings).agents
     except LoadError as error:
         return [Finding("fail", "agents", str(error), "correct APP, or name another")]
-    return [Finding("ok", "agents", ", ".join(sorted(agent.spec.id for agent in agents)))]
+    options = [one.agents.option for one in used_sources(settings.extensions, settings.agents.app) if one.agents]
+    options += ["--upstream"] if settings.agents.upstream else []
+    found = [*sorted(agent.spec.id for agent in agents), *(f"those of {option}" for option in options)]
+    return [Finding("ok", "agents", ", ".join(found))]
 
 
 async def check_card(settings: Settings) -> list[Finding]:

@@ -26,8 +26,8 @@ from dragoman.settings.extensions import bus_schemes, shared_store_example, stor
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew
+from dragoman.stores.sqlite.cold.backup import DatabaseDamaged
 from dragoman.stores.sqlite.errors import explain
-from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadError, load_module
 from dragoman.wiring.extensions import extension_errors

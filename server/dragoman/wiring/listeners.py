@@ -17,7 +17,7 @@ from dragoman.core.cards.security_schemes import server_security
 from dragoman.ports import Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
 from dragoman.runtime import Runtime
-from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.extensions import installed_extensions

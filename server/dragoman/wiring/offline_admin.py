@@ -16,13 +16,13 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
 from dragoman.ports import BackupProgress, Store
 from dragoman.ports.extension import StartError
-from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings
-from dragoman.stores.sqlite.maintenance.backup import RestoreResult, backup, restore
+from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops

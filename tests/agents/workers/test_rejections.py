@@ -11,7 +11,7 @@ from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, wait_for_state
 from tests.callers import WRONG, ByHeader, named
 
-from dragoman.bindings import authentication
+from dragoman.bindings.grpc import worker_service
 from dragoman.client.calls import Client, message
 from dragoman.core.errors import Unauthenticated
 from dragoman.core.task import states
@@ -237,7 +237,7 @@ async def test_credentials_without_the_worker_grant_are_rejected(
 async def test_without_authentication_only_local_workers_are_accepted(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authentication, "is_local", lambda *_: False)
+    monkeypatch.setattr(worker_service, "is_local", lambda *_: False)
     async with opened() as app, connected_worker(str(app.grpc)) as fake_worker:
         await fake_worker.send(**hello(registration()))
         code, text = await fake_worker.status()

@@ -18,7 +18,7 @@ from tests.eventually import eventually
 
 from dragoman.client.calls import Client, message
 from dragoman.core.task import states
-from dragoman.runtime.queues import Backlog
+from dragoman.runtime.scheduler import Backlog
 from dragoman.runtime.timings import Timings
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk

@@ -26,7 +26,7 @@ from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.audit import AuditEntry
 from dragoman.core.push.configuration import PushConfig
 from dragoman.ports import AddedUpstream, RegisteredAgent, Store, UpstreamStatus
-from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys
 from dragoman.settings.settings import Address, Settings

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Set
 from contextlib import closing
 from typing import Any, Final
 
-import asyncpg
-
 Row = tuple[tuple[str, str], ...]
 """Columns and their values."""
 
@@ -30,6 +28,8 @@ async def dump_store(url: str) -> Dump:
             names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
             tables = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
             return _without_own(tables)
+    import asyncpg  # most of the tests run without the extra
+
     connection = await asyncpg.connect(url)
     try:
         names = [

@@ -329,16 +329,6 @@ async def _outcomes(server: Any, name: str) -> list[str]:
     return [one["outcome"] for one in await server.audit() if one["action"] == f"operator.{name}"]
 
 
-def test_entries_of_operators_calls_are_written_by_one_module() -> None:
-    writers = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in ("record_operator_call", "settle_operator_call")
-    }
-    assert writers == {"bindings/admin/actions.py"}
-
-
 def test_every_operation_of_the_table_and_of_a_store_passes_the_actions() -> None:
     """Classes with operations are used by the table, and by commands on a store, which pass them to the actions."""
     users = {

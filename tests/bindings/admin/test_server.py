@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
-from dragoman.bindings import authentication
+from dragoman.bindings.admin import handlers
 from dragoman.client import ClientError
 from dragoman.client.operations import Operator
 from dragoman.settings.settings import Address, Settings
@@ -139,7 +139,7 @@ async def test_without_authentication_keys_are_managed_on_this_machine_only(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`--insecure` lets other machines call the agents; an operator key would outlive it."""
-    monkeypatch.setattr(authentication, "is_local", lambda *_: False)
+    monkeypatch.setattr(handlers, "is_local", lambda *_: False)
     with pytest.raises(ClientError, match="on this machine only"):
         await operator.create_key(create_request())
 

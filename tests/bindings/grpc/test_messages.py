@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -216,13 +215,3 @@ async def test_stalled_health_checks_end_while_others_are_answered() -> None:
         assert codes == {grpc.StatusCode.UNAVAILABLE}
         for call in stalled:
             call.cancel()
-
-
-READS_BEFORE_THE_HANDLER: Final = re.compile(r"\bunary_(unary|stream)_rpc_method_handler\b|\badd_\w+_to_server\b")
-
-
-def test_every_handler_of_the_server_takes_its_request_as_a_stream() -> None:
-    """grpc.aio reads the message of other handlers before it calls them, and so before authentication."""
-    sources = [path for path in PACKAGE.rglob("*.py") if READS_BEFORE_THE_HANDLER.search(path.read_text())]
-    assert sources == []
-    assert READS_BEFORE_THE_HANDLER.search("grpc.unary_unary_rpc_method_handler(serve)")

@@ -16,12 +16,16 @@ from dragoman.cli.admin.usage import (
     format_table,
     parse_days,
 )
+from dragoman.cli.options import TaskOwner
 from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
 
 
 def test_usage_is_shown_by_day_and_by_agent(dragoman: Run) -> None:
-    assert dragoman("usage", "--principal", "nobody").err == f"no usage since {build_request(30, []).first_day}\n"
+    assert (
+        dragoman("usage", "--principal", "nobody").err
+        == f"no usage since {build_request(30, [], TaskOwner()).first_day}\n"
+    )
     for _ in range(2):
         assert dragoman("send", "echo hello").code == 0
     assert dragoman("send", "fail").code == 1
@@ -58,7 +62,7 @@ def test_a_table_has_names_sums_and_aligned_figures() -> None:
 
 
 def test_a_group_that_is_repeated_counts_once() -> None:
-    request = build_request(1, [GroupOption.AGENT, GroupOption.DAY, GroupOption.AGENT])
+    request = build_request(1, [GroupOption.AGENT, GroupOption.DAY, GroupOption.AGENT], TaskOwner())
     assert list(request.group_by) == [ops.USAGE_GROUP_AGENT, ops.USAGE_GROUP_DAY]
     assert request.first_day == datetime.now(UTC).date().isoformat()
 

@@ -150,7 +150,10 @@ def test_an_invalid_bus_is_rejected_without_showing_the_password(
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        (("--bus", "http://me:secret-of-mine@host"), "--bus: is not a NATS address; use nats://"),
+        (
+            ("--bus", "http://me:secret-of-mine@host"),
+            "--bus: no extension has buses with such an address; known schemes: nats:// (NATS, needs dragoman[nats])",
+        ),
         (("--bus", "nats://host", "--bus-credentials", "nowhere.creds"), "nowhere.creds cannot be read"),
         (("--bus", "tls://host", "--bus-ca", "agents.py"), "agents.py holds no certificates"),
     ],

@@ -112,7 +112,7 @@ def test_only_one_file_decides_which_callers_are_local() -> None:
     )
     assert set(MAY_USE_THEM) <= found
     callers = [path for path in PACKAGE.rglob("*.py") if "is_local_caller" in path.read_text("utf-8")]
-    assert {path.relative_to(PACKAGE).as_posix() for path in callers} == {HOME, "bindings/authentication.py"}
+    assert {path.relative_to(PACKAGE).as_posix() for path in callers} == {HOME, "bindings/pipeline.py"}
 
 
 def test_the_check_finds_a_second_place() -> None:

@@ -27,7 +27,6 @@ from dragoman.cli import cli
 from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError, load_settings
-from dragoman.wiring.agent_loader import LoadError
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -219,7 +218,7 @@ async def test_a_worker_can_run_an_executor(tmp_path: Path) -> None:
     ],
 )
 async def test_an_invalid_target_is_reported_at_the_start(tmp_path: Path, options: dict[str, str], text: str) -> None:
-    with pytest.raises(LoadError, match=re.escape(text)):
+    with pytest.raises(SettingsError, match=re.escape(text)):
         async with open_app(settings(tmp_path, **options)):
             pass
 
@@ -236,7 +235,7 @@ async def test_an_unsupported_fasta2a_is_named_with_those_that_are_supported(tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     rule = "workers of fasta2a 9.8.7 cannot be run, because its storage is unknown; supported are fasta2a 0.2 to 2.x"
-    with pytest.raises(LoadError, match=re.escape(rule)):
+    with pytest.raises(SettingsError, match=re.escape(rule)):
         async with open_app(settings(tmp_path, executor=f"{tmp_path}/newer.py:NewerWorker")):
             pass
 

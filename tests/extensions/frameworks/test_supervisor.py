@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 from tests.agents.turn_context import RecordingTurnContext, state_of, status_text
+from tests.agents.workers.fake_registries import MemoryAgentRegistry
+from tests.extensions.agent_host import agent_host
 
 from dragoman.agents.workers.connection import HeartbeatTimings
-from dragoman.core.agent_sources import ExecutorSpec
 from dragoman.core.errors import InvalidParams
-from dragoman.extensions.frameworks import ExecutorStartFailed, ExecutorSupervisor
+from dragoman.extensions.frameworks.sources import ExecutorSpec, FrameworkSettings
+from dragoman.extensions.frameworks.supervisor import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.ports import WorkerLost
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 EXECUTOR = ExecutorSpec("desk", "app:Desk")
+SLOW = HeartbeatTimings(60, 120)
 
 
 class FakeProcess:
@@ -77,20 +80,26 @@ def finished(turn: str, text: str) -> dict[str, Any]:
 class Supervised:
     """A supervisor with fake processes and fake time. `lives`: the results of its starts, in order."""
 
-    def __init__(self, *lives: FakeProcess | OSError, **options: Any) -> None:
+    def __init__(
+        self,
+        *lives: FakeProcess | OSError,
+        timings: HeartbeatTimings = SLOW,
+        registry: MemoryAgentRegistry | None = None,
+        **settings: Any,
+    ) -> None:
         self.waits: list[float] = []
         self.restarted = asyncio.Event()
         self.now = 0.0
         self._lives = iter(lives)
-        given = {"clock": lambda: 1_000_000, "timings": HeartbeatTimings(60, 120), "frame_bytes": 100_000, **options}
         self.supervisor = ExecutorSupervisor(
             EXECUTOR,
-            "python",
+            FrameworkSettings(python="python", **settings),
+            agent_host(registry=registry),
+            timings=timings,
             start_process=self._start,
             sleep=self._sleep,
             now=lambda: self.now,
             new_id=lambda: "id",
-            **given,
         )
 
     async def _start(self) -> FakeProcess:
@@ -132,9 +141,14 @@ async def test_a_turn_runs_in_the_process() -> None:
 
 
 async def test_a_credit_reports_more_capacity() -> None:
-    process = FakeProcess(hello())
     capacity_changed = asyncio.Event()
-    supervised = Supervised(process, turns=1, on_capacity_change=capacity_changed.set)
+
+    class Registry(MemoryAgentRegistry):
+        def capacity_changed(self) -> None:
+            capacity_changed.set()
+
+    process = FakeProcess(hello())
+    supervised = Supervised(process, turns=1, registry=Registry())
     agent = await supervised.supervisor.open()
     capacity_changed.clear()
     process.emit(credit=wk.Credit(agent_id="desk", turns=1))

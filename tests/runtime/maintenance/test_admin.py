@@ -16,7 +16,7 @@ from dragoman.core.task.log import Append, IncomingMessage, New, NewTask, TaskRe
 from dragoman.core.task.maintenance import StorageOptions, TaskSelection
 from dragoman.runtime import AuditOptions
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.maintenance import erasure
+from dragoman.stores.sqlite.cold import erasure
 from dragoman.testing.fixtures import Clock, created, message, new_ref
 from dragoman.types import file
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

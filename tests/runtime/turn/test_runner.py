@@ -303,7 +303,7 @@ async def test_a_run_stopped_before_its_first_step_ends_or_waits_again(tmp_path:
     async with open_harness(tmp_path, echo, run_turns=stop_first) as here:
         task = await here.ended((await here.start()).id)
         assert state(task) == end
-        assert [runner.record.attempt for runner in runners] == [1] * len(runners)
+        assert [runner.context.record.attempt for runner in runners] == [1] * len(runners)
         await here.idle()
 
 

@@ -16,7 +16,8 @@ from dragoman.core.names import Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
-from dragoman.stores.shared.erasure import QueuedTask, RangeCursor
+from dragoman.stores.shared.erasure import QueuedTask
+from dragoman.stores.shared.task_selection import RangeCursor
 
 Run = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 """Runs a function of the database."""

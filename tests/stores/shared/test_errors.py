@@ -73,11 +73,3 @@ def test_transactions_of_postgresql_begin_in_one_place() -> None:
 def test_connections_to_postgresql_are_opened_in_one_place() -> None:
     assert places(r"asyncpg\.connect\(", POSTGRES) == {"hosts.py"}
     assert places(r"asyncpg\.create_pool\(", POSTGRES) == {"database.py"}
-
-
-@pytest.mark.parametrize(("store", "driver"), [("postgres", r"asyncpg\.\w+Error"), ("sqlite", r"sqlite3\.SQLITE_")])
-def test_only_the_table_of_a_store_knows_errors_of_its_database(store: str, driver: str) -> None:
-    folder = POSTGRES if store == "postgres" else PACKAGE / "stores" / store
-    # The mark of a commit that was done before: an expected result, no failure. A closed connection may be closed.
-    known = {"database.py"} if store == "postgres" else set()
-    assert places(driver, folder) == {"errors.py"} | known

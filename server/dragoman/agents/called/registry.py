@@ -49,7 +49,7 @@ class CalledRegistry(ABC, Generic[EntryT]):
 
     @abstractmethod
     async def discover(self, entry: EntryT) -> Any:
-        """What the other server says about itself, or the ClientError without that."""
+        """Reads what the other server says about itself; a ClientError if it says nothing usable."""
 
     @abstractmethod
     def apply(self, entry: EntryT, found: Any) -> bool:

@@ -127,11 +127,6 @@ def _text_chunks(artifact_id: str, texts: Iterable[str]) -> list[ArtifactChange]
     return [ArtifactChange(artifact_id, head, text=text, append=True) for text in texts]
 
 
-def is_turn_over(state: int) -> bool:
-    """Whether an upstream turn is over in this state, until the next message."""
-    return state in states.TERMINAL or state == states.INPUT_REQUIRED
-
-
 _MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
 """Refusals because of the message, which are not failures of the agent."""
 

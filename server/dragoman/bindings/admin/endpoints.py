@@ -9,12 +9,13 @@ from typing import Final
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dragoman.bindings import authentication
 from dragoman.bindings.admin.actions import Operation, OperatorCall
 from dragoman.bindings.admin.handlers import authorize
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
-from dragoman.bindings.http import bodies, cors
+from dragoman.bindings.http import cors
+from dragoman.bindings.http.request import SSE_FRAMING, read_json, respond_stream
 from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.pipeline import LOCAL_ONLY, is_local
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated
 from dragoman.wire import errors
@@ -36,9 +37,9 @@ async def authorize_http(
     `operation`: None for pages that need the operator's grant.
     """
     if options.authenticator is None and (
-        cors.is_cross_site(request) or not authentication.is_local(request.headers.items(), options, request)
+        cors.is_cross_site(request) or not is_local(request.headers.items(), options, request)
     ):
-        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="operations are allowed"))
+        raise Unauthenticated(LOCAL_ONLY.format(what="operations are allowed"))
     return await authorize(request.headers.items(), options, request, request.remote or "", operation)
 
 
@@ -61,7 +62,7 @@ def _http_endpoint(
 ) -> HttpEndpoint:
     async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         operator = await authorize_http(request, options, table.rows[name])
-        body = await bodies.read_json(request, options.message_bytes)
+        body = await read_json(request, options.message_bytes)
         message = transcoder.request(variables, request.query.items(), body)
         response = await table.run(name, operator, message)
         data = protojson.compile(type(response), OPS_PROTOJSON).encode(response)
@@ -93,10 +94,10 @@ def _http_stream(
             stream.identity = operator.identity
             message = transcoder.request(variables, request.query.items(), b"")
             responses = table.stream(name, operator, message)
-            return await bodies.respond_stream(
+            return await respond_stream(
                 request,
                 _one_by_one(responses),
-                framing=bodies.SSE_FRAMING,
+                framing=SSE_FRAMING,
                 encode_event=encode,
                 encode_error=encode_error,
                 stream_registry=streams,

@@ -9,10 +9,16 @@ from typing import Any, Never, Protocol
 
 import grpc
 
-from dragoman.bindings import authentication
 from dragoman.bindings.admin.actions import Operation, OperatorCall
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
 from dragoman.bindings.options import ServerOptions
+from dragoman.bindings.pipeline import (
+    LOCAL_ONLY,
+    CallerConnection,
+    authenticate,
+    authenticate_operator,
+    is_local,
+)
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated
@@ -51,28 +57,26 @@ async def authorize_grpc(
     other machines, but not the tasks of all callers. `operation`: None for services that need the operator's grant.
     """
     metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
-    if local_only and options.authenticator is None and not authentication.is_local(metadata, options, context):
-        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="operations on the store are allowed"))
+    if local_only and options.authenticator is None and not is_local(metadata, options, context):
+        raise Unauthenticated(LOCAL_ONLY.format(what="operations on the store are allowed"))
     return await authorize(metadata, options, context, context.peer(), operation)
 
 
 async def authorize(
     headers: Iterable[tuple[str, str]],
     options: ServerOptions,
-    connection: authentication.CallerConnection,
+    connection: CallerConnection,
     peer: str,
     operation: Operation | None,
 ) -> OperatorCall:
     """Authenticates the caller of an operation, as `authorize_grpc` does, on any transport."""
     if operation is None or operation.grant != "none":
         viewer, limited = (operation.grant == "viewer", operation.limited) if operation else (False, False)
-        identity = await authentication.authenticate_operator(
-            headers, options, connection, viewer=viewer, limited=limited
-        )
+        identity = await authenticate_operator(headers, options, connection, viewer=viewer, limited=limited)
         return OperatorCall(identity, peer)
-    identity = await authentication.authenticate(headers, options, connection)
+    identity = await authenticate(headers, options, connection)
     if options.authenticator is None:
-        is_viewer = authentication.is_local(headers, options, connection)
+        is_viewer = is_local(headers, options, connection)
     else:
         is_viewer = identity.is_viewer
     return OperatorCall(identity, peer, is_viewer)

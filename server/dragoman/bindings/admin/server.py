@@ -19,9 +19,9 @@ from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, Identity
 from dragoman.core.access.signing_keys import SigningKey, SigningKeyState
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied
 from dragoman.ports import SigningKeys, UpstreamRegistry, UpstreamStatus, WorkerHub
-from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.pauses import AgentPause, AgentPauses
 from dragoman.runtime.observe.explain import Explainer
-from dragoman.runtime.pauses import AgentPause, AgentPauses
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing_pb
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams_pb

@@ -23,12 +23,12 @@ from dragoman.bindings.admin.tasks import TaskOperations
 from dragoman.bindings.admin.usage import UsageOperations
 from dragoman.bindings.cards import Cards
 from dragoman.ports import SigningKeys, Store, UpstreamRegistry, WorkerHub
-from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime import Operations
 from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.maintenance.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.pauses import AgentPauses
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
-from dragoman.runtime.operations import Operations
-from dragoman.runtime.pauses import AgentPauses
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 

@@ -24,11 +24,11 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord, StepState
 from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
-from dragoman.runtime.operations import Operations
-from dragoman.runtime.operations.send import SendResult, read_stored_task
+from dragoman.runtime.send import SendResult, read_stored_task
 from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk_pb
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -17,7 +17,7 @@ from typing import Any, Final, Never
 import grpc
 from multidict import CIMultiDict
 
-from dragoman.bindings import a2a_headers, event_encoders, method_table
+from dragoman.bindings import event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable
 from dragoman.bindings.cards import Cards
@@ -25,15 +25,15 @@ from dragoman.bindings.grpc import listener, messages, worker_service
 from dragoman.bindings.grpc.messages import MessageReader
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
-from dragoman.bindings.pipeline import Pipeline, RequestExchange
+from dragoman.bindings.pipeline import Pipeline, RequestExchange, activated_extensions, event_adapter, unchanged
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core import exceptions
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.projection import cached_encoding
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, log_fault, start_task
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect
@@ -229,8 +229,8 @@ class GrpcExchange(RequestExchange[bytes]):
             await self._send_activated_extensions()
         row, write, turn = self.row, self._context.write, self.row.turn
         encode = row.stream_encoders(base64_files=self._base64_files).grpc
-        adapt_event = a2a_headers.event_adapter(self.extensions)
-        is_unchanged = encode is event_encoders.stored_bytes and adapt_event is a2a_headers.unchanged
+        adapt_event = event_adapter(self.extensions)
+        is_unchanged = encode is event_encoders.stored_bytes and adapt_event is unchanged
         try:
             async with aclosing(events):
                 async for batch in events:
@@ -247,7 +247,7 @@ class GrpcExchange(RequestExchange[bytes]):
 
     async def _send_activated_extensions(self) -> None:
         """Sends the requested extensions that the agent supports, as metadata."""
-        activated = a2a_headers.activated_extensions(self.extensions, self._pipeline.cards, self.caller.agent)
+        activated = activated_extensions(self.extensions, self._pipeline.cards, self.caller.agent)
         if activated:
             header = "x-a2a-extensions" if self.row.dialect is Dialect.V03 else "a2a-extensions"
             await self._context.send_initial_metadata(((header, activated),))

@@ -13,10 +13,10 @@ from typing import Final
 
 import grpc
 
-from dragoman.bindings import authentication
 from dragoman.bindings.admin.handlers import AbortCall
 from dragoman.bindings.grpc.messages import MessageReader
 from dragoman.bindings.options import ServerOptions
+from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, LOCAL_ONLY, authenticate, is_local
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import WORKER_GRANT, Identity
@@ -122,11 +122,9 @@ async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> 
     """Returns the worker's identity. Raises Unauthenticated without credentials, unless it is local and auth is off."""
     metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     # `public`, so the error messages below apply instead of the general one.
-    identity = await authentication.authenticate(metadata, options, context, public=True)
-    if options.authenticator is None and not authentication.is_local(metadata, options, context):
-        raise Unauthenticated(authentication.LOCAL_ONLY.format(what="workers may connect"))
+    identity = await authenticate(metadata, options, context, public=True)
+    if options.authenticator is None and not is_local(metadata, options, context):
+        raise Unauthenticated(LOCAL_ONLY.format(what="workers may connect"))
     if options.authenticator is not None and not identity.is_authenticated:
-        raise Unauthenticated(
-            f'workers need credentials with the grant "{WORKER_GRANT}": {authentication.CREDENTIALS_REQUIRED}'
-        )
+        raise Unauthenticated(f'workers need credentials with the grant "{WORKER_GRANT}": {CREDENTIALS_REQUIRED}')
     return identity

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dragoman.bindings import authentication
 from dragoman.bindings.admin.endpoints import HttpEndpoint
-from dragoman.bindings.http import bodies
+from dragoman.bindings.http.request import read_json
 from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.pipeline import authenticate
 from dragoman.core.errors import InvalidParams
 
 _NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -29,7 +29,7 @@ def console_endpoints(options: HttpOptions) -> Iterator[tuple[str, str, HttpEndp
 
     async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Exchanges an authorization code for a token."""
-        body = await bodies.read_json(request, _MAX_BODY_BYTES)
+        body = await read_json(request, _MAX_BODY_BYTES)
         fields = body if isinstance(body, dict) else {}
         for name in _FIELDS:
             if not isinstance(fields.get(name), str):
@@ -41,7 +41,7 @@ def console_endpoints(options: HttpOptions) -> Iterator[tuple[str, str, HttpEndp
 
     async def caller(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Tells callers who they are, and their grants."""
-        identity = await authentication.authenticate(request.headers.items(), options, request)
+        identity = await authenticate(request.headers.items(), options, request)
         body = {"principal": identity.principal, "grants": sorted(identity.grants)}
         return web.json_response(body, headers=_NO_STORE)
 

@@ -20,9 +20,9 @@ import orjson
 from aiohttp import web
 from google.protobuf.descriptor import Descriptor
 
-from dragoman.bindings import a2a_headers
 from dragoman.bindings.event_encoders import EncodeEvent
 from dragoman.bindings.http.plain import PlainRequest
+from dragoman.bindings.pipeline import VERSION_HEADER
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task.log import Event
 from dragoman.wire.dialects import json_proto, v03
@@ -33,7 +33,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ERROR_FORMAT_PARAMETER: Final = "$.xgafv"
 
-_WITHOUT_EFFECT: Final = frozenset({"quotaUser", "uploadType", "upload_protocol", a2a_headers.VERSION_HEADER})
+_WITHOUT_EFFECT: Final = frozenset({"quotaUser", "uploadType", "upload_protocol", VERSION_HEADER})
 _CREDENTIAL_HEADERS: Final = {"key": "X-API-Key", "access_token": "Authorization", "oauth_token": "Authorization"}
 """The header that a credential in the query stands for. The authenticator reads headers."""
 _GOOGLE_KEY_HEADER: Final = "x-goog-api-key"

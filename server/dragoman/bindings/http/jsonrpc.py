@@ -13,12 +13,12 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, method_table
-from dragoman.bindings.a2a_operations import SEND_MESSAGE, STREAM_MESSAGE
-from dragoman.bindings.http import bodies
-from dragoman.bindings.http.exchange import (
+from dragoman.bindings import method_table
+from dragoman.bindings.http.plain import PlainRequest, Response
+from dragoman.bindings.http.request import (
     CURSOR_HEADER,
     JSON_CONTENT_TYPE,
+    JSONRPC_SSE_FRAMING,
     AnyRequest,
     HttpExchange,
     HttpPipeline,
@@ -26,8 +26,8 @@ from dragoman.bindings.http.exchange import (
     idempotency_key,
     retry_after_header,
 )
-from dragoman.bindings.http.plain import Response
-from dragoman.bindings.method_table import JsonRpcRow
+from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
+from dragoman.bindings.pipeline import challenge_headers, event_adapter, minor_version
 from dragoman.bindings.request_log import JSONRPC_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
@@ -36,10 +36,11 @@ from dragoman.core.task.log import Event
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.wire import errors, jsonrpc
-from dragoman.wire.body_scan import AmbiguousJson
+from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, json_mixed, parts
 from dragoman.wire.http import sse
+from dragoman.wire.json import request as json_request
+from dragoman.wire.json.request import AmbiguousJson
 
 _ROWS: Final = method_table.jsonrpc_rows()
 
@@ -65,8 +66,14 @@ class JsonRpcExchange(HttpExchange):
     ) -> None:
         name = "JSON-RPC" if binding is JSONRPC_LABEL else "WebSocket"  # until the call names its method
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
-        self.rpc = jsonrpc.JsonRpcRequest(None, "", None)
+        self.rpc = json_request.JsonRpcRequest(None, "", None)
         self._task_was_unknown = False
+
+    @property
+    def is_unary(self) -> bool:
+        # Parts of the names of all streaming methods. A text with one of them is only served less directly.
+        request = self.request
+        return isinstance(request, PlainRequest) and b"tream" not in request.body and b"ubscribe" not in request.body
 
     async def read(self) -> None:
         if not self.request.can_read_body:
@@ -80,7 +87,7 @@ class JsonRpcExchange(HttpExchange):
 
     def parse(self) -> None:
         """Parses the envelope. Raises InvalidRequest, InvalidParams."""
-        self.rpc = jsonrpc.parse_request(self.body)
+        self.rpc = json_request.parse_request(self.body)
         self.log_entry.method = self.rpc.method
 
     async def decode(self) -> Any:
@@ -129,17 +136,17 @@ class JsonRpcExchange(HttpExchange):
     def result_encoder(self) -> Callable[[Event], Iterable[bytes]]:
         """Returns the function that encodes an event as the JSON of one or more `result`s."""
         row = self.row
-        encode, adapt_event = row.stream_results(), a2a_headers.event_adapter(self.extensions)
+        encode, adapt_event = row.stream_results(), event_adapter(self.extensions)
         turn = row.turn
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:
         headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers()}
-        return Response(200, headers, jsonrpc.encode_result(self.rpc.id, result))
+        return Response(200, headers, json_request.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
         await self.choose_row_again()
-        prefix, encode_results = b"data: " + jsonrpc.result_prefix(self.rpc.id), self.result_encoder()
+        prefix, encode_results = b"data: " + json_request.result_prefix(self.rpc.id), self.result_encoder()
 
         def encode_event(event: Event) -> bytes:
             # As sse.frame, but without its search for line breaks, which neither our JSON nor a cursor contains. Each
@@ -149,7 +156,7 @@ class JsonRpcExchange(HttpExchange):
 
         return await self.send_events(
             events,
-            framing=bodies.JSONRPC_SSE_FRAMING,
+            framing=JSONRPC_SSE_FRAMING,
             encode_event=encode_event,
             encode_error=lambda error: self.failure(error, self.row.dialect),
         )
@@ -157,17 +164,17 @@ class JsonRpcExchange(HttpExchange):
     def failure(self, error: Exception, dialect: Dialect | None = None) -> bytes:
         """Sets the status, and returns the response to a failed call. `dialect`: None if its row may not be known."""
         if not self.rpc.method:  # the envelope was not read, or is invalid
-            self.rpc = jsonrpc.partial_request(self.body)
+            self.rpc = json_request.partial_request(self.body)
         error_object = errors.jsonrpc_error(error, dialect or _error_dialect(self.rpc))
         self.status = error_object["code"]
-        return jsonrpc.encode_error(self.rpc.id, error_object)
+        return json_request.encode_error(self.rpc.id, error_object)
 
     async def reject(self, error: Exception) -> Response | web.StreamResponse:
         body, content_type = self.failure(error), JSON_CONTENT_TYPE
-        headers = {**authentication.challenge_headers(error), **retry_after_header(error)}
+        headers = {**challenge_headers(error), **retry_after_header(error)}
         status = next((status for kind, status in _FAILURES_WITH_STATUS if isinstance(error, kind)), 200)
         if status == 200 and _errors_in_stream(self.rpc.method) and not accepts_only_json(self.request):
-            body, content_type = sse.frame(body), bodies.JSONRPC_SSE_FRAMING.media_type
+            body, content_type = sse.frame(body), JSONRPC_SSE_FRAMING.media_type
         return Response(status, {"Content-Type": content_type, **headers}, body)
 
     async def _choose_row(self, rows: dict[Dialect, JsonRpcRow]) -> JsonRpcRow:
@@ -181,9 +188,7 @@ class JsonRpcExchange(HttpExchange):
         if Dialect.RUST in rows and self.path.startswith("/tenants/"):
             return rows[Dialect.RUST]  # only a2a-rust has such paths
         # Exactly "1.0": a2a-rust, whose calls look the same, sends the version with its patch number.
-        dialect = (
-            Dialect.V1 if self.version == "1.0" else _DIALECT_BY_VERSION.get(a2a_headers.minor_version(self.version))
-        )
+        dialect = Dialect.V1 if self.version == "1.0" else _DIALECT_BY_VERSION.get(minor_version(self.version))
         if dialect is not None and dialect in rows:
             return rows[dialect]
         created_dialect = await self._task_dialect(params)
@@ -211,7 +216,7 @@ class JsonRpcExchange(HttpExchange):
         return Dialect(dialect) if dialect else None
 
 
-def _error_dialect(rpc: jsonrpc.JsonRpcRequest) -> Dialect:
+def _error_dialect(rpc: json_request.JsonRpcRequest) -> Dialect:
     """The dialect of an error response: by the method, and by the shape of a message."""
     rows = _ROWS.get(rpc.method)
     if rows is None:

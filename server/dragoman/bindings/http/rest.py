@@ -15,22 +15,25 @@ import orjson
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
-from dragoman.bindings.a2a_operations import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE
-from dragoman.bindings.http import bodies, google_parameters
-from dragoman.bindings.http.exchange import (
+from dragoman.bindings import event_encoders, method_table
+from dragoman.bindings.http import google_parameters
+from dragoman.bindings.http.google_parameters import ResponseFormat
+from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
+from dragoman.bindings.http.request import (
     CURSOR_HEADER,
+    JSON_ARRAY_FRAMING,
     JSON_CONTENT_TYPE,
+    SSE_FRAMING,
     AnyRequest,
     HttpExchange,
     HttpPipeline,
+    card_response,
     idempotency_key,
     named_versions,
     retry_after_header,
 )
-from dragoman.bindings.http.google_parameters import ResponseFormat
-from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
-from dragoman.bindings.method_table import RpcRow
+from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
+from dragoman.bindings.pipeline import challenge_headers, check_version, event_adapter
 from dragoman.bindings.request_log import REST_LABEL, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
@@ -55,7 +58,7 @@ def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipe
     encoded = _encoded_error(request, error, dialect, pipeline)
     headers = {
         "Content-Type": media_type(request, dialect),
-        **authentication.challenge_headers(error),
+        **challenge_headers(error),
         **retry_after_header(error),
     }
     if isinstance(error, MethodNotAllowed):
@@ -124,6 +127,10 @@ class RestExchange(HttpExchange):
         self._dialect_request: Any = None
         self._agent_name = ""
         self._base64_files = False
+
+    @property
+    def is_unary(self) -> bool:
+        return not self.row.streaming and self.row.op.operation is not None
 
     @property
     def name(self) -> str:
@@ -197,7 +204,7 @@ class RestExchange(HttpExchange):
             body = self._format.encode_value(orjson.loads(card.body))
             return Response(200, {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}, body)
         is_private = caller.identity.is_authenticated
-        return bodies.card_response(request, card, vary="Authorization, X-API-Key", private=is_private)
+        return card_response(request, card, vary="Authorization, X-API-Key", private=is_private)
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
         row, route = self.row, self._route
@@ -232,14 +239,14 @@ class RestExchange(HttpExchange):
         encode = encoders.json if as_array else encoders.sse
         if not self._format.is_default:
             encode = self._format.stream_encoder(as_array=as_array)
-        adapt_event = a2a_headers.event_adapter(self.extensions)
+        adapt_event = event_adapter(self.extensions)
 
         def encode_event(event: Event) -> bytes:
             return encode(adapt_event(event), turn and event.ends)
 
         return await self.send_events(
             events,
-            framing=bodies.JSON_ARRAY_FRAMING if as_array else bodies.SSE_FRAMING,
+            framing=JSON_ARRAY_FRAMING if as_array else SSE_FRAMING,
             encode_event=encode_event,
             encode_error=lambda error: _encoded_error(self.request, error, self._route.dialect, self.pipeline).body,
         )
@@ -283,7 +290,7 @@ def choose_candidate(request: AnyRequest, candidates: Iterable[Candidate[RestRou
 
 def _names_v1(request: AnyRequest) -> bool:
     try:
-        return a2a_headers.check_version(named_versions(request)).startswith("1")
+        return check_version(named_versions(request)).startswith("1")
     except A2AError:
         return False  # the route rejects it in its own dialect
 

@@ -13,26 +13,35 @@ from typing import Final, NamedTuple, cast
 
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, cards, openapi, pages, well_known
+from dragoman.bindings import cards, openapi, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http import bodies, connections, listener, rest
+from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
 from dragoman.bindings.http.console_api import console_endpoints
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
-from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpExchange, HttpPipeline, as_aiohttp, named_versions
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.plain import PlainRequest, Response
+from dragoman.bindings.http.request import (
+    JSON_CONTENT_TYPE,
+    AnyRequest,
+    HttpExchange,
+    HttpPipeline,
+    as_aiohttp,
+    card_response,
+    named_versions,
+)
 from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
 from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.pipeline import authenticate_visitor, check_version, minor_version
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
-from dragoman.runtime.operations import Operations
+from dragoman.runtime import Operations
 from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
@@ -56,10 +65,6 @@ _READ_METHODS: Final = ("GET", "HEAD")
 _ROUTE_CACHE_SIZE: Final = 1024
 _MAX_CACHED_PATH_CHARS: Final = 256
 """Routes of longer paths are not cached. Finding a route takes 15 µs, and polling clients repeat their paths."""
-
-
-_STREAM_METHOD_PARTS: Final = (b"tream", b"ubscribe")
-"""Parts of the names of all streaming methods of JSON-RPC. A text with one of them is only served less directly."""
 
 
 @asynccontextmanager
@@ -144,6 +149,7 @@ class _HttpServer:
             for base in ("", "/{tenant}", *RESOURCE_BASES):
                 for method in paths.methods:
                     self._routes.add(method, httprule.parse(f"{base}/{paths.name}"), endpoint_of_paths)
+        self._index_page: Candidate[HttpEndpoint] = Candidate(self._index, {})
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
@@ -191,31 +197,12 @@ class _HttpServer:
         try:
             if path not in pages.HEALTH_PATHS:
                 connections.check_connection(request)
-                if not path.startswith(BLOB_PREFIX):  # links are signed: any page may follow them
-                    self._cross_origin_policy.check(request)
-            if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
-                exchange: HttpExchange = JsonRpcExchange(self._pipeline, request, path, tenant)
-                return as_aiohttp(await self._pipeline.serve(exchange))
-            if path == "/":
-                return await self._call_endpoint(request, self._index, {})
-            match, rust = (self._cached_match if len(path) <= _MAX_CACHED_PATH_CHARS else self._match)(
-                request.method, path
-            )
-            if isinstance(match, NoMatch):
-                method, path, _ = rest.canonical_path(request.method, path)
-                if match.allow:
-                    raise MethodNotAllowed(method, match.allow)
-                raise MethodNotFound(f"nothing is served at {path[:200]}")
-            first = match.candidates[0]
-            if isinstance(first.target, ExtensionEndpoint):
-                return as_aiohttp(await first.target.serve(request, path, first.variables.get("tenant", "")))
-            if not isinstance(first.target, RestRoute):
-                return await self._call_endpoint(request, first.target, first.variables)
-            chosen = cast("Candidate[RestRoute]", first)
-            if len(match.candidates) > 1:
-                chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
-            exchange = chosen.target.exchange(request, path, chosen.variables, is_rust=rust)
-            return as_aiohttp(await self._pipeline.serve(exchange))
+            found = self._find(request, path)
+            if isinstance(found, HttpExchange):
+                return as_aiohttp(await self._pipeline.serve(found))
+            if isinstance(found.target, ExtensionEndpoint):
+                return as_aiohttp(await found.target.serve(request, path, found.variables.get("tenant", "")))
+            return await self._call_endpoint(request, found.target, found.variables)
         except Exception as error:
             if isinstance(error, OriginNotAllowed) and request.method == "POST" and _jsonrpc_tenant(path) is not None:
                 exchange = JsonRpcExchange(self._pipeline, request, path, "")
@@ -232,25 +219,37 @@ class _HttpServer:
 
     def plain_call(self, request: PlainRequest) -> Awaitable[Response] | None:
         """Returns the coroutine that serves a plain request; None if it has to be served by aiohttp."""
-        path = request.path
         if self._cors.has_origins:
             return None
         try:
-            self._cross_origin_policy.check(request)
-            if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
-                if any(part in request.body for part in _STREAM_METHOD_PARTS):
-                    return None
-                return self._serve_plain(JsonRpcExchange(self._pipeline, request, path, tenant))
-            match, rust = self._cached_match(request.method, path) if len(path) <= _MAX_CACHED_PATH_CHARS else (None, 0)
-            if match is None or isinstance(match, NoMatch) or not isinstance(match.candidates[0].target, RestRoute):
-                return None
-            chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
+            found = self._find(request, request.path)
         except A2AError:
             return None
-        row = chosen.target.row
-        if row.streaming or row.op.operation is None:
-            return None
-        return self._serve_plain(chosen.target.exchange(request, path, chosen.variables, is_rust=bool(rust)))
+        return self._serve_plain(found) if isinstance(found, HttpExchange) and found.is_unary else None
+
+    def _find(
+        self, request: AnyRequest, path: str
+    ) -> HttpExchange | Candidate[ExtensionEndpoint] | Candidate[HttpEndpoint]:
+        """Returns the exchange of a call, or else the endpoint of its path. Raises A2AError."""
+        if path not in pages.HEALTH_PATHS and not path.startswith(BLOB_PREFIX):  # any page may follow signed links
+            self._cross_origin_policy.check(request)
+        if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
+            return JsonRpcExchange(self._pipeline, request, path, tenant)
+        if path == "/":
+            return self._index_page
+        match, rust = (self._cached_match if len(path) <= _MAX_CACHED_PATH_CHARS else self._match)(request.method, path)
+        if isinstance(match, NoMatch):
+            method, path, _ = rest.canonical_path(request.method, path)
+            if match.allow:
+                raise MethodNotAllowed(method, match.allow)
+            raise MethodNotFound(f"nothing is served at {path[:200]}")
+        first = match.candidates[0]
+        if not isinstance(first.target, RestRoute):
+            return cast("Candidate[ExtensionEndpoint] | Candidate[HttpEndpoint]", first)
+        chosen = cast("Candidate[RestRoute]", first)
+        if len(match.candidates) > 1:
+            chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
+        return chosen.target.exchange(request, path, chosen.variables, is_rust=rust)
 
     async def _serve_plain(self, exchange: HttpExchange) -> Response:
         response = await self._pipeline.serve(exchange)
@@ -298,17 +297,17 @@ class _HttpServer:
         if tenant := variables.get("tenant"):
             scope, agent = resolve_tenant(tenant, self._cards.root)
         await self._authenticate(request, agent, scope)
-        version = a2a_headers.minor_version(a2a_headers.check_version(named_versions(request)))
+        version = minor_version(check_version(named_versions(request)))
         origin = cards.caller_origin(request, self._cards)
         card, private = (
             self._cards.document(agent, origin, version, legacy=legacy, scope=scope),
             self._options.private_pages,
         )
         vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
-        return bodies.card_response(request, card, vary=vary, private=private)
+        return card_response(request, card, vary=vary, private=private)
 
     async def _authenticate(self, request: web.BaseRequest, agent: str = "", scope: str = DEFAULT_SCOPE) -> Identity:
-        return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent, scope)
+        return await authenticate_visitor(request.headers.items(), self._options, request, agent, scope)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         identity = await self._authenticate(request)

@@ -14,12 +14,11 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from dragoman.bindings import authentication
-from dragoman.bindings.http import bodies, connections
+from dragoman.bindings.http import connections
 from dragoman.bindings.http.cors import response_headers
-from dragoman.bindings.http.exchange import HttpPipeline
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
-from dragoman.bindings.pipeline import ClientDisconnected
+from dragoman.bindings.http.request import HttpPipeline, max_body_bytes
+from dragoman.bindings.pipeline import ClientDisconnected, authenticate, challenge_headers
 from dragoman.bindings.request_log import WEBSOCKET_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.access.identity import Identity
@@ -32,8 +31,8 @@ from dragoman.core.errors import (
     Unavailable,
 )
 from dragoman.runtime.feeds import EventStream
-from dragoman.wire import body_scan, jsonrpc
-from dragoman.wire.body_scan import AmbiguousJson
+from dragoman.wire.json import request as json_request
+from dragoman.wire.json.request import AmbiguousJson
 
 MAX_WEBSOCKET_CALLS: Final = 64
 """Maximum concurrent calls of one connection; further ones are rejected."""
@@ -62,7 +61,7 @@ class WebSocketExchange(JsonRpcExchange):
 
     async def read(self) -> None:
         try:
-            self.body = body_scan.loads(
+            self.body = json_request.loads(
                 self._frame.encode(errors="surrogatepass"), lossy_numbers=self.pipeline.options.lossy_numbers
             )
         except AmbiguousJson as error:
@@ -94,7 +93,7 @@ class WebSocketExchange(JsonRpcExchange):
         return await self._send(self.failure(error))
 
     async def _send_result(self, result: bytes) -> web.StreamResponse:
-        return await self._send(jsonrpc.encode_result(self.rpc.id, result))
+        return await self._send(json_request.encode_result(self.rpc.id, result))
 
     async def _send(self, data: bytes) -> web.StreamResponse:
         """Sends one frame. Waits for a slow client. Raises ClientDisconnected."""
@@ -116,17 +115,17 @@ class WebSocketEndpoint:
         options = self._pipeline.options
         socket = web.WebSocketResponse(
             timeout=WEBSOCKET_CLOSE_TIMEOUT,
-            max_msg_size=bodies.max_body_bytes(options.message_bytes),
+            max_msg_size=max_body_bytes(options.message_bytes),
             heartbeat=30.0,
         )
         if not socket.can_prepare(request):
             raise InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
         try:
-            identity = await authentication.authenticate(request.headers.items(), options, request)
+            identity = await authenticate(request.headers.items(), options, request)
         except (Unauthenticated, PermissionDenied) as error:
             self._pipeline.record_failure(error, request.remote or "", "WebSocket")
             status = 401 if isinstance(error, Unauthenticated) else 403
-            return web.Response(status=status, text=error.message, headers=authentication.challenge_headers(error))
+            return web.Response(status=status, text=error.message, headers=challenge_headers(error))
         admission = self._pipeline.operations.admission
         admission.open_stream(identity)
         try:

@@ -11,9 +11,11 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import ExitCode, print_error
-from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
-from dragoman.cli.options import DEFAULT_SERVER, Ca, Key, Server, StoreUrl
+from dragoman.cli.admin import open_admin_client
+from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.options import ServerTarget, StoreUrl
 from dragoman.cli.output import ConsoleOutput
+from dragoman.cli.parameters import argument, option
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -23,24 +25,20 @@ The log records who did what to which task, rejected requests, operator actions 
 entry contains the hash of the previous one.
 """
 
-_audit = typer.Typer(name="audit", help=_AUDIT_HELP, no_args_is_help=True, rich_markup_mode="markdown")
-
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    _audit.command("export")(export)
-    _audit.command("verify")(verify)
-    cli.add_typer(_audit)
+    group = command_group("audit", _AUDIT_HELP)
+    add_command(group, "export", export)
+    add_command(group, "verify", verify)
+    cli.add_typer(group)
 
 
-def export(
-    after: Annotated[
-        int, typer.Option("--after", metavar="N", min=0, help="Only entries after this one, to continue an export.")
-    ] = 0,
+async def export(
+    after: Annotated[int, option("--after", "N", "Only entries after this one, to continue an export.", min=0)] = 0,
     store: StoreUrl = "",
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    key: Key = "",
+    *,
+    target: ServerTarget,
 ) -> None:
     """Write the audit log as JSON lines on stdout. The export itself is recorded.
 
@@ -50,14 +48,14 @@ def export(
 
     `dragoman audit export --after $(tail -n 1 audit.jsonl | jq .number) >> audit.jsonl`
     """
-    run_admin_command(server, print_audit_log(AdminTarget(server, key, store), after))
+    request, out = ops.ExportAuditRequest(after=after), ConsoleOutput()
+    async with open_admin_client(target, store) as client, aclosing(client.export_audit(request)) as responses:
+        async for response in responses:
+            for line in response.lines:
+                out.write(f"{line}\n")
 
 
-def verify(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file written by `audit export`; - is stdin.", show_default=False)
-    ],
-) -> None:
+def verify(file: Annotated[Path, argument("FILE", "A file written by `audit export`; - is stdin.")]) -> ExitCode:
     """Verify that no entry of an exported log was changed, removed or inserted.
 
     Entries missing at the end cannot be detected: compare the last hash with one stored elsewhere.
@@ -66,21 +64,6 @@ def verify(
 
     **Exit codes**: 0 the log is intact; 1 it is not; 2 the file cannot be read.
     """
-    raise typer.Exit(verify_file(file))
-
-
-async def print_audit_log(target: AdminTarget, after: int) -> ExitCode:
-    """Prints the entries after number `after`."""
-    request, out = ops.ExportAuditRequest(after=after), ConsoleOutput()
-    async with open_admin_client(target) as client, aclosing(client.export_audit(request)) as responses:
-        async for response in responses:
-            for line in response.lines:
-                out.write(f"{line}\n")
-    return ExitCode.OK
-
-
-def verify_file(file: Path) -> ExitCode:
-    """Verifies an exported log and prints the result."""
     if str(file) == "-":
         return _verify_lines(sys.stdin)
     try:

@@ -2,70 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
-from dragoman.cli import ExitCode, print_note
-from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
-from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, Key, Server
+from dragoman.cli import print_note
+from dragoman.cli.admin import open_admin_client
+from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
+from dragoman.cli.parameters import argument, flag, option
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
-from dragoman.core.durations import format_age, parse_age
+from dragoman.core.durations import format_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id, or the complete key.", show_default=False)]
+KeyId = Annotated[str, argument("ID", "The key's id, or the complete key.")]
 
 _KEYS_HELP = """Create, list, rotate and revoke API keys.
 
 For operators: callers with the grant `operator`; on a server without authentication, callers on its own machine.
 """
 
-_keys = typer.Typer(help=_KEYS_HELP, no_args_is_help=True, rich_markup_mode="markdown")
-
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
+    group = command_group("keys", _KEYS_HELP)
     for name, command in (("create", create), ("list", list_keys), ("rotate", rotate), ("revoke", revoke)):
-        _keys.command(name)(command)
-    cli.add_typer(_keys, name="keys", rich_help_panel=None)
+        add_command(group, name, command)
+    cli.add_typer(group)
 
 
-def create(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name that says what the key is for.", show_default=False)
-    ],
+async def create(
+    name: Annotated[str, argument("NAME", "A name that says what the key is for.")],
     principal: Annotated[
-        str,
-        typer.Option(
-            "--principal", metavar="WHO", help="The principal it authenticates; several keys may share one. [NAME]"
-        ),
+        str, option("--principal", "WHO", "The principal it authenticates; several keys may share one. [NAME]")
     ] = "",
     grant: Annotated[
         list[str] | None,
-        typer.Option(
-            "--grant",
-            metavar="GRANT",
-            help="operator, viewer, agent:ID, scope:NAME, worker, worker:ID; may be repeated.",
-        ),
+        option("--grant", "GRANT", "operator, viewer, agent:ID, scope:NAME, worker, worker:ID; may be repeated."),
     ] = None,
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="AGE", help="How long the key is valid: 90d, 12h. [no expiry]")
-    ] = "",
+    expires: Annotated[str, option("--expires", "AGE", "How long the key is valid: 90d, 12h. [no expiry]")] = "",
     json: Json = False,
     store: Annotated[
         str,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            help="Use this store without a server: a URL as for `serve --store`. It is created if missing.",
+        option(
+            "--store", "URL", "Use this store without a server: a URL as for `serve --store`. It is created if missing."
         ),
     ] = "",
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    *,
+    target: ServerTarget,
 ) -> None:
     """Create an API key and print it. It is printed only once; the store keeps a hash.
 
@@ -79,134 +64,60 @@ def create(
 
     `dragoman keys create nightly-report --principal alice@example.com --grant agent:echo --expires 90d`
     """
-    target, lifetime = AdminTarget(server, key, store), parse_age_option("--expires", expires)
-    created = create_key(target, name, principal=principal, grants=grant or [], lifetime=lifetime, json=json)
-    run_admin_command(server, created)
+    request = ops.CreateKeyRequest(name=name, principal=principal, grants=grant or ())
+    if lifetime := age_option("--expires", expires):
+        request.lifetime.FromMilliseconds(lifetime)
+    async with open_admin_client(target, store, create=True) as key_admin:
+        _print_new_key(await key_admin.create_key(request), "", json=json)
 
 
-def list_keys(
-    all: Annotated[bool, typer.Option("--all", metavar=" ", help="Include revoked and expired keys.")] = False,
+async def list_keys(
+    all: Annotated[bool, flag("--all", "Include revoked and expired keys.")] = False,
     json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    *,
+    target: ServerTarget,
 ) -> None:
     """List API keys, newest first, without their secrets, which are not stored.
 
     **Example**: `dragoman keys list --all`
     """
-    run_admin_command(server, print_keys(AdminTarget(server, key), all=all, json=json))
+    async with target.operator() as operator:
+        response = await operator.list_keys(ops.ListKeysRequest(all=all))
+    ConsoleOutput().messages(response.keys, _describe_key, json=json)
+    if not response.keys and not json:
+        print_note("no keys")
 
 
-def rotate(
+async def rotate(
     id: KeyId,
-    grace: Annotated[
-        str, typer.Option("--grace", metavar="AGE", help="How long the old secret stays valid; 0: not at all.")
-    ] = "24h",
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="AGE", help="How long the key is valid from now. [as before]")
-    ] = "",
+    grace: Annotated[str, option("--grace", "AGE", "How long the old secret stays valid; 0: not at all.")] = "24h",
+    expires: Annotated[str, option("--expires", "AGE", "How long the key is valid from now. [as before]")] = "",
     json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    *,
+    target: ServerTarget,
 ) -> None:
     """Replace a key's secret and print the new key. The old secret stays valid for the grace period.
 
     **Example**: `dragoman keys rotate qx4m2ltw7a6e --grace 1h`
     """
-    lifetime = parse_age_option("--expires", expires) if expires else None
-    rotated = rotate_key(
-        AdminTarget(server, key),
-        id,
-        grace=parse_age_option("--grace", grace),
-        lifetime=lifetime,
-        json=json,
-    )
-    run_admin_command(server, rotated)
+    request = ops.RotateKeyRequest(id=_key_id(id))
+    request.grace.FromMilliseconds(valid := age_option("--grace", grace))
+    if expires:
+        request.lifetime.FromMilliseconds(age_option("--expires", expires))
+    async with target.operator() as operator:
+        response = await operator.rotate_key(request)
+    old = f"old secret valid for {format_age(valid)} more" if valid else "old secret no longer valid"
+    _print_new_key(response, old, json=json)
 
 
-def revoke(
-    id: KeyId,
-    json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
-) -> None:
+async def revoke(id: KeyId, json: Json = False, *, target: ServerTarget) -> None:
     """Revoke a key permanently and close the streams opened with it.
 
     **Example**: `dragoman keys revoke qx4m2ltw7a6e`
     """
-    run_admin_command(server, revoke_key(AdminTarget(server, key), id, json=json))
-
-
-_SHOWN_ONCE_NOTE: Final = "the key is shown only once; send it as Authorization: Bearer KEY, or as X-API-Key: KEY"
-
-
-def parse_age_option(option: str, text: str) -> int:
-    """Parses an age into milliseconds. Ends the process with a usage error if it is invalid."""
-    try:
-        return parse_age(text) if text else 0
-    except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}") from error
-
-
-async def create_key(
-    target: AdminTarget, name: str, *, principal: str, grants: Sequence[str], lifetime: int, json: bool
-) -> ExitCode:
-    """Creates a key and prints it. lifetime: milliseconds; 0: no expiry."""
-    request = ops.CreateKeyRequest(name=name, principal=principal, grants=grants)
-    if lifetime:
-        request.lifetime.FromMilliseconds(lifetime)
-    async with open_admin_client(target, create=True) as key_admin:
-        response: ops.CreateKeyResponse = await key_admin.create_key(request)
-    if json:
-        print(json_line(response), flush=True)
-        return ExitCode.OK
-    _print_key(response.key)
-    print_note(_SHOWN_ONCE_NOTE)
-    print(response.text, flush=True)
-    return ExitCode.OK
-
-
-async def print_keys(target: AdminTarget, *, all: bool, json: bool) -> ExitCode:
-    """Prints keys, one line each."""
-    async with open_admin_client(target, create=True) as key_admin:
-        response: ops.ListKeysResponse = await key_admin.list_keys(ops.ListKeysRequest(all=all))
-    for key in response.keys:
-        ConsoleOutput().line(json_line(key) if json else _format_key(key))
-    if not response.keys and not json:
-        print_note("no keys")
-    return ExitCode.OK
-
-
-async def rotate_key(target: AdminTarget, id: str, *, grace: int, lifetime: int | None, json: bool) -> ExitCode:
-    """Replaces a key's secret and prints the key. grace, lifetime: milliseconds; lifetime None: unchanged."""
-    request = ops.RotateKeyRequest(id=_key_id(id))
-    request.grace.FromMilliseconds(grace)
-    if lifetime is not None:
-        request.lifetime.FromMilliseconds(lifetime)
-    async with open_admin_client(target, create=True) as key_admin:
-        response: ops.RotateKeyResponse = await key_admin.rotate_key(request)
-    if json:
-        print(json_line(response), flush=True)
-        return ExitCode.OK
-    _print_key(response.key)
-    print_note(f"old secret valid for {format_age(grace)} more" if grace else "old secret no longer valid")
-    print_note(_SHOWN_ONCE_NOTE)
-    print(response.text, flush=True)
-    return ExitCode.OK
-
-
-async def revoke_key(target: AdminTarget, id: str, *, json: bool) -> ExitCode:
-    """Revokes a key."""
-    async with open_admin_client(target, create=True) as key_admin:
-        response: ops.RevokeKeyResponse = await key_admin.revoke_key(ops.RevokeKeyRequest(id=_key_id(id)))
-    ConsoleOutput().line(json_line(response.key) if json else _format_key(response.key))
-    return ExitCode.OK
+    async with target.operator() as operator:
+        response = await operator.revoke_key(ops.RevokeKeyRequest(id=_key_id(id)))
+    ConsoleOutput().messages([response.key], _describe_key, json=json)
 
 
 def _key_id(text: str) -> str:
@@ -214,14 +125,25 @@ def _key_id(text: str) -> str:
     return text.removeprefix(API_KEY_PREFIX).partition("_")[0] if text.startswith(API_KEY_PREFIX) else text
 
 
-def _print_key(key: ops.ApiKey) -> None:
+_SHOWN_ONCE_NOTE: Final = "the key is shown only once; send it as Authorization: Bearer KEY, or as X-API-Key: KEY"
+
+
+def _print_new_key(response: ops.CreateKeyResponse | ops.RotateKeyResponse, note: str, *, json: bool) -> None:
+    """Prints the key on stdout, and what is known of it, with a note, on stderr."""
+    out, key = ConsoleOutput(), response.key
+    if json:
+        out.line(json_line(response))
+        return
     print_note(f"key        {key.id}  ({key.name})")
     print_note(f"principal  {key.principal}")
     print_note(f"grants     {', '.join(key.grants) or 'every agent'}")
     print_note(f"expires    {format_time(key.expires, seconds=False) if key.HasField('expires') else 'never'}")
+    for text in filter(None, (note, _SHOWN_ONCE_NOTE)):
+        print_note(text)
+    out.line(response.text)
 
 
-def _format_key(key: ops.ApiKey) -> str:
+def _describe_key(key: ops.ApiKey) -> tuple[str]:
     """Formats a key as one line. Only expiring and revoked keys have further columns."""
     words = [
         key.id,
@@ -236,4 +158,4 @@ def _format_key(key: ops.ApiKey) -> str:
         for name in ("expires", "revoked")
         if key.HasField(name)
     ]
-    return "  ".join(words)
+    return ("  ".join(words),)

@@ -4,68 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dragoman.cli import ExitCode, format_count
-from dragoman.cli.admin import AdminTarget, bulk, open_admin_client, run_admin_command, store_settings
+from dragoman.cli.admin import open_admin_client, store_settings
+from dragoman.cli.commands import add_command
 from dragoman.cli.options import (
-    DEFAULT_SERVER,
     AgentFilter,
-    Ca,
-    Cert,
-    ChangedSince,
     Json,
-    Key,
-    MetadataFilter,
     OneTaskState,
-    PrincipalFilter,
     ScopeFilter,
-    Server,
+    ServerTarget,
     StoreUrl,
     TaskId,
-    TaskStateOption,
-    TextFilter,
-    Yes,
+    TaskOwner,
+    age_option,
 )
-from dragoman.cli.output import format_time, json_line
-from dragoman.core.durations import parse_age
+from dragoman.cli.output import ConsoleOutput, format_time, json_line
+from dragoman.cli.parameters import argument, flag, option
+from dragoman.cli.tasks import bulk
+from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
     for name, command in (("purge", purge), ("export", export), ("backup", backup), ("restore", restore)):
-        cli.command(name)(command)
+        add_command(cli, name, command)
 
 
-def purge(
-    task: Annotated[str, typer.Option("--task", metavar="ID", help="This task.")] = "",
-    context: Annotated[str, typer.Option("--context", metavar="ID", help="Tasks of this conversation.")] = "",
-    principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="Tasks of this principal.")] = "",
-    older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Tasks that ended before this age: 30d, 12h, 90m.")
-    ] = "",
+async def purge(
+    task: Annotated[str, option("--task", "ID", "This task.")] = "",
+    context: Annotated[str, option("--context", "ID", "Tasks of this conversation.")] = "",
+    principal: Annotated[str, option("--principal", "NAME", "Tasks of this principal.")] = "",
+    older_than: Annotated[str, option("--older-than", "AGE", "Tasks that ended before this age: 30d, 12h, 90m.")] = "",
     scope: ScopeFilter = "",
     state: OneTaskState = None,
     agent: AgentFilter = "",
     since: ChangedSince = "",
     text: TextFilter = "",
     metadata: MetadataFilter = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar=" ", help="Erase nothing; print what would be erased.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Erase nothing; print what would be erased.")] = False,
     yes: Yes = False,
     json: Json = False,
     store: StoreUrl = "",
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
-) -> None:
+    *,
+    target: ServerTarget,
+) -> ExitCode:
     """Erase tasks with their events, messages and artifacts.
 
     Erases the tasks that match all given options; pass at least one of --task, --context, --principal and
@@ -87,27 +79,27 @@ def purge(
         if store:
             raise typer.BadParameter("--since, --text and --metadata need a server; leave out --store")
         named = [state] if state else None
-        selected = bulk.build_filter(agent, scope, principal, named, context, since, older_than, text, metadata)
+        tasks = bulk.TaskFilter(agent, scope, principal, named, context, since, older_than, text, metadata)
+        selected = tasks.request()
         selected.task_id = task
-        answers = bulk.Answers(dry_run, yes, json)
-        run_admin_command(server, bulk.change_tasks(server, key, bulk.ERASE, selected, answers))
-    selection = build_selection(
-        task=task, context=context, principal=principal, older=older_than, scope=scope, state=state, agent=agent
-    )
-    run_admin_command(server, purge_tasks(AdminTarget(server, key, store), selection, dry_run=dry_run, json=json))
+        return await bulk.change_tasks(target, bulk.ERASE, selected, bulk.Answers(dry_run, yes, json))
+    if not (task or context or principal or older_than):
+        raise typer.BadParameter("no tasks selected; pass --task, --context, --principal or --older-than")
+    selection = ops.Selection(task_id=task, context_id=context, principal=principal, scope=scope, agent=agent)
+    if state is not None:
+        selection.state = f"TASK_STATE_{state.name}"  # type: ignore[assignment]  # by name, as protobuf allows
+    if older_than:
+        selection.older_than.FromMilliseconds(age_option("--older-than", older_than))
+        if not selection.older_than.ToMilliseconds():
+            raise typer.BadParameter("--older-than: must be greater than 0")
+    async with open_admin_client(target, store) as client:
+        response: ops.PurgeResponse = await client.purge(ops.PurgeRequest(selection=selection, dry_run=dry_run))
+    describe = partial(_describe_purge, "would remove" if dry_run else "removed")
+    ConsoleOutput().messages([response], describe, json=json)
+    return ExitCode.OK
 
 
-def export(
-    task: TaskId,
-    agent: AgentFilter = "",
-    principal: PrincipalFilter = "",
-    scope: ScopeFilter = "",
-    store: StoreUrl = "",
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
-) -> None:
+async def export(task: TaskId, *, owner: TaskOwner, store: StoreUrl = "", target: ServerTarget) -> None:
     """Write everything stored about a task as JSON lines.
 
     Writes a header, the task, its events, its messages and an end line to stdout. Without the end line the export is
@@ -115,19 +107,17 @@ def export(
 
     **Example**: `dragoman export 0199f3c2-5c1e-7000-8000-3b1f0a52c0de > task.jsonl`
     """
-    target = AdminTarget(server, key, store)
-    run_admin_command(server, print_export(target, task, agent=agent, principal=principal, scope=scope))
+    out, request = ConsoleOutput(), ops.ExportTaskRequest(task_id=task, **asdict(owner))
+    async with open_admin_client(target, store) as client, aclosing(client.export_task(request)) as entries:
+        async for entry in entries:
+            out.line(json_line(entry))
 
 
-def backup(
-    destination: Annotated[Path, typer.Argument(metavar="DEST", help="A folder to create.", show_default=False)],
-    store: Annotated[
-        str, typer.Option("--store", metavar="URL", help="Copy this store, whether or not a server has it open.")
-    ] = "",
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+async def backup(
+    destination: Annotated[Path, argument("DEST", "A folder to create.")],
+    store: Annotated[str, option("--store", "URL", "Copy this store, whether or not a server has it open.")] = "",
+    *,
+    target: ServerTarget,
 ) -> None:
     """Copy a store while it is in use, and verify the copy.
 
@@ -135,13 +125,28 @@ def backup(
 
     **Example**: `dragoman backup /var/backups/dragoman-$(date +%F)`
     """
-    run_admin_command(server, back_up(AdminTarget(server, key, store), destination.absolute()))
+    from dragoman.wiring.offline_admin import copy_store
+
+    folder, copied_bytes = destination.absolute(), 0
+    if store:
+        async with aclosing(copy_store(store_settings(store), folder)) as steps:
+            async for step in steps:
+                _print_progress(step.bytes, step.total)
+                copied_bytes = step.bytes if step.done else 0
+    else:
+        async with target.operator() as operator:
+            request = ops.BackupRequest(destination=str(folder))
+            async with aclosing(operator.backup(request)) as responses:
+                async for response in responses:
+                    _print_progress(response.bytes, response.total_bytes)
+                    copied_bytes = response.bytes if response.done else 0
+    ConsoleOutput().line(f"{folder}: {format_count(copied_bytes, 'byte')}, verified")
 
 
-def restore(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="A folder written by `backup`.", show_default=False)],
+async def restore(
+    source: Annotated[Path, argument("SRC", "A folder written by `backup`.")],
     store: Annotated[
-        str, typer.Option("--store", metavar="URL", help="The store to create; it must not exist.")
+        str, option("--store", "URL", "The store to create; it must not exist.")
     ] = "sqlite:///dragoman.db",
 ) -> None:
     """Create a store from a backup, and verify it.
@@ -150,99 +155,36 @@ def restore(
 
     **Example**: `dragoman restore /var/backups/dragoman-2026-11-20 --store sqlite:////var/lib/dragoman/tasks.db`
     """
-    run_admin_command("", restore_backup(source, store))
+    from dragoman.wiring.offline_admin import restore_store
+
+    out, settings = ConsoleOutput(), store_settings(store)
+    restored = await asyncio.to_thread(restore_store, settings, source)
+    when = f"as of {format_time(restored.copied_at)}" if restored.copied_at else "as of the time of the copy"
+    out.line(f"restored     {settings.store.path}")
+    out.line(f"tasks        {format_count(restored.tasks, 'task')}, {when}; later changes are lost")
+    if restored.running:
+        out.line(
+            f"running      {format_count(restored.running, 'task')} then running; FAILED (INTERRUPTED) at next start"
+        )
+    if restored.pushes:
+        out.line(f"pushes       {format_count(restored.pushes, 'receiver')}; events since the backup are sent again")
+    out.line(f"epoch        {restored.epoch}, before {restored.previous_epoch}")
+    out.line("cursors      of the old store are rejected (INVALID_ARGUMENT: another epoch); clients read anew")
+    out.line("keys         idempotency keys used since the backup are unknown: a repeated send runs again")
+    out.line("erasures     tasks purged since the backup are back; purge them again")
 
 
-def build_selection(
-    *, task: str, context: str, principal: str, older: str, scope: str, state: TaskStateOption | None, agent: str
-) -> ops.Selection:
-    """Builds the selection of the command line. Ends the process with a usage error if it is empty."""
-    if not (task or context or principal or older):
-        raise typer.BadParameter("no tasks selected; pass --task, --context, --principal or --older-than")
-    selection = ops.Selection(task_id=task, context_id=context, principal=principal, scope=scope, agent=agent)
-    if state is not None:
-        selection.state = f"TASK_STATE_{state.name}"  # type: ignore[assignment]  # by name, as protobuf allows
-    if older:
-        try:
-            selection.older_than.FromMilliseconds(parse_age(older))
-        except ValueError as error:
-            raise typer.BadParameter(f"--older-than: {error}") from error
-        if not selection.older_than.ToMilliseconds():
-            raise typer.BadParameter("--older-than: must be greater than 0")
-    return selection
-
-
-async def purge_tasks(target: AdminTarget, selection: ops.Selection, *, dry_run: bool, json: bool) -> ExitCode:
-    """Erases tasks and prints the receipt."""
-    async with open_admin_client(target) as client:
-        response = await client.purge(ops.PurgeRequest(selection=selection, dry_run=dry_run))
-    if json:
-        _print_line(json_line(response))
-        return ExitCode.OK
+def _describe_purge(verb: str, response: ops.PurgeResponse) -> Iterator[str]:
     receipt = response.receipt
-    verb = "would remove" if dry_run else "removed"
-    _print_line(f"{verb:<12} {format_count(receipt.tasks, 'task')}: {receipt.selection}")
+    yield f"{verb:<12} {format_count(receipt.tasks, 'task')}: {receipt.selection}"
     if receipt.tasks:
-        _print_line(
+        yield (
             f"{'with':<12} {format_count(receipt.events, 'event')}, {format_count(receipt.messages, 'message')}, "
             f"{format_count(receipt.artifacts, 'artifact')}, {format_count(receipt.bytes, 'byte')}"
         )
     if receipt.number:
-        _print_line(f"{'receipt':<12} {receipt.number}, {format_time(receipt.began)} to {format_time(receipt.ended)}")
-        _print_line(f"{'sha256':<12} {receipt.digest}")
-    return ExitCode.OK
-
-
-async def print_export(target: AdminTarget, task: str, *, agent: str, principal: str, scope: str) -> ExitCode:
-    """Prints a task as JSON lines."""
-    request = ops.ExportTaskRequest(task_id=task, agent=agent, principal=principal, scope=scope)
-    async with open_admin_client(target) as client, aclosing(client.export_task(request)) as entries:
-        async for entry in entries:
-            _print_line(json_line(entry))
-    return ExitCode.OK
-
-
-async def back_up(target: AdminTarget, destination: Path) -> ExitCode:
-    """Copies a store to an absolute path and prints the progress."""
-    from dragoman.wiring.offline_admin import copy_store
-
-    copied_bytes = 0
-    if target.store:
-        async with aclosing(copy_store(store_settings(target.store), destination)) as steps:
-            async for step in steps:
-                _print_progress(step.bytes, step.total)
-                copied_bytes = step.bytes if step.done else 0
-    else:
-        async with target.operator() as operator:
-            request = ops.BackupRequest(destination=str(destination))
-            async with aclosing(operator.backup(request)) as responses:
-                async for response in responses:
-                    _print_progress(response.bytes, response.total_bytes)
-                    copied_bytes = response.bytes if response.done else 0
-    _print_line(f"{destination}: {format_count(copied_bytes, 'byte')}, verified")
-    return ExitCode.OK
-
-
-async def restore_backup(source: Path, store: str) -> ExitCode:
-    """Creates a store from a backup, and prints what that means for clients of the old store."""
-    from dragoman.wiring.offline_admin import restore_store
-
-    settings = store_settings(store)
-    restored = await asyncio.to_thread(restore_store, settings, source)
-    when = f"as of {format_time(restored.copied_at)}" if restored.copied_at else "as of the time of the copy"
-    _print_line(f"restored     {settings.store.path}")
-    _print_line(f"tasks        {format_count(restored.tasks, 'task')}, {when}; later changes are lost")
-    if restored.running:
-        _print_line(
-            f"running      {format_count(restored.running, 'task')} then running; FAILED (INTERRUPTED) at next start"
-        )
-    if restored.pushes:
-        _print_line(f"pushes       {format_count(restored.pushes, 'receiver')}; events since the backup are sent again")
-    _print_line(f"epoch        {restored.epoch}, before {restored.previous_epoch}")
-    _print_line("cursors      of the old store are rejected (INVALID_ARGUMENT: another epoch); clients read anew")
-    _print_line("keys         idempotency keys used since the backup are unknown: a repeated send runs again")
-    _print_line("erasures     tasks purged since the backup are back; purge them again")
-    return ExitCode.OK
+        yield f"{'receipt':<12} {receipt.number}, {format_time(receipt.began)} to {format_time(receipt.ended)}"
+        yield f"{'sha256':<12} {receipt.digest}"
 
 
 def _print_progress(done: int, total: int) -> None:
@@ -250,7 +192,3 @@ def _print_progress(done: int, total: int) -> None:
         end = "\n" if done == total else ""
         percent = done * 100 // max(total, 1)
         print(f"\r{percent:3} % of {format_count(total, 'byte')}", end=end, file=sys.stderr, flush=True)
-
-
-def _print_line(text: str) -> None:
-    print(text, flush=True)

@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from dragoman.cli import ExitCode
-from dragoman.cli.admin import AdminTarget, run_admin_command
-from dragoman.cli.options import (
-    DEFAULT_SERVER,
-    AgentFilter,
-    Ca,
-    Cert,
-    Json,
-    Key,
-    PrincipalFilter,
-    ScopeFilter,
-    Server,
-    TaskId,
-    complete_tasks,
-)
-from dragoman.cli.output import ConsoleOutput, format_time, json_line
+from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner, complete_tasks
+from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.cli.parameters import argument, option
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
-
-_push = typer.Typer(
-    name="push",
-    help="List push configurations and redeliver events.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
 
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    _push.command("list")(list_configs)
-    _push.command("redeliver")(redeliver)
-    cli.add_typer(_push)
+    group = command_group("push", "List push configurations and redeliver events.")
+    add_command(group, "list", list_configs)
+    add_command(group, "redeliver", redeliver)
+    cli.add_typer(group)
 
 
-def list_configs(
-    task: Annotated[
-        str,
-        typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=complete_tasks),
-    ] = "",
-    agent: AgentFilter = "",
-    principal: PrincipalFilter = "",
-    scope: ScopeFilter = "",
+async def list_configs(
+    task: Annotated[str, argument("TASK", "The id of a task.", autocompletion=complete_tasks)] = "",
     limit: Annotated[
-        int,
-        typer.Option("--limit", min=1, max=1000, metavar="N", help="Maximum number of configurations, without TASK."),
+        int, option("--limit", "N", "Maximum number of configurations, without TASK.", min=1, max=1000)
     ] = 100,
+    *,
+    owner: TaskOwner,
     json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    target: ServerTarget,
 ) -> None:
     """List the push configurations of a task with their recent delivery attempts.
 
@@ -68,26 +44,23 @@ def list_configs(
 
     `dragoman push list 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    request = build_list_request(task, agent=agent, principal=principal, scope=scope, limit=limit)
-    run_admin_command(server, print_configs(AdminTarget(server, key), request, json=json))
+    async with target.operator() as operator:
+        request = ops.ListPushConfigsRequest(task_id=task, limit=limit, **asdict(owner))
+        response = await operator.list_push_configs(request)
+    out = ConsoleOutput()
+    out.messages(response.configs, _describe_config, json=json)
+    if not response.configs and not json:
+        out.line("no push configurations" if task else "no undelivered events and no dead letters")
 
 
-def redeliver(
+async def redeliver(
     task: TaskId,
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="The id of one configuration. [all]", show_default=False)
-    ] = "",
-    first: Annotated[
-        int | None, typer.Option("--from", min=1, metavar="N", help="Redeliver from this event on; 1 is the first.")
-    ] = None,
-    agent: AgentFilter = "",
-    principal: PrincipalFilter = "",
-    scope: ScopeFilter = "",
+    config: Annotated[str, argument("CONFIG", "The id of one configuration. [all]")] = "",
+    first: Annotated[int | None, option("--from", "N", "Redeliver from this event on; 1 is the first.", min=1)] = None,
+    *,
+    owner: TaskOwner,
     json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    target: ServerTarget,
 ) -> None:
     """Deliver undelivered events now, including those of configurations given up as dead letters.
 
@@ -99,79 +72,37 @@ def redeliver(
 
     `dragoman push redeliver 0199f3c2-5c1e-7000-8000-3b1f0a52c0de orders-hook --from 1`
     """
-    request = build_redeliver_request(task, config, first, agent=agent, principal=principal, scope=scope)
-    run_admin_command(server, redeliver_events(AdminTarget(server, key), request, json=json))
-
-
-def build_list_request(task: str, *, agent: str, principal: str, scope: str, limit: int) -> ops.ListPushConfigsRequest:
-    """Builds the request of the command line."""
-    return ops.ListPushConfigsRequest(task_id=task, agent=agent, principal=principal, scope=scope, limit=limit)
-
-
-def build_redeliver_request(
-    task: str, config: str, first: int | None, *, agent: str, principal: str, scope: str
-) -> ops.RedeliverRequest:
-    """Builds the request of the command line."""
-    more = {} if first is None else {"from": first}  # `from` is a Python keyword
-    return ops.RedeliverRequest(task_id=task, config_id=config, agent=agent, principal=principal, scope=scope, **more)
-
-
-async def print_configs(target: AdminTarget, request: ops.ListPushConfigsRequest, *, json: bool) -> ExitCode:
-    """Prints configurations."""
-    async with target.operator() as operator:
-        response = await operator.list_push_configs(request)
-    out = ConsoleOutput()
-    for config in response.configs:
-        if json:
-            out.line(json_line(config))
-            continue
-        out.line(f"task       {config.task_id}  (agent {config.agent}, {config.principal} in {config.scope})")
-        for line in format_config(config):
-            out.line(line)
-        out.line("")
-    if not response.configs and not json:
-        out.line("no push configurations" if request.task_id else "no undelivered events and no dead letters")
-    return ExitCode.OK
-
-
-async def redeliver_events(target: AdminTarget, request: ops.RedeliverRequest, *, json: bool) -> ExitCode:
-    """Redelivers events and prints which."""
+    request = ops.RedeliverRequest(task_id=task, config_id=config, **asdict(owner))
+    if first is not None:
+        setattr(request, "from", first)  # a Python keyword
     async with target.operator() as operator:
         response = await operator.redeliver(request)
-    out = ConsoleOutput()
-    for config in response.configs:
-        if json:
-            out.line(json_line(config))
-            continue
-        left = config.last - config.delivered
-        events = f"events {config.delivered + 1} to {config.last}" if left > 0 else "nothing to deliver"
-        out.line(f"{config.id}  {events}  {config.url}")
-    return ExitCode.OK
+    ConsoleOutput().messages(response.configs, _describe_redelivery, json=json)
 
 
-def format_config(config: ops.PushConfig) -> list[str]:
+def _describe_redelivery(config: ops.PushConfig) -> tuple[str]:
+    left = config.last - config.delivered
+    events = f"events {config.delivered + 1} to {config.last}" if left > 0 else "nothing to deliver"
+    return (f"{config.id}  {events}  {config.url}",)
+
+
+def _describe_config(config: ops.PushConfig) -> Iterator[str]:
     """Formats a configuration and its delivery attempts as text lines."""
     state = ops.PushState.Name(config.state).removeprefix("PUSH_STATE_")
-    lines = [
-        f"config     {config.id}",
-        f"url        {config.url}  (A2A {config.dialect})",
-        f"state      {state}" + (f": {config.reason}" if config.reason else ""),
-        f"delivered  {config.delivered} of {config.last} events" + _format_lag(config),
-    ]
+    left = config.last - config.delivered
+    remaining = f", {left} remaining" if left > 0 else ""
+    yield f"task       {config.task_id}  (agent {config.agent}, {config.principal} in {config.scope})"
+    yield f"config     {config.id}"
+    yield f"url        {config.url}  (A2A {config.dialect})"
+    yield f"state      {state}" + (f": {config.reason}" if config.reason else "")
+    yield f"delivered  {config.delivered} of {config.last} events{remaining}"
     if config.HasField("failing_since"):
-        lines.append(
-            f"failing    since {format_time(config.failing_since)}; attempts for the next event: {config.failures}"
-        )
+        yield f"failing    since {format_time(config.failing_since)}; attempts for the next event: {config.failures}"
     if config.HasField("next_attempt"):
-        lines.append(f"next       {format_time(config.next_attempt)}")
+        yield f"next       {format_time(config.next_attempt)}"
     elif config.delivering:
-        lines.append("next       now")
+        yield "next       now"
     for one in config.attempts:
         outcome = one.error or f"HTTP {one.status}"
-        lines.append(f"  {format_time(one.time)}  event {one.sequence}  {outcome}  ({one.milliseconds} ms)")
-    return lines
-
-
-def _format_lag(config: ops.PushConfig) -> str:
-    left = config.last - config.delivered
-    return f", {left} remaining" if left > 0 else ""
+        yield f"  {format_time(one.time)}  event {one.sequence}  {outcome}  ({one.milliseconds} ms)"
+    yield ""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
-from dragoman.cli import ExitCode, format_count, print_note
-from dragoman.cli.admin import AdminTarget, run_admin_command
-from dragoman.cli.options import DEFAULT_SERVER, AgentFilter, Ca, Cert, Json, Key, PrincipalFilter, ScopeFilter, Server
+from dragoman.cli import format_count, print_note
+from dragoman.cli.commands import add_command
+from dragoman.cli.options import AgentFilter, Json, ScopeFilter, ServerTarget, TaskOwner, age_option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
+from dragoman.cli.parameters import option
 from dragoman.client.operations import Operator
 from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
-from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
 
@@ -40,26 +41,20 @@ class GroupOption(StrEnum):
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
-    cli.command("usage")(usage)
-    cli.command("overview")(overview)
+    add_command(cli, "usage", usage)
+    add_command(cli, "overview", overview)
 
 
-def usage(
-    since: Annotated[
-        str, typer.Option("--since", metavar="DAYS", help="The last days, with today: 7, 7d, 4w; at most 400.")
-    ] = "30d",
+async def usage(
+    since: Annotated[str, option("--since", "DAYS", "The last days, with today: 7, 7d, 4w; at most 400.")] = "30d",
     by: Annotated[
         list[GroupOption] | None,
         typer.Option("--by", help="One line for each; may be repeated. [day]", show_default=False),
     ] = None,
-    agent: AgentFilter = "",
-    principal: PrincipalFilter = "",
-    scope: ScopeFilter = "",
+    *,
+    owner: TaskOwner,
     json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    target: ServerTarget,
 ) -> None:
     """Show tasks, turns, tokens and costs by day, agent, principal or scope.
 
@@ -72,19 +67,24 @@ def usage(
 
     `dragoman usage --since 7 --by agent --by principal`
     """
-    request = build_request(parse_days(since), by or [GroupOption.DAY], agent=agent, principal=principal, scope=scope)
-    run_admin_command(server, print_usage(AdminTarget(server, key), request, json=json))
+    request = build_request(parse_days(since), by or [GroupOption.DAY], owner)
+    async with target.operator() as operator:
+        rows = [row async for row in _all_rows(operator, request)]
+    out = ConsoleOutput()
+    if not rows and not json:
+        print_note(f"no usage since {request.first_day}")
+    groups = [ops.UsageGroup.Name(group).removeprefix("USAGE_GROUP_").lower() for group in request.group_by]
+    for line in map(json_line, rows) if json else format_table(rows, groups):
+        out.line(line)
 
 
-def overview(
+async def overview(
     hours: Annotated[int, typer.Option("--hours", min=1, max=KEPT_HOURS, help="The last hours, with this one.")] = 24,
     agent: AgentFilter = "",
     scope: ScopeFilter = "",
     json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
+    *,
+    target: ServerTarget,
 ) -> None:
     """Show what waits and runs now, and what was done in the last hours, by agent.
 
@@ -94,51 +94,32 @@ def overview(
     **Example**: `dragoman overview --hours 1`
     """
     request = overview_pb.GetOverviewRequest(hours=hours, agent=agent, scope=scope)
-    run_admin_command(server, print_overview(AdminTarget(server, key), request, json=json))
+    async with target.operator() as operator:
+        agents = (await operator.get_overview(request)).agents
+    out = ConsoleOutput()
+    if not agents and not json:
+        print_note(f"no unfinished tasks, and nothing in the last {format_count(hours, 'hour')}")
+    for line in map(json_line, agents) if json else format_overview(agents, time.time() * 1000):
+        out.line(line)
 
 
 def parse_days(text: str) -> int:
     """A number of days: `7`, `7d`, `4w`. Ends the process with a usage error."""
-    try:
-        days = parse_age(f"{text}d" if text.isdecimal() else text) // DAY_MS
-    except ValueError as error:
-        raise typer.BadParameter(f"--since: {error}") from error
+    days = age_option("--since", f"{text}d" if text.isdecimal() else text) // DAY_MS
     if not 1 <= days <= KEPT_DAYS:
         raise typer.BadParameter(f"--since: must be 1 to {KEPT_DAYS} days")
     return days
 
 
-def build_request(
-    days: int, groups: Sequence[GroupOption], *, agent: str = "", principal: str = "", scope: str = ""
-) -> ops.ListUsageRequest:
+def build_request(days: int, groups: Sequence[GroupOption], owner: TaskOwner) -> ops.ListUsageRequest:
     """Builds the request of the command line."""
     first = datetime.now(UTC).date() - timedelta(days=days - 1)
     return ops.ListUsageRequest(
         first_day=first.isoformat(),
-        agent=agent,
-        principal=principal,
-        scope=scope,
         group_by=[f"USAGE_GROUP_{group.name}" for group in dict.fromkeys(groups)],
         limit=PAGE_ROWS,
+        **asdict(owner),
     )
-
-
-async def print_usage(target: AdminTarget, request: ops.ListUsageRequest, *, json: bool) -> ExitCode:
-    """Prints a table with a line of sums, or rows as JSON lines."""
-    async with target.operator() as operator:
-        rows = [row async for row in _all_rows(operator, request)]
-    out = ConsoleOutput()
-    if json:
-        for row in rows:
-            out.line(json_line(row))
-        return ExitCode.OK
-    if not rows:
-        print_note(f"no usage since {request.first_day}")
-        return ExitCode.OK
-    groups = [ops.UsageGroup.Name(group).removeprefix("USAGE_GROUP_").lower() for group in request.group_by]
-    for line in format_table(rows, groups):
-        out.line(line)
-    return ExitCode.OK
 
 
 async def _all_rows(operator: Operator, request: ops.ListUsageRequest) -> AsyncIterator[ops.UsageRow]:
@@ -152,7 +133,12 @@ async def _all_rows(operator: Operator, request: ops.ListUsageRequest) -> AsyncI
 
 
 def format_table(rows: Sequence[ops.UsageRow], groups: Sequence[str]) -> list[str]:
-    """The lines of a table: names, then figures aligned to the right; of several rows also the sums."""
+    """The lines of a table: names, then figures aligned to the right; of several rows also the sums.
+
+    None without rows.
+    """
+    if not rows:
+        return []
     cells = [
         [*groups, *COUNT_COLUMNS, "seconds", *AMOUNT_COLUMNS[1:]],
         *([*(getattr(row, group) or OTHER_NAME for group in groups), *_figures([row])] for row in rows),
@@ -178,18 +164,6 @@ def _figures(rows: Sequence[ops.UsageRow]) -> list[str]:
     counts = [f"{sum(getattr(row, name) for row in rows):,}" for name in COUNT_COLUMNS]
     seconds, tokens, cost = (sum(getattr(row, name) for row in rows) for name in AMOUNT_COLUMNS)
     return [*counts, f"{seconds:,.1f}", f"{tokens:,}", f"{cost:,.2f}"]
-
-
-async def print_overview(target: AdminTarget, request: overview_pb.GetOverviewRequest, *, json: bool) -> ExitCode:
-    """Prints a table with a line for each agent, or agents as JSON lines."""
-    async with target.operator() as operator:
-        agents = (await operator.get_overview(request)).agents
-    out = ConsoleOutput()
-    if not agents and not json:
-        print_note(f"no unfinished tasks, and nothing in the last {format_count(request.hours, 'hour')}")
-    for line in map(json_line, agents) if json else format_overview(agents, time.time() * 1000):
-        out.line(line)
-    return ExitCode.OK
 
 
 def format_overview(agents: Sequence[overview_pb.AgentOverview], now: float) -> list[str]:

@@ -80,13 +80,11 @@ def serve(
 
     `dragoman serve agents.py --reload`
 
-    `dragoman serve assistant.py:agent --executor-python venv/bin/python`  an agent of a framework, unchanged
-
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 
     `dragoman serve --upstream https://agents.example.com/weather`  another A2A agent, through this server
 
-    `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
+    {examples}
 
     `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  with TLS
     """

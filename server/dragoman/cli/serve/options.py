@@ -51,19 +51,25 @@ def _replaced(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def with_options(function: Callable[..., None], by_heading: Mapping[str, Sequence[Option]]) -> Callable[..., None]:
+def with_options(function: Callable[..., Any], by_heading: Mapping[str, Sequence[Option]]) -> Callable[..., Any]:
     """A command function whose `**options` are these."""
     signature = inspect.signature(function, eval_str=True)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     full_signature = signature.replace(parameters=[*own, *_parameters(by_heading)])
 
-    def command(**arguments: Any) -> None:
-        function(**arguments)
+    def command(**arguments: Any) -> Any:
+        return function(**arguments)
 
-    command.__doc__ = function.__doc__
+    command.__doc__ = (function.__doc__ or "").replace("{examples}", _examples(function.__name__))
     command.__signature__ = full_signature  # type: ignore[attr-defined]  # typer reads it; function types lack it
     command.__annotations__ = {one.name: one.annotation for one in full_signature.parameters.values()}
     return command
+
+
+def _examples(command: str) -> str:
+    """The examples of extensions for the help of a command."""
+    examples = [example for one in installed_extensions() if one.agents for example in one.agents.examples]
+    return "\n\n    ".join(f"`dragoman {command} {arguments}`  {does}".rstrip() for arguments, does in examples)
 
 
 def _parameters(by_heading: Mapping[str, Sequence[Option]]) -> Iterator[inspect.Parameter]:

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from dragoman.cli import ExitCode, format_count, print_error
 from dragoman.cli.serve.processes import SupervisorChannel
+from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.agent_loader import source_directory
 from dragoman.wiring.app import App
@@ -54,7 +55,9 @@ def app_argument(arguments: Mapping[str, Any]) -> str:
         settings = load_settings(arguments)
     except SettingsError:
         return ""
-    return settings.own_app or (settings.executors[0].module if settings.executors else "")
+    app, groups = settings.agents.app, settings.extensions
+    others = ((one.agents, groups[one.name]) for one in used_sources(groups, app))
+    return settings.own_app or next((sources.module(group, app) for sources, group in others if sources), "")
 
 
 def run_with_reload(arguments: Sequence[str], app: str) -> int:

@@ -12,13 +12,13 @@ from typing import Final
 from dragoman.agents.values import NewId
 from dragoman.agents.workers.agent import WorkerAgent
 from dragoman.agents.workers.connection import HeartbeatTimings, WorkerConnection, check_hello, encode_welcome
-from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
-from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.extensions.frameworks.process import ExecutorProcess, FrameChannel
+from dragoman.extensions.frameworks.sources import ExecutorSpec, FrameworkSettings
 from dragoman.ids import IDS
+from dragoman.ports.extension import AgentHost
 from dragoman.ports.remote_agents import failed_turn_end, oversized_event_text
 from dragoman.supervision import Background, start_task
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -47,32 +47,23 @@ class ExecutorSupervisor:
     def __init__(
         self,
         executor: ExecutorSpec,
-        python: str,
+        settings: FrameworkSettings,
+        host: AgentHost,
         *,
-        clock: Callable[[], int],
-        turns: int = DEFAULT_EXECUTOR_TURNS,
-        retries: int = 0,
-        frame_bytes: int = MAX_MESSAGE_BYTES,
         timings: HeartbeatTimings | None = None,
         start_process: StartProcess | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
-        on_capacity_change: Callable[[], None] = lambda: None,
-        lease_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`python`: the interpreter of the executor's environment. `turns`: concurrent turns. `retries`: repetitions
-        of a turn whose process died. `clock`: milliseconds since the epoch. `on_capacity_change`: called when the agent
-        can take more turns than before. `lease_left`: seconds for which this server may run turns."""
+        """`host`: its registry learns when the agent can take more turns than before, and knows for how long this
+        process may run turns."""
         self._executor = executor
-        self._python = python
-        self._turns = turns
-        self._retries = retries
-        self._clock = clock
-        self._frame_bytes = frame_bytes
+        self._settings = settings
+        self._host = host
         self._timings = timings or HeartbeatTimings()
         self._start_process = start_process or (
-            lambda: ExecutorProcess.start(python, executor.target, executor.id, frame_bytes)
+            lambda: ExecutorProcess.start(settings.interpreter, executor.target, executor.id, host.message_bytes)
         )
         self._sleep = sleep
         self._now = now
@@ -80,12 +71,10 @@ class ExecutorSupervisor:
         self._agent: WorkerAgent | None = None
         self._ready: asyncio.Future[WorkerAgent] = asyncio.get_running_loop().create_future()
         self._supervision: asyncio.Task[None] | None = None
-        self._on_capacity_change = on_capacity_change
-        self._lease_left = lease_left
 
     async def open(self) -> WorkerAgent:
         """Starts the process and supervises it from then on. Raises ExecutorStartFailed."""
-        self._supervision = start_task(Background.EXECUTOR, self._supervise, self._executor.id)
+        self._supervision = start_task(Background.AGENT_PROCESS, self._supervise, self._executor.id)
         return await self._ready
 
     async def close(self) -> None:
@@ -118,7 +107,7 @@ class ExecutorSupervisor:
             process = await self._start_process()
         except OSError as error:
             return (
-                f"{self._python} cannot be started: {error.strerror or error}; "
+                f"{self._settings.interpreter} cannot be started: {error.strerror or error}; "
                 "pass another interpreter with --executor-python"
             )
         failure: A2AError | None = None
@@ -151,10 +140,10 @@ class ExecutorSupervisor:
             [registration],
             on_capacity_change=self._notify_capacity,
             new_id=self._new_id,
-            frame_bytes=self._frame_bytes,
+            frame_bytes=self._host.message_bytes,
             lease_left=self._lease_left,
         )
-        connection.send(wk.ConnectResponse(welcome=encode_welcome("", self._frame_bytes, self._timings)))
+        connection.send(wk.ConnectResponse(welcome=encode_welcome("", self._host.message_bytes, self._timings)))
 
         async def read() -> None:
             async for frame in frames:
@@ -186,15 +175,15 @@ class ExecutorSupervisor:
         hello = first.hello
         for registration in hello.agents:
             registration.id = self._executor.id
-            registration.turns = self._turns
-            registration.crash_retries = self._retries
+            registration.turns = self._settings.turns if self._host.turns is None else self._host.turns
+            registration.crash_retries = self._settings.retries
         (spec,) = check_hello(hello)
         return spec, hello.agents[0]
 
     def _attach(self, spec: AgentSpec, connection: WorkerConnection) -> WorkerAgent:
         agent = self._agent
         if agent is None:
-            agent = self._agent = WorkerAgent(spec, "", self._clock, self._clock())
+            agent = self._agent = WorkerAgent(spec, "", self._host.clock, self._host.clock())
             self._ready.set_result(agent)
         agent.add_worker(connection)
         self._notify_capacity()
@@ -204,7 +193,12 @@ class ExecutorSupervisor:
     def _notify_capacity(self) -> None:
         if self._agent is not None:
             self._agent.notify_capacity()
-        self._on_capacity_change()
+        if self._host.registry is not None:
+            self._host.registry.capacity_changed()
+
+    def _lease_left(self) -> float:
+        """Seconds for which this process may run turns; a worker may for as long as it is connected."""
+        return math.inf if self._host.registry is None else self._host.registry.lease_left()
 
     # Isolation of turns from each other ---------------------------------------------------------------------------
 
@@ -212,9 +206,9 @@ class ExecutorSupervisor:
         """Handles a frame of the process. An oversized one fails its own turn only."""
         size = frame.ByteSize()
         kind = frame.WhichOneof("frame")
-        if size > self._frame_bytes and kind in ("events", "turn_end"):
+        if size > self._host.message_bytes and kind in ("events", "turn_end"):
             turn = getattr(frame, kind).turn_id
-            text = oversized_event_text(size, self._frame_bytes)
+            text = oversized_event_text(size, self._host.message_bytes)
             connection.receive(wk.ConnectRequest(turn_end=failed_turn_end(turn, text)))
             connection.send(wk.ConnectResponse(turn_revoked=wk.TurnRevoked(turn_id=turn, reason=text)))
             return

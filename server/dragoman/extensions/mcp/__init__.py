@@ -24,7 +24,7 @@ from dragoman.ports.extension import (
 
 if TYPE_CHECKING:
     from dragoman.bindings.cards import Cards
-    from dragoman.bindings.http.exchange import HttpPipeline
+    from dragoman.bindings.http.request import HttpPipeline
 
 PATH: Final = "mcp"
 

@@ -1,4 +1,4 @@
-"""Sessions, the queue of waiting tasks, cancel requests, and the identity of processes."""
+"""Sessions, the queue of waiting tasks, and the identity of processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from asyncpg import Connection
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.extensions.postgres.database import SQL_NOW, Database
-from dragoman.extensions.postgres.rows import TABLE_RECORD_COLUMNS, PostgresBulkStatement, record_from_row, text_array
+from dragoman.extensions.postgres.database import SQL_NOW
+from dragoman.extensions.postgres.rows import PostgresBulkStatement, text_array
+from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 
 _END_ALL_SESSIONS: Final = "UPDATE sessions SET expires = 0 WHERE expires > 0"
 _INSERT_SESSION: Final = f"""
@@ -161,64 +162,6 @@ async def _tasks_by_principal(
             break
         each = min(each * 2, limit)
     return queues
-
-
-_REQUEST_CANCEL: Final = """
-INSERT INTO cancel_requests (owner, task, until, metadata)
-SELECT t.owner, t.task, t.last_received, $4 FROM owners o JOIN tasks t ON t.owner = o.owner
-WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND (t.session > 0 OR t.ready)
-ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
-"""
-_IS_PENDING: Final = "t.last_completed < c.until AND (t.session > 0 OR t.ready)"
-_SELECT_PENDING_CANCELS: Final = f"""
-SELECT o.scope, o.principal, c.task, c.metadata
-FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
-JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
-"""
-# In one order, so that two processes never deadlock here.
-_DELETE_OBSOLETE_CANCELS: Final = f"""
-DELETE FROM cancel_requests WHERE (owner, task) IN (
-    SELECT c.owner, c.task FROM cancel_requests c WHERE NOT EXISTS (
-        SELECT 1 FROM tasks t WHERE t.owner = c.owner AND t.task = c.task AND {_IS_PENDING})
-    ORDER BY c.owner, c.task FOR UPDATE OF c)
-"""
-_ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancel_requests)"
-
-
-class PostgresCancels:
-    """Implements `dragoman.ports.CancelRequests` on a database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
-        owner, key = task
-        await self._database.write(_execute, _REQUEST_CANCEL, owner.scope, owner.principal, key, metadata)
-
-    async def of_session(self, session: int) -> dict[TaskRef, bytes]:
-        return await self._database.read(_pending_cancels, " AND t.session = $1", session)
-
-    async def pending(self, tasks: Collection[TaskRef]) -> dict[TaskRef, bytes]:
-        found = await self._database.read(_pending_cancels, "")
-        return {task: found[task] for task in tasks if task in found}
-
-    async def delete_obsolete(self) -> None:
-        """Deletes the requests of tasks that are no longer running or waiting."""
-        if await self._database.read(_has_cancels):
-            await self._database.write(_execute, _DELETE_OBSOLETE_CANCELS)
-
-
-async def _execute(connection: Connection, sql: str, *values: Any) -> None:
-    await connection.execute(sql, *values)
-
-
-async def _pending_cancels(connection: Connection, condition: str, *values: int) -> dict[TaskRef, bytes]:
-    rows = await connection.fetch(_SELECT_PENDING_CANCELS + condition, *values)
-    return {TaskRef(Owner(row[0], row[1]), row[2]): row[3] for row in rows}
-
-
-async def _has_cancels(connection: Connection) -> bool:
-    return bool(await connection.fetchval(_ANY_CANCELS))
 
 
 PROC_FOLDER: Final = Path("/proc")

@@ -16,6 +16,7 @@ from asyncpg import Connection
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
 from dragoman.core.push.delivery import (
+    DEFAULT_LONGEST_DELAY_MS,
     MAX_KEPT_ATTEMPTS,
     DeliveryAttempt,
     DeliveryReport,
@@ -28,7 +29,7 @@ from dragoman.core.push.delivery import (
 )
 from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan
-from dragoman.extensions.postgres.database import SQL_NOW
+from dragoman.extensions.postgres.database import SQL_NOW, Database
 from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey
 from dragoman.extensions.postgres.rows import PostgresBulkStatement, insert_statement, text_array
 from dragoman.extensions.postgres.task_tables import NO_OWNER
@@ -162,6 +163,57 @@ async def delete_pushes_of_task(connection: Connection, row_key: TaskRowKey) -> 
 # Outside appends ---------------------------------------------------------------------------------------------------
 
 
+class PostgresPushes:
+    """Implements `dragoman.ports.PushStore` on a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
+        return await self._database.write(_put, task, config, self._database.fixed_now)
+
+    async def list_configs(self, task: TaskRef) -> list[PushRecord]:
+        return await self._database.read(_pushes_of_task, task)
+
+    async def remove(self, task: TaskRef, id: str) -> bool:
+        return await self._database.write(_remove, task, id)
+
+    async def due(
+        self,
+        *,
+        per_host: int,
+        max_hosts: int,
+        after_host: str = "",
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
+    ) -> tuple[list[PushRecord], str]:
+        now = self._database.fixed_now
+        return await self._database.read(_due, per_host, max_hosts, after_host, expired, longest_delay, now)
+
+    async def claim(
+        self,
+        session: int,
+        keys: Sequence[PushConfigKey],
+        *,
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
+    ) -> list[PushRecord]:
+        now = self._database.fixed_now
+        return await self._database.write(_claim, session, keys, expired, longest_delay, now)
+
+    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+        return await self._database.write(_apply_reports, reports, self._database.fixed_now)
+
+    async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
+        return await self._database.read(_attempts, task, id)
+
+    async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
+        return await self._database.write(_restart, task, ids, after, self._database.fixed_now)
+
+    async def unfinished(self, limit: int) -> list[PushRecord]:
+        return await self._database.read(_unfinished, limit)
+
+
 class LockedPushes:
     """Tasks locked until the end of the transaction, and their configurations."""
 
@@ -189,8 +241,7 @@ async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> Locke
     return found
 
 
-async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_now: int | None) -> PushRecord:
-    """See dragoman.ports.push.PushStore."""
+async def _put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_now: int | None) -> PushRecord:
     locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     if ref not in locked.row_keys:
         raise AppendRejected(ABSENT, None)
@@ -203,8 +254,7 @@ async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_no
     return stored
 
 
-async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:
-    """See dragoman.ports.push.PushStore."""
+async def _remove(connection: Connection, ref: TaskRef, id: str) -> bool:
     locked = await lock_pushes(connection, [ref])
     if (ref, id) not in locked.pushes:
         return False
@@ -215,25 +265,22 @@ async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:
     return True
 
 
-async def pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
+async def _pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushRecord]:
     return _pushes_with_owners(
         await connection.fetch(_SELECT_PUSHES_OF_TASK, ref.owner.scope, ref.owner.principal, ref.key)
     )
 
 
-async def attempts(connection: Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
-    """See dragoman.ports.push.PushStore."""
+async def _attempts(connection: Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
     rows = await connection.fetch(_SELECT_ATTEMPTS, ref.owner.scope, ref.owner.principal, ref.key, id)
     return [
         DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
     ]
 
 
-async def due(
+async def _due(
     connection: Connection, each: int, hosts: int, after: str, expired: bool, longest_delay: int, fixed_now: int | None
 ) -> tuple[list[PushRecord], str]:
-    """See dragoman.ports.push.PushStore."""
     named = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after, hosts)]
     if not named:
         return [], ""
@@ -243,7 +290,7 @@ async def due(
     return _pushes_with_owners(rows), named[-1] if len(named) == hosts else ""
 
 
-async def claim(
+async def _claim(
     connection: Connection,
     session: int,
     keys: Sequence[PushConfigKey],
@@ -251,7 +298,6 @@ async def claim(
     longest_delay: int,
     fixed_now: int | None,
 ) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [ref for ref, _ in keys]), await _now(connection, fixed_now)
     live = await connection.fetch(_LIVE_SESSIONS.format("$1"), now if expired else 0)
     others = {row[0] for row in live} - {session}
@@ -266,10 +312,9 @@ async def claim(
     return claimed
 
 
-async def apply_reports(
+async def _apply_reports(
     connection: Connection, reports: Sequence[DeliveryReport], fixed_now: int | None
 ) -> list[PushRecord | None]:
-    """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [report.task for report in reports]), await _now(connection, fixed_now)
     results: list[PushRecord | None] = []
     attempts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -293,10 +338,9 @@ async def apply_reports(
     return results
 
 
-async def restart(
+async def _restart(
     connection: Connection, ref: TaskRef, ids: Collection[str], after: int | None, fixed_now: int | None
 ) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     inside = sorted(locked.pushes.values(), key=lambda push: (push.created, push.config.id))
     restarted = [restart_record(push, now, after) for push in inside if not ids or push.config.id in ids]
@@ -305,8 +349,7 @@ async def restart(
     return restarted
 
 
-async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
-    """See dragoman.ports.push.PushStore."""
+async def _unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing_since", "p.due_at > 0"):
         found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))

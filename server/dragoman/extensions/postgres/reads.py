@@ -34,15 +34,10 @@ from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.extensions.postgres import task_tables
 from dragoman.extensions.postgres.database import SQL_NOW
-from dragoman.extensions.postgres.rows import (
-    RECORD_WIDTH,
-    TABLE_RECORD_COLUMNS,
-    PostgresBulkStatement,
-    record_from_row,
-    records_with_owners,
-)
+from dragoman.extensions.postgres.rows import PostgresBulkStatement
 from dragoman.extensions.postgres.task_tables import NO_OWNER, owner_number
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.rows import RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
 STATUS_MESSAGE: Final = """
 (SELECT m.data FROM messages m WHERE m.owner = t.owner AND m.task = t.task AND m.number = t.status_message)

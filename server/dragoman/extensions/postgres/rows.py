@@ -14,9 +14,7 @@ from typing import Any, Final
 
 from asyncpg import Connection
 
-from dragoman.core.names import Owner
-from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.stores.shared.rows import RECORD_COLUMNS, qualified
+from dragoman.stores.shared.rows import TASK_COLUMNS
 
 COLUMN_TYPES: Final[Mapping[str, str]] = {"i": "bigint", "y": "bytea", "t": "text", "b": "boolean"}
 """The letters that stand for column types."""
@@ -110,22 +108,7 @@ def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
     return f"WITH {', '.join(parts)} SELECT"
 
 
-RECORD_TYPES: Final = "ttt" + "i" * 8 + "iibb" + "iibi" + "ttbtt"
-
-MUTABLE_TYPES: Final = "i" * 8 + "iibb" + "iibi" + "t"
+_TYPES: Final = {"text": "t", "integer": "i", "boolean": "b"}
+RECORD_TYPES: Final = "".join(_TYPES[column.kind] for column in TASK_COLUMNS)
+MUTABLE_TYPES: Final = "".join(_TYPES[column.kind] for column in TASK_COLUMNS if column.mutable)
 """The types of RECORD_COLUMNS and MUTABLE_COLUMNS."""
-
-TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
-"""RECORD_COLUMNS of `tasks t`."""
-
-RECORD_WIDTH: Final = len(RECORD_TYPES)
-
-
-def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
-    """The record in a row that begins with RECORD_COLUMNS."""
-    return TaskRecord(ref, *row[:RECORD_WIDTH])
-
-
-def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
-    """The records in rows of scope, principal, key and RECORD_COLUMNS."""
-    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

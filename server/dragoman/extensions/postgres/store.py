@@ -40,13 +40,13 @@ from dragoman.core.task.maintenance import (
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.extensions.postgres import blobs, claims, daily_usage, reads, task_tables
-from dragoman.extensions.postgres.claims import PostgresCancels
 from dragoman.extensions.postgres.database import (
     BEGIN_READ,
     DEFAULT_RETRIES,
     MAINTENANCE_TIMEOUT,
     MIGRATION_SETTINGS,
     STATEMENT_TIMEOUT,
+    WRITE_LOCK,
     Database,
     PostgresRetries,
     SideConnection,
@@ -64,22 +64,28 @@ from dragoman.extensions.postgres.hot import steps
 from dragoman.extensions.postgres.hot.writer import PostgresWriter
 from dragoman.extensions.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
 from dragoman.extensions.postgres.maintenance import search, task_counts
-from dragoman.extensions.postgres.maintenance.compaction import PostgresCompactor
+from dragoman.extensions.postgres.maintenance.compaction import LOCK_TASK, merge_chunks
 from dragoman.extensions.postgres.maintenance.erasure import PostgresErasureStatements
+from dragoman.extensions.postgres.pushes import PostgresPushes
+from dragoman.extensions.postgres.queries import PostgresQueryRunner
 from dragoman.extensions.postgres.schema import migrate
-from dragoman.extensions.postgres.tables import (
-    PostgresApiKeys,
-    PostgresAuditLog,
-    PostgresKeyValues,
-    PostgresPushes,
-    PostgresUpstreams,
-    PostgresWorkerRegistry,
-)
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.compaction import Compactor
 from dragoman.stores.shared.erasure import Eraser
+from dragoman.stores.shared.tables import (
+    StoredApiKeys,
+    StoredAuditLog,
+    StoredCancels,
+    StoredKeyValues,
+    StoredUpstreams,
+    StoredWorkerRegistry,
+)
 
 log = logging.getLogger("dragoman.store")
 
+
+AUDIT_LOCK: Final = WRITE_LOCK + 100
+"""Advisory lock for adding entries to the audit log."""
 
 BACKUP_UNSUPPORTED: Final = (
     "a store on PostgreSQL is backed up with PostgreSQL's own tools: pg_dump, or pg_basebackup with a log archive; "
@@ -123,16 +129,17 @@ class PostgresStore:
             database, self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
-        self._compactor = PostgresCompactor(maintenance, sizes)
-        self.api_keys = PostgresApiKeys(database)
+        runner = PostgresQueryRunner(database)
+        self._compactor = Compactor(PostgresQueryRunner(maintenance), sizes, merge_chunks, LOCK_TASK)
+        self.api_keys = StoredApiKeys(runner)
         self.pushes = PostgresPushes(database)
-        self.worker_registry = PostgresWorkerRegistry(database)
-        self.cancel_requests = cancels = PostgresCancels(database)
+        self.worker_registry = StoredWorkerRegistry(runner)
+        self.cancel_requests = cancels = StoredCancels(runner, "FOR UPDATE OF c")
         statements = PostgresErasureStatements(maintenance, self._writer.counter_slot)
         self.erasures = Eraser(statements, after_erasure=cancels.delete_obsolete)
-        self.key_values = PostgresKeyValues(database)
-        self.upstreams = PostgresUpstreams(database)
-        self.audit = PostgresAuditLog(database)
+        self.key_values = StoredKeyValues(runner)
+        self.upstreams = StoredUpstreams(runner)
+        self.audit = StoredAuditLog(runner, f"SELECT pg_advisory_xact_lock({AUDIT_LOCK})")
         self._timeline = ""
         self._closed = False
 

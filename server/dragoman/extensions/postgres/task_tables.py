@@ -17,15 +17,14 @@ from dragoman.core.task.log import CHANGED, AppendRejected, ContextState, Duplic
 from dragoman.core.task.projection import merge_metadata
 from dragoman.extensions.postgres.database import SQL_NOW
 from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey
-from dragoman.extensions.postgres.rows import (
+from dragoman.extensions.postgres.rows import PostgresBulkStatement, escape, insert_statement
+from dragoman.stores.shared.rows import (
+    IDEMPOTENCY_KEY_TTL_MS,
     TABLE_RECORD_COLUMNS,
-    PostgresBulkStatement,
-    escape,
-    insert_statement,
+    is_key_expired,
     record_from_row,
     records_with_owners,
 )
-from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS, is_key_expired
 
 NO_OWNER: Final = -1
 """Matches no owner's number."""

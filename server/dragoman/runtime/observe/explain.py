@@ -122,7 +122,7 @@ class Explainer:
             attempts_allowed=allowed,
             session_expires=expires,
             here=record.running and record.session == self._scheduler.session,
-            stopping=runner is not None and runner.canceled,
+            stopping=runner is not None and runner.stop.requested,
             subscribers=self._feeds.subscriber_count(record.ref)
             - (self._delivery_count(record.ref) if self._delivery_count else 0),
             free_slots=max(self._scheduler.runs.free_slots, 0),
@@ -202,7 +202,7 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     tries = record.attempt <= retries
     retry = f"(attempt {record.attempt + 1} of {retries + 1})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
-    if runner is not None and runner.canceled:
+    if runner is not None and runner.stop.requested:
         limit = scheduler.services.timings.mute_timeout
         return f"Its agent was asked to stop; the task ends when it has. After {limit:g} s its verbs fail."
     if not facts.session_expires:
@@ -279,7 +279,9 @@ def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
         return "It waits for a process that runs its agent (--role worker, or all) and has a free slot."
     if scheduler.runs.free_slots <= 0:
         slots = scheduler.runs.slots
-        ((agent, count),) = Counter(runner.record.agent for runner in scheduler.runs).most_common(1) or [("", 0)]
+        ((agent, count),) = Counter(runner.context.record.agent for runner in scheduler.runs).most_common(1) or [
+            ("", 0)
+        ]
         whose = f'by agent "{agent}"' if count >= slots else f'{count} of them by agent "{agent}"'
         return (
             f"It waits for a free slot here: all {slots} are taken, {whose}. It starts when a slot is free and earlier "

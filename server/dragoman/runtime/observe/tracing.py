@@ -31,9 +31,9 @@ class TracedTurns:
 
     async def run(self, runner: TurnRunner) -> None:
         """Does `runner.run()` inside a span. Call it in an asyncio task of its own."""
-        record = runner.record
-        if runner.message is not NO_MESSAGE:  # a new task's first message, already in memory
-            parent = trace.trace_of(runner.stored_envelope)
+        record = runner.context.record
+        if runner.context.message is not NO_MESSAGE:  # a new task's first message, already in memory
+            parent = trace.trace_of(runner.context.stored_envelope)
         else:
             parent = await self._read_context(record.ref, 1)
         tracer, began = self._tracer, time.perf_counter()
@@ -46,7 +46,7 @@ class TracedTurns:
         try:
             await runner.run()
         finally:
-            state = runner.record.state
+            state = runner.context.record.state
             tracer.record_span(
                 f"run {record.agent}", "consumer", context, parent, time.perf_counter() - began,
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state"),

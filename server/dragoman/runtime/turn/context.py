@@ -20,8 +20,14 @@ from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
-from dragoman.runtime.turn.finish import StopToken, TransitionChecker, with_working
-from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
+from dragoman.runtime.turn.finish import (
+    StopToken,
+    TransitionChecker,
+    TurnDeadlines,
+    UsageTracker,
+    call_on_loop,
+    with_working,
+)
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NO_MESSAGE: Final = pb.Message()
@@ -70,8 +76,8 @@ class TurnServices:
     """Monotonic seconds, for the limits of turns."""
 
 
-class AgentFacade:
-    """Base class of TurnRunner: the `dragoman.ports.TurnContext` of its agent."""
+class RunContext:
+    """The `dragoman.ports.TurnContext` of the agent in one run, and the appends under its claim."""
 
     # Class attributes, because most turns never change these: an object with 30 instance attributes or more gets a
     # dictionary of its own and takes twice the time to create.
@@ -89,9 +95,9 @@ class AgentFacade:
     usage_tracker: UsageTracker | None = None
     end_is_late = False
     """Whether the turn has ended, and the store does not take its end now."""
-    _response_error: A2AError | None = None
+    response_error: A2AError | None = None
     _context = ContextState()
-    _metadata_set = b""
+    metadata_set = b""
     """Task metadata that this turn has set, repeated in the event that ends it."""
     _message_arrived: asyncio.Event | None = None
     _journal: StepJournal | None = None
@@ -101,13 +107,15 @@ class AgentFacade:
         services: TurnServices,
         agent: Agent,
         record: TaskRecord,
+        on_limit_exceeded: Callable[[], None],
         message: StoredMessage | None = None,
         first: Sequence[Event] = (),
         *,
         fresh_context: bool = False,
     ) -> None:
-        """`message`: the first message of a new task; with None the run reads its input. `first`: the events of the
-        append that created and claimed that task. `fresh_context`: its conversation is new, so nothing is read."""
+        """`on_limit_exceeded`: stops the turn. `message`: the first message of a new task; with None the run reads its
+        input. `first`: the events of the append that created and claimed that task. `fresh_context`: its conversation
+        is new, so nothing is read."""
         assert record.running, "a run begins with a claim"
         self._loop = loop = asyncio.get_running_loop()
         self.record = record
@@ -117,18 +125,18 @@ class AgentFacade:
         """Done when callers need not wait for this run any more. True: its end is on disk, and `record` and
         `projection` are the task. False: they have to read the store, in which the end may still be missing."""
         self.stop = StopToken()
-        self.deadlines = TurnDeadlines(agent.spec, self._on_limit_exceeded, services.clock)
+        self.deadlines = TurnDeadlines(agent.spec, on_limit_exceeded, services.clock)
         self.projection = TaskProjection(first)
         self.principal = record.principal
         self.attempt = record.attempt
         self._services = services
         self._log = services.event_log
         self._agent = agent
-        self._fresh_context = fresh_context
-        self._guard = ClaimHeld(record.session, record.token)
-        self._hold = services.lease.hold() if services.lease is not None else None
-        self._transitions = TransitionChecker(record.state) if services.strict else None
-        self._batch = EventBatch(self._send, services.coalesce)
+        self.fresh_context = fresh_context
+        self.guard = ClaimHeld(record.session, record.token)
+        self.hold = services.lease.hold() if services.lease is not None else None
+        self.transitions = TransitionChecker(record.state) if services.strict else None
+        self.batch = EventBatch(self._send, services.coalesce)
         self.history: list[pb.Message] = []
         self._written_artifacts: set[str] = set()
         self._last_delivered = record.last_delivered
@@ -137,9 +145,16 @@ class AgentFacade:
         if message is not None:
             self._set_message(message)
 
-    def _on_limit_exceeded(self) -> None:
-        """Stops the turn."""
-        raise NotImplementedError
+    def begin_next_turn(self) -> None:
+        """Resets what belongs to one turn."""
+        self.stop.begin_turn()
+        self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
+        self.metadata_set = b""
+        self.transitions = self.transitions and TransitionChecker(self.record.state)
+        self.deadlines.stop()
+        self.deadlines.start()
+        if self.usage_tracker is not None:
+            self.usage_tracker.begin_turn()
 
     # Reads ------------------------------------------------------------------------------------------------------
 
@@ -186,7 +201,7 @@ class AgentFacade:
         while True:
             arrived.clear()  # before the read, so that a message arriving during it sets it again
             for stored in await self._log.retry_read(
-                self._unread_messages, self.record.ref, self._guard, self.log_fields
+                self._unread_messages, self.record.ref, self.guard, self.log_fields
             ):
                 self._last_delivered = stored.number
                 message = pb.Message.FromString(stored.message)
@@ -204,20 +219,20 @@ class AgentFacade:
     def put(self, change: Change, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
         self._check_lease()
         self.deadlines.last_activity = self.deadlines.clock()
-        if self._transitions is not None:
-            self._transitions.check(change)
+        if self.transitions is not None:
+            self.transitions.check(change)
         if self.attempt > 1:
-            change = self._replace_on_retry(change)
-        accepted = self._batch.put(change, state_update)
+            change = self.replace_on_retry(change)
+        accepted = self.batch.put(change, state_update)
         if state_update.task_metadata:
             self.task_metadata = merge_metadata(self.task_metadata, state_update.task_metadata)
         return accepted
 
     def _check_lease(self) -> None:
-        if self._hold is not None and self._hold.lost and not is_remote(self._agent):
+        if self.hold is not None and self.hold.lost and not is_remote(self._agent):
             raise LeaseLost("the lease of this process has lapsed")
 
-    def _replace_on_retry(self, change: Change) -> Change:
+    def replace_on_retry(self, change: Change) -> Change:
         """In a repeated turn, the first write to an artifact replaces the content of the dead attempt."""
         if not isinstance(change, ArtifactChange) or change.artifact_id in self._written_artifacts:
             return change
@@ -227,10 +242,10 @@ class AgentFacade:
     def store(self, state_update: StateUpdate) -> Awaitable[None]:
         self._check_lease()
         self.deadlines.last_activity = self.deadlines.clock()
-        return self._batch.store(state_update)
+        return self.batch.store(state_update)
 
     async def flush(self) -> None:
-        await self._batch.flush()
+        await self.batch.flush()
 
     def refuse_cancel(self, reason: str) -> None:
         self.cancel_refusal = reason
@@ -245,7 +260,7 @@ class AgentFacade:
     def _new_usage_tracker(self, initial: Usage = NO_USAGE) -> UsageTracker:
         budgets = self._services.budgets
         budget = budgets.budget_of(self.record.agent) if budgets else TaskBudget()
-        return UsageTracker(self._log, self.record.ref, self._guard, budget, self.deadlines.exceed_budget, initial)
+        return UsageTracker(self._log, self.record.ref, self.guard, budget, self.deadlines.exceed_budget, initial)
 
     # Input ------------------------------------------------------------------------------------------------------
 
@@ -266,7 +281,7 @@ class AgentFacade:
             if self.usage_tracker is None and usage:
                 self.usage_tracker = self._new_usage_tracker(usage)
         record, store = self.record, self._services.store
-        if not self._fresh_context:
+        if not self.fresh_context:
             self._context = await store.context_state(record.ref.owner, record.agent, record.context)
         if task_ids := self.message.reference_task_ids:
             self.references = await self._services.reference_resolver.resolve(record, self.principal, task_ids)
@@ -312,19 +327,19 @@ class AgentFacade:
 
     # Appends under the claim ----------------------------------------------------------------------------------------
 
-    def _build_append(self, changes: Sequence[Change], state_update: StateUpdate, *, release: bool = False) -> Append:
+    def build_append(self, changes: Sequence[Change], state_update: StateUpdate, *, release: bool = False) -> Append:
         context = None
         if state_update.context_state is not None:
             context = self._context = ContextState(state_update.context_state, self._context.version + 1)
         if state_update.task_metadata:
             self.projection.clear()  # metadata is part of the task and of no event, so the task has to be read
-            self._metadata_set = merge_metadata(self._metadata_set, state_update.task_metadata)
-        if release and (self._metadata_set or self.usage_tracker is not None):
+            self.metadata_set = merge_metadata(self.metadata_set, state_update.task_metadata)
+        if release and (self.metadata_set or self.usage_tracker is not None):
             usage = self.usage_tracker.metadata if self.usage_tracker is not None else b""
-            changes = with_metadata(changes, merge_metadata(self._metadata_set, usage))
+            changes = with_metadata(changes, merge_metadata(self.metadata_set, usage))
         return Append(
             task=self.record.ref,
-            guard=self._guard,
+            guard=self.guard,
             events=changes,
             task_state=state_update.task_state,
             task_metadata=state_update.task_metadata,
@@ -336,35 +351,35 @@ class AgentFacade:
         )
 
     def _send(self, changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:
-        append = self._build_append(with_working(changes, self.record), state_update)
-        return self._log.append(append, self._on_committed, self._is_output_closed)
+        append = self.build_append(with_working(changes, self.record), state_update)
+        return self._log.append(append, self.on_committed, self._is_output_closed)
 
     def _is_output_closed(self) -> bool:
-        return self._batch.failed
+        return self.batch.failed
 
-    def _on_committed(self, appended: Appended | None) -> None:
+    def on_committed(self, appended: Appended | None) -> None:
         if appended is None:
             return
         self.record = appended.record
         self.projection.add(appended.events)
         if not self.first_response.done():
-            if self._response_error is None:
+            if self.response_error is None:
                 self.first_response.set_result(None)
             else:
-                self._fail_response(self._response_error)
+                self.fail_response(self.response_error)
         # `ready`: released, to be repeated. Usage is part of the task and of no event, so it has to be read.
         if not (self.record.has_open_turn or self.turn_ended.done()):
             self.turn_ended.set_result(self.usage_tracker is None)
 
-    def _fail_response(self, error: A2AError) -> None:
+    def fail_response(self, error: A2AError) -> None:
         self.first_response.set_exception(error)
         self.first_response.exception()  # nobody may wait for it any more
 
-    def _release_callers(self) -> None:
+    def release_callers(self) -> None:
         """Lets callers go whose turn has ended, but is not written yet: the store does not respond."""
         if not self.turn_ended.done():
             self.end_is_late = True
             self.turn_ended.set_result(False)
         if not self.first_response.done():
             text = "the store does not respond; this request may still be done, so check before you repeat it"
-            self._fail_response(Unavailable(text))
+            self.fail_response(Unavailable(text))

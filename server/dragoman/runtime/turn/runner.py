@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
@@ -22,24 +22,20 @@ from typing import Any, Final
 from dragoman.core.errors import Unavailable
 from dragoman.core.exceptions import describe, is_a
 from dragoman.core.task import states
-from dragoman.core.task.log import (
-    CHANGED,
-    Append,
-    Appended,
-    AppendRejected,
-    StatusChange,
-)
+from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, Event, StatusChange, TaskRecord
 from dragoman.ports import (
     NO_CHANGE,
+    Agent,
     AgentStillRuns,
     LeaseLost,
     StateUpdate,
+    StoredMessage,
     TurnResult,
     WorkerLost,
     is_remote,
 )
 from dragoman.runtime.lease import GuardedSteps
-from dragoman.runtime.turn.context import NO_MESSAGE, AgentFacade
+from dragoman.runtime.turn.context import RunContext, TurnServices
 from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.finish import (
     CONTEXT_CHANGED,
@@ -52,7 +48,6 @@ from dragoman.runtime.turn.finish import (
     Output,
     Stop,
     StopReason,
-    TransitionChecker,
     agent_failure,
     decide,
     has_retries_left,
@@ -93,35 +88,50 @@ def lost_task() -> Unavailable:
     return Unavailable("this process lost the task; the request may still be done, so check before you repeat it")
 
 
-class TurnRunner(AgentFacade):
+class TurnRunner:
     """Runs one claimed task."""
 
-    # Class attributes: see AgentFacade.
+    # Class attributes, because most runs never change these.
     phase = Phase.PREPARING
     task: asyncio.Task[None] | None = None
-    """The run, from its start to its end."""
+    """The run, from its start by the scheduler to its end."""
     _end_task: asyncio.Task[None] | None = None
     _worker_lost: WorkerLost | None = None
     _begun = False
     """Whether the agent may have done anything in this turn."""
 
-    # For the scheduler ------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        services: TurnServices,
+        agent: Agent,
+        record: TaskRecord,
+        message: StoredMessage | None = None,
+        first: Sequence[Event] = (),
+        *,
+        fresh_context: bool = False,
+    ) -> None:
+        """The arguments are those of `RunContext`."""
+        self.context = context = RunContext(
+            services, agent, record, self._on_limit_exceeded, message, first, fresh_context=fresh_context
+        )
+        self.stop, self.deadlines = context.stop, context.deadlines
+        self._timings = services.timings
+        self._log = services.event_log
+        self._agent = agent
+        self._loop = asyncio.get_running_loop()
 
-    def start(self, run: Callable[[TurnRunner], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Starts the run as an asyncio task: `run(self)`, which has to await `self.run()`."""
-        task = self.task = self._loop.create_task(run(self), name=f"run {self.record.id}")
-        return task
+    # For the scheduler ------------------------------------------------------------------------------------------
 
     @property
     def is_repeatable(self) -> bool:
         """Whether the turn starts again after an interruption, instead of ending as FAILED."""
-        return has_retries_left(self.record, self._agent.spec.crash_retries)
+        return has_retries_left(self.context.record, self._agent.spec.crash_retries)
 
     async def run(self) -> None:
         """Runs turn after turn, until the task ends, waits for its caller, or is lost."""
-        timings = self._services.timings
+        context, timings = self.context, self._timings
         self.deadlines.after(
-            timings.working_delay if self.record.visible else timings.direct_reply_timeout, self.show_working
+            timings.working_delay if context.record.visible else timings.direct_reply_timeout, self.show_working
         )
         self.deadlines.start()
         self.phase, stop = Phase.RUNNING, self.stop
@@ -131,29 +141,29 @@ class TurnRunner(AgentFacade):
             ):
                 self._begin_next_turn()
         except AppendRejected as rejection:
-            log.info("run stopped: %s", rejection.reason, extra=self.log_fields())
+            log.info("run stopped: %s", rejection.reason, extra=context.log_fields())
         except AgentStillRuns:
             log.warning(
-                "the agent of a canceled task still runs; the task ends after this process", extra=self.log_fields()
+                "the agent of a canceled task still runs; the task ends after this process", extra=context.log_fields()
             )
         except BaseException as error:
             if self._ends_run(error):
                 raise
             if is_a(error, GeneratorExit):
                 # A task that the agent awaits raised it: Python closes all who wait, so the agent's result is lost.
-                await self.abort(agent_failure(error, self.record))
+                await self.abort(agent_failure(error, context.record))
                 return
-            log_fault(log, "the end of a turn could not be written", error, **self.log_fields())
+            log_fault(log, "the end of a turn could not be written", error, **context.log_fields())
             await self.abort()
         finally:
             self.phase = Phase.CLOSED
             self.deadlines.close()
-            self._batch.close()
+            context.batch.close()
             self.task = None  # breaks the reference cycle, so the run is freed without the garbage collector
-            if not self.first_response.done():  # another process discards the task, or repeats the turn
-                self._fail_response(lost_task())
-            if not self.turn_ended.done():
-                self.turn_ended.set_result(False)
+            if not context.first_response.done():  # another process discards the task, or repeats the turn
+                context.fail_response(lost_task())
+            if not context.turn_ended.done():
+                context.turn_ended.set_result(False)
 
     def _ends_run(self, error: BaseException) -> bool:
         """Whether the process ends the run: cancels its task, or destroys it. Else the agent raised this error."""
@@ -164,17 +174,17 @@ class TurnRunner(AgentFacade):
 
     async def abort(self, end: StatusChange | None = None) -> None:
         """Ends the task as FAILED without a result, trying again until the store takes that or rejects it."""
-        self.phase, end = Phase.FINISHING, end or system_status(TURN_ABORTED, self.record)
+        self.phase, end = Phase.FINISHING, end or system_status(TURN_ABORTED, self.context.record)
         failures = 0
-        while self.record.running:
+        while self.context.record.running:
             try:
                 await self._write_end([end], NO_CHANGE)
             except AppendRejected:
                 return
             except Exception as error:
                 failures += 1
-                log_fault(log, "a turn cannot be ended, trying again", error, **self.log_fields())
-                await asyncio.sleep(self._services.timings.store_retry.delay(failures))
+                log_fault(log, "a turn cannot be ended, trying again", error, **self.context.log_fields())
+                await asyncio.sleep(self._timings.store_retry.delay(failures))
 
     # Stops ------------------------------------------------------------------------------------------------------
 
@@ -184,28 +194,28 @@ class TurnRunner(AgentFacade):
         A task that exceeded a limit ends as FAILED by then, whatever its agent does. `metadata`: of the client's
         request, a serialized Struct.
         """
-        if self.cancel_refusal and reason == "client":
+        if self.context.cancel_refusal and reason == "client":
             return
         if self.phase in (Phase.FINISHING, Phase.CLOSED):
             self.stop.note(reason)
         elif reason == "deadline" and self.stop.state is Stop.MUTED:
-            self._end_without_agent(self.deadlines.end_status(self.record))
+            self._end_without_agent(self.deadlines.end_status(self.context.record))
         elif self.stop.request(reason, metadata):
-            self.deadlines.after(self._services.timings.mute_timeout, self.mute)
+            self.deadlines.after(self._timings.mute_timeout, self.mute)
             self._interrupt()
 
     def _on_limit_exceeded(self) -> None:
         if self.phase in (Phase.PREPARING, Phase.RUNNING):
-            log.warning("a limit ends the turn: %s", self.deadlines.exceeded, extra=self.log_fields())
+            log.warning("a limit ends the turn: %s", self.deadlines.exceeded, extra=self.context.log_fields())
         self.cancel("deadline")
 
     def announce_stop(self) -> None:
         """Sets `stopping`: the drain ends soon."""
-        self.stopping = True
+        self.context.stopping = True
 
     def drain(self) -> None:
         """Stops the turn at the end of the drain: the task ends as FAILED or is released for a retry."""
-        self.stopping = True
+        self.context.stopping = True
         if self.phase in (Phase.FINISHING, Phase.CLOSED):
             self.stop.note("drain")
         else:
@@ -219,18 +229,19 @@ class TurnRunner(AgentFacade):
 
     def _loses_lease(self) -> bool:
         """Notes a lapse of the lease. True, once, if the agent has to be interrupted for it."""
+        context = self.context
         if (
-            self._hold is None
+            context.hold is None
             or "lease_lost" in self.stop.requests
             or self.phase is Phase.FINISHING
-            or not self._hold.lost
+            or not context.hold.lost
         ):
             return False
-        log.warning("the lease of this process has lapsed; its turns stop", extra=self.log_fields())
+        log.warning("the lease of this process has lapsed; its turns stop", extra=context.log_fields())
         is_first_request = self.stop.request("lease_lost")
         if is_remote(self._agent):  # only its answer tells whether it has stopped
             return is_first_request
-        self._batch.close(LeaseLost("the lease of this process has lapsed"))
+        context.batch.close(LeaseLost("the lease of this process has lapsed"))
         return True
 
     def _interrupt(self) -> None:
@@ -243,42 +254,46 @@ class TurnRunner(AgentFacade):
             return
         log.warning(
             "agent did not stop within %g s of a cancel; its verbs fail from now on",
-            self._services.timings.mute_timeout,
-            extra=self.log_fields(),
+            self._timings.mute_timeout,
+            extra=self.context.log_fields(),
         )
         if self.stop.reason != "client":
             self._end_without_agent(self._stop_status())
         else:
             self.stop.escalate()
             if not is_remote(self._agent):  # which is told by its own process
-                self._batch.close(LeaseLost("the task is being canceled"))
+                self.context.batch.close(LeaseLost("the task is being canceled"))
 
     def _end_without_agent(self, end: StatusChange) -> None:
         """Ends the task while its agent may run. The release makes the store reject every later write of this run."""
         if self._end_task is None:
             self.stop.escalate()
-            self._end_task = asyncio.ensure_future(self._insist(self._build_append([end], NO_CHANGE, release=True)))
-            self._batch.close(LeaseLost("the task has ended"))
+            self._end_task = asyncio.ensure_future(
+                self._insist(self.context.build_append([end], NO_CHANGE, release=True))
+            )
+            self.context.batch.close(LeaseLost("the task has ended"))
 
     def _stop_status(self) -> StatusChange:
         """The final status of a run that stopped on request."""
+        record = self.context.record
         if self.stop.reason == "deadline":
-            return self.deadlines.end_status(self.record)
+            return self.deadlines.end_status(record)
         if self.stop.reason == "drain":
-            return system_status(DRAINED, self.record)
+            return system_status(DRAINED, record)
         lapsed = self.stop.reason == "lease_lost"
-        return system_status(LEASE_LAPSED, self.record) if lapsed else StatusChange(states.CANCELED)
+        return system_status(LEASE_LAPSED, record) if lapsed else StatusChange(states.CANCELED)
 
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def _run_agent(self) -> TurnResult:
         """Runs the agent. If it obeys a cancel the task ends as CANCELED; if it ignores it, its result counts."""
+        context = self.context
         try:
-            if not self._fresh_context or self.message.reference_task_ids:
-                await self._log.retry_read(self.load_input, self.record.ref, self._guard, self.log_fields)
-            self._fresh_context = False
-            turn = self._agent.take_turn(self)
-            if self._hold is None:
+            if not context.fresh_context or context.message.reference_task_ids:
+                await self._log.retry_read(context.load_input, context.record.ref, context.guard, context.log_fields)
+            context.fresh_context = False
+            turn = self._agent.take_turn(context)
+            if context.hold is None:
                 self._begun = True
                 return await turn
             steps = GuardedSteps(turn, self._loses_lease)
@@ -289,9 +304,9 @@ class TurnRunner(AgentFacade):
         except WorkerLost as lost:
             self._worker_lost, self._begun = lost, lost.may_have_started
             stopped = self.stop.reason == "client" or (self.stop.reason == "deadline" and not self._begun)
-            return TurnResult(self._stop_status() if stopped else system_status(WORKER_LOST, self.record, str(lost)))
+            return TurnResult(self._stop_status() if stopped else system_status(WORKER_LOST, context.record, str(lost)))
         except asyncio.CancelledError:
-            if not self.canceled:
+            if not self.stop.requested:
                 raise
             if self.task is not None:
                 self.task.uncancel()
@@ -302,27 +317,21 @@ class TurnRunner(AgentFacade):
         self.phase, self._begun = Phase.RUNNING, False
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
-        self.stop.begin_turn()
-        self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
-        self._metadata_set = b""
-        self._transitions = self._transitions and TransitionChecker(self.record.state)
-        self.deadlines.stop()
-        self.deadlines.start()
-        if self.usage_tracker is not None:
-            self.usage_tracker.begin_turn()
+        self.context.begin_next_turn()
 
     async def _finish_turn(self, result: TurnResult) -> bool:
         """Writes the end of the turn. True when unread messages require another turn."""
+        context = self.context
         self.phase = Phase.FINISHING
-        self.deadlines.after(self._services.timings.store_wait, self._release_callers)
-        if self.usage_tracker is not None:
-            await self.usage_tracker.flush()
+        self.deadlines.after(self._timings.store_wait, context.release_callers)
+        if context.usage_tracker is not None:
+            await context.usage_tracker.flush()
         try:
-            output = Output(*await self._batch.take_pending())
+            output = Output(*await context.batch.take_pending())
         except Exception as error:
             output = Output(failure=error)
             if not isinstance(error, LeaseLost | AppendRejected):
-                log.warning("the output of a turn is not stored: %s", describe(error), extra=self.log_fields())
+                log.warning("the output of a turn is not stored: %s", describe(error), extra=context.log_fields())
         finish = self._decide(result, output)
         if finish.kind is FinishKind.REPLY:
             try:
@@ -337,19 +346,19 @@ class TurnRunner(AgentFacade):
             return False
         changes, state_update = list(finish.changes), finish.state_update
         if finish.error is not None:
-            finish.error.metadata["task"] = self.record.id
-            self._response_error = finish.error
-        if self.attempt > 1:
-            changes = [self._replace_on_retry(change) for change in changes]
-        if self._transitions is not None:
-            changes = self._transitions.check_end(changes, self.record)
+            finish.error.metadata["task"] = context.record.id
+            context.response_error = finish.error
+        if context.attempt > 1:
+            changes = [context.replace_on_retry(change) for change in changes]
+        if context.transitions is not None:
+            changes = context.transitions.check_end(changes, context.record)
         try:
             appended = await self._write_end(changes, state_update)
         except AppendRejected as rejection:
             if rejection.reason != CHANGED:
                 raise
             # Another task wrote the conversation's state first; this one must not overwrite it.
-            changes = [*changes[:-1], system_status(CONTEXT_CHANGED, self.record)]
+            changes = [*changes[:-1], system_status(CONTEXT_CHANGED, context.record)]
             appended = await self._write_end(changes, replace(state_update, context_state=None))
         self._log_turn()
         return appended.turn_continues
@@ -358,9 +367,9 @@ class TurnRunner(AgentFacade):
         """Writes the line of a turn. `end`: how it ended, if not with the task's state."""
         if not turn_log.isEnabledFor(logging.INFO):  # in production: the check costs 0.1 us
             return
-        record, ms = self.record, self.deadlines.elapsed * 1000
+        record, ms = self.context.record, self.deadlines.elapsed * 1000
         end = end or states.name(record.state).removeprefix("TASK_STATE_")
-        fields: dict[str, str | float] = {**self.log_fields(), "state": end, "ms": round(ms, 1)}
+        fields: dict[str, str | float] = {**self.context.log_fields(), "state": end, "ms": round(ms, 1)}
         if record.status_text:
             fields["text"] = record.status_text.partition("\n")[0]
         turn_log.info("%s", turn_line(fields), extra=fields)
@@ -369,7 +378,7 @@ class TurnRunner(AgentFacade):
         """Releases the turn for another attempt, or waits for the end written without its agent."""
         if finish.kind in (FinishKind.RETRY, FinishKind.REQUEUE, FinishKind.SUSPEND):
             retry = finish.kind is FinishKind.RETRY
-            append = self._build_append(finish.changes, finish.state_update)
+            append = self.context.build_append(finish.changes, finish.state_update)
             append = replace(append, last_delivered=0, retry=retry, suspend=not retry, wake_at=finish.wake_at)
             await self._insist(replace(append, turn_us=self.deadlines.elapsed_us))
         elif self._end_task is not None:
@@ -378,45 +387,53 @@ class TurnRunner(AgentFacade):
     def _decide(self, result: TurnResult, output: Output) -> Finish:
         retries = self._agent.spec.crash_retries
         return decide(
-            result, output, self.stop, self._stop_status, self._worker_lost, self.record, retries, begun=self._begun
+            result,
+            output,
+            self.stop,
+            self._stop_status,
+            self._worker_lost,
+            self.context.record,
+            retries,
+            begun=self._begun,
         )
 
     # Writes -----------------------------------------------------------------------------------------------------
 
     def _write_end(self, changes: Sequence[Change], state_update: StateUpdate) -> Coroutine[Any, Any, Appended]:
-        change = self._build_append(changes, state_update, release=True)
-        return self._log.insist(change, self._on_committed, self.log_fields)
+        change = self.context.build_append(changes, state_update, release=True)
+        return self._log.insist(change, self.context.on_committed, self.context.log_fields)
 
     async def _write_reply(self, finish: Finish) -> None:
         """Replaces the task by a Message, which ends the run."""
+        context = self.context
         assert finish.reply is not None
         reply = finish.reply.SerializeToString()
         turn_us = self.deadlines.elapsed_us
-        change = Append(task=self.record.ref, guard=self._guard, discard=True, reply=reply, turn_us=turn_us)
-        await self._log.insist(change, lambda _: None, self.log_fields)
-        if not self.first_response.done():
-            self.first_response.set_result(finish.reply)
+        change = Append(task=context.record.ref, guard=context.guard, discard=True, reply=reply, turn_us=turn_us)
+        await self._log.insist(change, lambda _: None, context.log_fields)
+        if not context.first_response.done():
+            context.first_response.set_result(finish.reply)
 
     async def _insist(self, change: Append) -> None:
         """Ends or releases the turn as soon as the store is available."""
         try:
-            await self._log.insist(change, self._on_committed, self.log_fields)
+            await self._log.insist(change, self.context.on_committed, self.context.log_fields)
         except Exception as error:
             log.info(
                 "run stopped: %s",
                 describe(error),
                 exc_info=not isinstance(error, AppendRejected),
-                extra=self.log_fields(),
+                extra=self.context.log_fields(),
             )
 
     def show_working(self) -> None:
         """Writes WORKING for an agent that has put nothing yet."""
         if (
-            self.record.state == states.SUBMITTED
+            self.context.record.state == states.SUBMITTED
             and self.phase in (Phase.PREPARING, Phase.RUNNING)
-            and not (self._batch.busy or self._batch.failed)
+            and not (self.context.batch.busy or self.context.batch.failed)
         ):
-            self._batch.put(StatusChange(states.WORKING))
+            self.context.batch.put(StatusChange(states.WORKING))
 
 
 def turn_line(fields: Mapping[str, str | float]) -> str:

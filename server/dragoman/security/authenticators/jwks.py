@@ -21,7 +21,7 @@ from jwt import PyJWK, PyJWTError
 from dragoman.core.access.jwt_claims import Issuer, invalid_token
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
-from dragoman.wire import body_scan
+from dragoman.wire.json import request as json_request
 
 JWKS_REFRESH_AGE: Final = 600.0
 """Seconds after which keys are fetched again in the background."""
@@ -237,7 +237,7 @@ def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
 
 def _json_object(source: str, data: bytes) -> dict[str, Any]:
     try:
-        document = body_scan.loads(data, lossy_numbers=True)
+        document = json_request.loads(data, lossy_numbers=True)
     except A2AError as error:
         raise Unavailable(f"{source} is not valid JSON") from error
     if not isinstance(document, dict):

@@ -25,7 +25,7 @@ from dragoman.core.access.identity import Identity
 from dragoman.core.access.jwt_claims import TOKEN_ALGORITHMS, Issuer, invalid_token
 from dragoman.core.errors import A2AError, PermissionDenied, Unauthenticated
 from dragoman.security.authenticators.jwks import IssuerKeySet
-from dragoman.wire import body_scan
+from dragoman.wire.json import request as json_request
 
 MAX_VERIFIED_TOKENS: Final = 1024
 """Maximum tokens with a cached signature check."""
@@ -118,7 +118,7 @@ def _verify(credential: str, key: PyJWK, algorithm: str) -> None:
 def _decode_segment(name: str, segment: str) -> dict[str, Any]:
     try:
         # A claim that we do not read may have a number of any size.
-        decoded = body_scan.loads(urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), lossy_numbers=True)
+        decoded = json_request.loads(urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), lossy_numbers=True)
     except (binascii.Error, ValueError, A2AError) as error:
         raise invalid_token(f"the token's {name} cannot be read") from error
     if not isinstance(decoded, dict):

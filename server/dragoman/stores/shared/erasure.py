@@ -1,9 +1,9 @@
-"""Selects tasks for erasure, and erases them in steps small enough that no append waits for one.
+"""Erases tasks, in steps small enough that no append waits for one.
 
-A range of a selection may contain tasks that do not match: each task is checked before it is erased. First the task's
-row and everything that mentions it are deleted: from that commit on the task does not exist, and appends of its turn
-are rejected (ABSENT). Then its log, messages and artifacts are deleted, a limited number of rows at a time. The queue
-`leaving` contains the remaining work, so a crash only delays an erasure; the receipt counts the deleted rows.
+First a task's row and everything that mentions it are deleted: from that commit on the task does not exist, and appends
+of its turn are rejected (ABSENT). Then its log, messages and artifacts are deleted, a limited number of rows at a time.
+The queue `erasure_queue` contains the remaining work, so a crash only delays an erasure; the receipt counts the deleted
+rows.
 """
 
 from __future__ import annotations
@@ -12,55 +12,14 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
-
-# Selection ------------------------------------------------------------------------------------------------------------
-
-SELECTION_PAGE_TASKS: Final = 128
-"""Tasks examined in one read."""
-
-RangeCursor = tuple[Any, ...]
-"""The sort key of the last task examined."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRange:
-    """Rows of `tasks t` in an order: by status time, or by owner and key."""
-
-    where: str
-    values: tuple[Any, ...]
-    by_time: bool = False
-    index: str = ""
-    """The index to use, where a store names one; empty for the database's choice."""
-
-    @property
-    def order(self) -> str:
-        return "t.updated, t.owner, t.task" if self.by_time else "t.owner, t.task"
-
-    def next_cursor(self, rows: Sequence[Sequence[Any]]) -> RangeCursor | None:
-        """After a page of rows that begin with updated, owner, scope, principal and key; None at the end."""
-        if len(rows) < SELECTION_PAGE_TASKS:
-            return None
-        updated, owner, task = rows[-1][0], rows[-1][1], rows[-1][4]
-        return (updated, owner, task) if self.by_time else (owner, task)
-
-
-def inactive_pairs(selection: TaskSelection, pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The pairs of agent and inactive state that the selection covers."""
-    return [(agent, state) for agent, state in pairs if state in selection.states and selection.agent in ("", agent)]
-
-
-def selects_active(selection: TaskSelection) -> bool:
-    """Whether the selection covers unfinished tasks. No index helps here: only operators select these."""
-    return selection.state in (states.SUBMITTED, states.WORKING)
-
-
-# Erasure --------------------------------------------------------------------------------------------------------------
+from dragoman.stores.shared import task_selection
+from dragoman.stores.shared.queries import Query, QueryRunner, change, marks, select, select_first
+from dragoman.stores.shared.tables import anonymize_audit_entries, delete_revoked_api_keys
+from dragoman.stores.shared.task_selection import RangeCursor, SelectionSql, TaskRange
 
 ERASURE_STEP_ROWS: Final = 512
 ERASURE_STEP_BYTES: Final = 4 * 1024 * 1024
@@ -77,7 +36,7 @@ CONTENT_TABLES: Final = (
 which counts only the bytes of steps."""
 
 QueuedTask = tuple[str, int, bytes]
-"""A row of `leaving`: id, owner and key of a task."""
+"""A row of `erasure_queue`: id, owner and key of a task."""
 
 QUEUE_START: Final[QueuedTask] = ("", -1, b"")
 
@@ -101,6 +60,172 @@ def receipt_from_row(row: Sequence[Any]) -> ErasureReceipt:
     """The receipt in a row of number, reason, selection, began, ended, the six counts and the digest."""
     number, reason, selection, began, ended, *counts, digest = row
     return ErasureReceipt(number, reason, selection, began, ended, ErasureCounts(*counts), digest)
+
+
+_ADD_TO_RECEIPT: Final = """
+UPDATE receipts SET tasks = tasks + ?2, events = events + ?3, messages = messages + ?4, artifacts = artifacts + ?5,
+    chunks = chunks + ?6, bytes = bytes + ?7
+WHERE receipt = ?1
+"""
+_SELECT_QUEUED_TASKS: Final = f"""
+SELECT id, owner, task FROM erasure_queue WHERE receipt = ?1 AND (id, owner, task) > (?2, ?3, ?4)
+ORDER BY id, owner, task LIMIT {ERASURE_STEP_ROWS}
+"""
+_OTHER_TASK_IN_CONTEXT: Final = "SELECT 1 FROM tasks WHERE visible AND owner = ?1 AND context = ?2 LIMIT 1"
+_FINISH_RECEIPT: Final = """
+UPDATE receipts SET digest = ?2, ended = CASE WHEN began > ?3 THEN began ELSE ?3 END WHERE receipt = ?1 AND digest = ''
+"""
+_DELETE_QUEUED_TASKS: Final = f"""
+DELETE FROM erasure_queue WHERE (receipt, id, owner, task) IN
+    (SELECT receipt, id, owner, task FROM erasure_queue WHERE receipt = ?1 LIMIT {ERASURE_STEP_ROWS})
+"""
+_SELECT_RECEIPT: Final = """
+SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifacts, chunks, bytes, digest
+FROM receipts
+"""
+
+CONTEXT_TABLES: Final = ("context_state",)
+"""Tables with rows of a context. They are deleted with the context's last task, or when the context is erased."""
+
+PRINCIPAL_TABLES: Final = ("totals", "idempotency", "owners")
+"""Tables with rows of an owner, which are deleted when all of a principal is erased."""
+
+
+def add_to_receipt(number: int, counts: ErasureCounts) -> Query[int]:
+    """Adds to the counts of a receipt."""
+    values = counts.tasks, counts.events, counts.messages, counts.artifacts, counts.chunks, counts.bytes
+    return change(_ADD_TO_RECEIPT, number, *values)
+
+
+def delete_empty_contexts(contexts: Iterable[tuple[int, str]]) -> Query[None]:
+    """Deletes the rows of those contexts, by owner and name, that have no other task."""
+    for context in contexts:
+        if not (yield from select_first(_OTHER_TASK_IN_CONTEXT, *context)):
+            yield from _delete_context(*context)
+
+
+def _delete_context(owner: int, context: str) -> Query[None]:
+    for table in CONTEXT_TABLES:
+        yield from change(f"DELETE FROM {table} WHERE owner = ?1 AND context = ?2", owner, context)
+
+
+def delete_context_or_principal(selection: TaskSelection) -> Query[bool]:
+    """Deletes other rows of a context or principal without tasks. True when an owner's number may be reused."""
+    if selection.covers_principal:
+        yield from delete_revoked_api_keys(selection.principal)
+        yield from anonymize_audit_entries(selection.principal)
+    owners = yield from task_selection.selected_owners(selection)
+    for owner in owners:
+        if selection.covers_context:
+            yield from _delete_context(owner, selection.context)
+        elif not (yield from select_first("SELECT 1 FROM tasks WHERE owner = ?1 LIMIT 1", owner)):
+            for table in PRINCIPAL_TABLES:
+                yield from change(f"DELETE FROM {table} WHERE owner = ?1", owner)
+    return bool(owners) and selection.covers_owners
+
+
+def delete_task_content(number: int, after: QueuedTask) -> Query[QueuedTask | None]:
+    """Deletes some content of queued tasks after one. Returns the last one that is done; None when all are."""
+    queued = yield from select(_SELECT_QUEUED_TASKS, number, *after)
+    removed, max_rows, max_bytes = [0] * len(CONTENT_TABLES), ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
+    for id, owner, key in queued:
+        for at, table in enumerate(CONTENT_TABLES):
+            amount, used, freed, empty = yield from _delete_rows(table, (owner, key), max_rows, max_bytes)
+            removed[at] += amount
+            max_rows, max_bytes = max_rows - used, max_bytes - freed
+            if not empty:
+                break
+        else:
+            after, max_rows = (id, owner, key), max_rows - 1
+        if max_rows <= 0 or max_bytes <= 0:
+            break
+    events, messages, artifacts, chunks, _ = removed
+    freed = ERASURE_STEP_BYTES - max_bytes
+    yield from add_to_receipt(number, ErasureCounts(0, events, messages, artifacts, chunks, freed))
+    return after if queued else None
+
+
+def _delete_rows(
+    content_table: tuple[str, Sequence[str], str, str], row_key: tuple[int, bytes], max_rows: int, max_bytes: int
+) -> Query[tuple[int, int, int, bool]]:
+    """Deletes rows of one task in one table, within the limits but at least one.
+
+    Returns what they counted, their number, their bytes, and whether none is left.
+    """
+    table, columns, amount, length = content_table
+    names = ", ".join(columns)
+    sql = f"SELECT {amount}, {length}, {names} FROM {table} WHERE owner = ?1 AND task = ?2 ORDER BY {names} LIMIT ?3"
+    found = yield from select(sql, *row_key, max(max_rows, 1) + 1)
+    if not found:
+        return 0, 0, 0, True
+    used, counted, freed = count_fitting_rows(found[: max(max_rows, 1)], max_bytes)
+    sql = f"DELETE FROM {table} WHERE owner = ?1 AND task = ?2 AND ({names}) <= ({marks(3, len(columns))})"
+    yield from change(sql, *row_key, *tuple(found[used - 1])[2:])
+    return counted, used, freed, used == len(found)
+
+
+def _digest_of_queued_ids(number: int) -> Query[str]:
+    """The digest of the ids of an erasure's tasks."""
+    rows = yield from select("SELECT id FROM erasure_queue WHERE receipt = ?1 ORDER BY id", number)
+    return task_ids_digest(row[0] for row in rows)
+
+
+def _finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
+    """Completes a receipt, and deletes some of its queue. True when the queue is empty."""
+    yield from change(_FINISH_RECEIPT, number, ids_digest, now)
+    return (yield from change(_DELETE_QUEUED_TASKS, number)) < ERASURE_STEP_ROWS
+
+
+def _last_receipts(limit: int) -> Query[list[ErasureReceipt]]:
+    """The newest receipts, the last one first."""
+    rows = yield from select(f"{_SELECT_RECEIPT} ORDER BY receipt DESC LIMIT ?1", limit)
+    return [receipt_from_row(row) for row in rows]
+
+
+def _read_receipt(number: int) -> Query[ErasureReceipt]:
+    """The receipt with a number."""
+    rows = yield from select(f"{_SELECT_RECEIPT} WHERE receipt = ?1", number)
+    return receipt_from_row(rows[0])
+
+
+class SqlErasureStatements:
+    """The part of `ErasureStatements` that the SQL stores have in common."""
+
+    def __init__(self, runner: QueryRunner, sql: SelectionSql) -> None:
+        self._runner = runner
+        self._sql = sql
+
+    def now(self) -> Awaitable[int]:
+        return self._runner.now()
+
+    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[TaskRange]]:
+        return self._runner.read(task_selection.task_ranges, self._sql, selection, now)
+
+    def read_page(
+        self, task_range: TaskRange, cursor: RangeCursor | None
+    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
+        return self._runner.read(task_selection.read_page, self._sql, task_range, cursor)
+
+    async def delete_task_content(self, number: int, after: QueuedTask) -> QueuedTask | None:
+        return await self._runner.write_low_priority(self._content_step, number, after, await self.now())
+
+    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
+        return self._runner.read(_digest_of_queued_ids, number)
+
+    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
+        return await self._runner.write_low_priority(_finish_receipt, number, ids_digest, await self.now())
+
+    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
+        return self._runner.read(_last_receipts, limit)
+
+    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
+        return self._runner.read(_read_receipt, number)
+
+    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
+        return self._runner.read(task_selection.inactive_states)
+
+    def _content_step(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
+        return delete_task_content(number, after)
 
 
 class ErasureStatements(Protocol[Range]):

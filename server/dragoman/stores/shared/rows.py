@@ -3,26 +3,59 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from importlib.resources import files
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.audit import AuditEntry, AuditRecord, audited_principal, canonical_json
+from dragoman.core.names import Owner
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.steps import StepRecord, StepState
 
-RECORD_FIELDS: Final = tuple(field.name for field in fields(TaskRecord))[1:]
-RECORD_COLUMNS: Final = ", ".join(RECORD_FIELDS)
-"""The columns of `tasks` that a `TaskRecord` has: its fields after `ref`."""
 
-MUTABLE_COLUMNS: Final = ", ".join(RECORD_FIELDS[3:-4])
-"""Those that an append may change: all but the first three and the last four."""
+class TaskColumn(NamedTuple):
+    """A column of `tasks` that is a field of TaskRecord with the same name."""
+
+    name: str
+    kind: Literal["text", "integer", "boolean"]
+    mutable: bool = True
+    """Whether an append may change it."""
+
+
+TASK_COLUMNS: Final = (
+    TaskColumn("agent", "text", mutable=False),
+    TaskColumn("id", "text", mutable=False),
+    TaskColumn("context", "text", mutable=False),
+    TaskColumn("state", "integer"),
+    TaskColumn("updated", "integer"),
+    TaskColumn("last_sequence", "integer"),
+    TaskColumn("message_count", "integer"),
+    TaskColumn("status_message", "integer"),
+    TaskColumn("question", "integer"),
+    TaskColumn("last_received", "integer"),
+    TaskColumn("last_delivered", "integer"),
+    TaskColumn("session", "integer"),
+    TaskColumn("token", "integer"),
+    TaskColumn("ready", "boolean"),
+    TaskColumn("visible", "boolean"),
+    TaskColumn("attempt", "integer"),
+    TaskColumn("last_completed", "integer"),
+    TaskColumn("has_live_push", "boolean"),
+    TaskColumn("wake_at", "integer"),
+    TaskColumn("status_text", "text"),
+    TaskColumn("dialect", "text", mutable=False),
+    TaskColumn("alias", "boolean", mutable=False),
+    TaskColumn("principal", "text", mutable=False),
+    TaskColumn("summary", "text", mutable=False),
+)
+"""The columns that a `TaskRecord` has, in the order of its fields after `ref`. Rows, statements and conversions of both
+stores come from this table; their first migrations declare the same columns."""
 
 
 def qualified(columns: str, table: str) -> str:
@@ -30,13 +63,33 @@ def qualified(columns: str, table: str) -> str:
     return ", ".join(f"{table}.{name.strip()}" for name in columns.split(","))
 
 
-record_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*RECORD_FIELDS)
+RECORD_COLUMNS: Final = ", ".join(column.name for column in TASK_COLUMNS)
+TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
+"""RECORD_COLUMNS of `tasks t`."""
+MUTABLE_COLUMNS: Final = ", ".join(column.name for column in TASK_COLUMNS if column.mutable)
+
+RECORD_WIDTH: Final = len(TASK_COLUMNS)
+
+record_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*(column.name for column in TASK_COLUMNS))
 """Returns the values of RECORD_COLUMNS."""
 
+mutable_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*MUTABLE_COLUMNS.split(", "))
+"""Returns the values of MUTABLE_COLUMNS."""
 
-def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
-    """The values of MUTABLE_COLUMNS."""
-    return record_values(record)[3:-4]
+
+def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
+    """The record in a row that begins with RECORD_COLUMNS. A principal that is not stored is the owner's."""
+    # The booleans of TASK_COLUMNS one by one: in a loop, a row takes half as long again.
+    record = TaskRecord(ref, *row[:RECORD_WIDTH])
+    record.principal = record.principal or ref.owner.principal
+    record.ready, record.visible = bool(record.ready), bool(record.visible)
+    record.has_live_push, record.alias = bool(record.has_live_push), bool(record.alias)
+    return record
+
+
+def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
+    """The records in rows of scope, principal, key and RECORD_COLUMNS."""
+    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
 
 
 # Steps ------------------------------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, Lo
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, summary_of, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
-from dragoman.stores.shared.rows import RECORD_COLUMNS
-from dragoman.stores.sqlite import task_tables
-from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
+from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
+from dragoman.stores.sqlite.cold import task_tables
+from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"

@@ -36,11 +36,23 @@ from dragoman.core.task.maintenance import (
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.compaction import Compactor
 from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.shared.errors import Verdict
-from dragoman.stores.sqlite import blobs, claims, daily_usage, reads, steps, task_tables
-from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
-from dragoman.stores.sqlite.claims import SqliteCancels
+from dragoman.stores.shared.tables import (
+    StoredApiKeys,
+    StoredAuditLog,
+    StoredCancels,
+    StoredKeyValues,
+    StoredUpstreams,
+    StoredWorkerRegistry,
+)
+from dragoman.stores.sqlite import reads
+from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, search, steps, task_counts, task_tables
+from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
+from dragoman.stores.sqlite.cold.compaction import merge_chunks
+from dragoman.stores.sqlite.cold.erasure import SqliteErasureStatements
+from dragoman.stores.sqlite.cold.pushes import SqlitePushes
 from dragoman.stores.sqlite.errors import (
     damaged_texts,
     is_undecodable,
@@ -49,21 +61,11 @@ from dragoman.stores.sqlite.errors import (
     tolerate_damaged_text,
 )
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
-from dragoman.stores.sqlite.hot.commit import Checkpointer
+from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
-from dragoman.stores.sqlite.maintenance import backup, search, task_counts
-from dragoman.stores.sqlite.maintenance.compaction import SqliteCompactor
-from dragoman.stores.sqlite.maintenance.erasure import SqliteErasureStatements
+from dragoman.stores.sqlite.queries import SqliteQueryRunner
 from dragoman.stores.sqlite.schema import DatabaseFiles, Synchronous, connect, migrate
-from dragoman.stores.sqlite.tables import (
-    SqliteApiKeys,
-    SqliteAuditLog,
-    SqliteKeyValues,
-    SqlitePushes,
-    SqliteUpstreams,
-    SqliteWorkerRegistry,
-)
 
 log = logging.getLogger("dragoman.store")
 
@@ -147,16 +149,17 @@ class SqliteStore:
         self._blob_offloader = SqliteBlobOffloader(self.blob_files, self.blobs, marker, self.writer.submit)
         write_low_priority = partial(self.writer.submit, low_priority=True)
         self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, write_low_priority)
-        self._compactor = SqliteCompactor(self._read, write_low_priority, clock, sizes)
-        self.api_keys = SqliteApiKeys(self._read, self.writer.submit, write_low_priority)
-        self.pushes = SqlitePushes(self._read, self.writer, clock)
-        self.worker_registry = SqliteWorkerRegistry(self._read, self.writer.submit)
-        self.cancel_requests = cancels = SqliteCancels(self._read, self.writer.submit, write_low_priority)
+        runner = SqliteQueryRunner(self._read, self.writer, clock)
+        self._compactor = Compactor(runner, sizes, merge_chunks)
+        self.api_keys = StoredApiKeys(runner)
+        self.pushes = SqlitePushes(self._read, self.writer.submit, clock)
+        self.worker_registry = StoredWorkerRegistry(runner)
+        self.cancel_requests = cancels = StoredCancels(runner)
         statements = SqliteErasureStatements(self._read, self.writer, clock)
         self.erasures = Eraser(statements, self.loop_reader.clear_cache, cancels.delete_obsolete)
-        self.key_values = SqliteKeyValues(self._read, self.writer.submit)
-        self.upstreams = SqliteUpstreams(self._read, self.writer.submit)
-        self.audit = SqliteAuditLog(self._read, self.writer.submit)
+        self.key_values = StoredKeyValues(runner)
+        self.upstreams = StoredUpstreams(runner)
+        self.audit = StoredAuditLog(runner)
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")

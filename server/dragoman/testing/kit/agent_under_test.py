@@ -134,7 +134,7 @@ class AgentUnderTest:
 
     async def _run_turns(self, runner: TurnRunner) -> None:
         _CURRENT_KIT.set(self)
-        if runner.record.visible:
+        if runner.context.record.visible:
             runner.show_working()
         await TurnRunner.run(runner)
 
@@ -215,7 +215,7 @@ class AgentUnderTest:
         tasks = []
         for runner in dead.runs:
             run = cast(Any, runner)
-            run._log = _DeadLog()
+            run._log = run.context._log = _DeadLog()
             run.stop.request("lease_lost")  # for functions in threads
             if run.task is not None:
                 run.task.cancel()

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from dragoman.core.push.configuration import join_schemes
 from dragoman.wire.dialects import parts
-from dragoman.wire.json.protojson import JsonDialect
-from dragoman.wire.json.protojson_decoder import Decode
+from dragoman.wire.json.protojson import Decode, JsonDialect
 from dragoman.wire.json.wellknown import FieldError
 
 STATE_WORDS: Final = {

@@ -16,8 +16,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeGuard
 
 from dragoman.wire.json import wellknown
-from dragoman.wire.json.protojson_decoder import Decode
-from dragoman.wire.json.protojson_encoder import Encode
+from dragoman.wire.json.protojson import Decode, Encode
 from dragoman.wire.json.wellknown import FieldError
 
 DATA_WRAPPER_KEY: Final = "data_part_compat"

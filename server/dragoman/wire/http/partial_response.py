@@ -12,8 +12,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire.json.protojson import JsonDialect
-from dragoman.wire.json.protojson_encoder import is_map
+from dragoman.wire.json.protojson import JsonDialect, is_map
 
 FieldTree = dict[str, Any]
 """The selected fields by JSON name, each with the tree below it; None selects everything below."""

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from dragoman.core.errors import InvalidParams
 from dragoman.wire.json import protojson
-from dragoman.wire.json.protojson_encoder import INT64_TYPES, is_map
+from dragoman.wire.json.protojson import INT64_TYPES, is_map
 from dragoman.wire.json.wellknown import WRAPPER_TYPES, FieldError, decode_duration, decode_mask, decode_timestamp
 
 M = TypeVar("M", bound=Message)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.bindings.fake_service import make_cards
 
-from dragoman.bindings import a2a_operations as a2a
+from dragoman.bindings import method_table as a2a
 from dragoman.core.access.identity import ANONYMOUS, OPEN_ACCESS
 from dragoman.core.errors import InvalidParams, MethodNotFound, TaskNotFound
 from dragoman.extensions.mcp.endpoint.catalog import ToolCatalog

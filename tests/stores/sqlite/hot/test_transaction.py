@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.task import states
 from dragoman.core.task.log import Appended
-from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
+from dragoman.stores.sqlite.hot.figures import (
+    SqliteArtifactGrowth,
+    SqliteDailyFigures,
+    SqliteQuotaCounters,
+    SqliteTotals,
+)
 from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
-from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.testing.fixtures import artifact, by_runner, created, new_ref, status
 
@@ -27,9 +30,8 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def begin(connection: sqlite3.Connection) -> SqliteTransaction:
-    return SqliteTransaction(
-        connection, lambda: 1000, {}, SqliteArtifactGrowth(), SqliteQuotaCounters(), DailyKeys(), DailyCounter()
-    )
+    observers = (SqliteArtifactGrowth(), SqliteQuotaCounters(), SqliteTotals(), SqliteDailyFigures())
+    return SqliteTransaction(connection, lambda: 1000, {}, observers)
 
 
 def claimed_tasks(connection: sqlite3.Connection, number: int) -> list[Appended]:

@@ -1,17 +1,32 @@
-"""The write coalescer: batches of an idle, a busy and a full loop."""
+"""The write coalescer: batches of an idle, a busy and a full loop. A commit: its results, and failures of one write."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from dragoman.core.task import states
+from dragoman.core.task.log import Append, Appended, AppendRejected
 from dragoman.stores.sqlite import open_store
 from dragoman.stores.sqlite.hot import SqliteTimings
-from dragoman.stores.sqlite.hot.writer import IDLE_ITERATIONS, WriteCoalescer
+from dragoman.stores.sqlite.hot.writer import (
+    IDLE_ITERATIONS,
+    SqliteCommitter,
+    SqliteQueuedWrite,
+    WriteCoalescer,
+    WriteJob,
+)
+from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.testing.fixtures import (
+    Clock,
+    by_runner,
     created,
     new_ref,
+    status,
 )
 
 ALWAYS_IDLE = SqliteTimings(idle_iteration=1000.0)
@@ -84,3 +99,129 @@ async def test_appends_before_the_close_are_committed(tmp_path: Path) -> None:
     changes = [store.append(created(new_ref())) for _ in range(3)]
     await store.close()
     assert len(await asyncio.gather(*changes)) == rows_of(tmp_path / "tasks.db", "tasks") == 3
+
+
+# Commits -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = connect(tmp_path / "tasks.db")
+    migrate(connection)
+    yield connection
+    connection.close()
+
+
+def commit(committer: SqliteCommitter, *jobs: WriteJob) -> list[object]:
+    """The result or error of each."""
+    loop = asyncio.get_running_loop()
+    committer.commit([SqliteQueuedWrite(job, loop.create_future()) for job in jobs])
+    results, committer.results = committer.results, []
+    return [result.error or result.result for result in results]
+
+
+def stored(connection: sqlite3.Connection) -> set[bytes]:
+    assert not connection.in_transaction
+    return {key for (key,) in connection.execute("SELECT task FROM tasks")}
+
+
+async def test_a_batch_is_one_transaction(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    sent: list[str] = []
+    connection.set_trace_callback(sent.append)
+    results = commit(committer, *(created(new_ref()) for _ in range(20)))
+    assert all(isinstance(result, Appended) for result in results)
+    assert (sent.count("BEGIN IMMEDIATE"), sent.count("COMMIT")) == (1, 1)
+    assert (committer.counters.changes.sum, committer.counters.failed_batches) == (20, 0)
+
+
+async def test_a_rejected_change_is_rejected_alone(connection: sqlite3.Connection) -> None:
+    committer, first = SqliteCommitter(connection, Clock()), created(new_ref())
+    other = created(new_ref())
+    results = commit(committer, first, first, other)
+    assert [type(result) for result in results] == [Appended, AppendRejected, Appended]
+    assert stored(connection) == {first.task.key, other.task.key}
+
+
+async def test_a_write_that_fails_is_retried_alone(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    changes: list[Append] = [created(new_ref()) for _ in range(3)]
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM tasks")
+        raise ValueError("a job that fails")
+
+    results = commit(committer, *changes[:2], fail, changes[2])
+    assert [type(result) for result in results] == [Appended, Appended, ValueError, Appended]
+    assert stored(connection) == {change.task.key for change in changes}
+    assert committer.counters.failed_batches == 2  # the batch, and the job alone
+
+
+async def test_a_job_that_fails_is_rolled_back(connection: sqlite3.Connection) -> None:
+    committer, change = SqliteCommitter(connection, Clock()), created(new_ref())
+    commit(committer, change)
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM tasks")
+        raise ValueError("a job that fails")
+
+    with pytest.raises(ValueError, match="a job"):
+        committer.commit_job(fail)
+    assert stored(connection) == {change.task.key}
+
+
+def begun_tasks(connection: sqlite3.Connection) -> int:
+    """The begun tasks in the stored figures."""
+    found: int = connection.execute("SELECT coalesce(sum(begun), 0) FROM hourly_usage").fetchone()[0]
+    return found
+
+
+async def test_begun_tasks_are_counted_with_the_next_commit(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    commit(committer, created(new_ref()), created(new_ref()))
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (0, True)
+    commit(committer, created(new_ref()))
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (3, False)
+
+
+async def test_results_are_counted_in_their_own_commit(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    (task,) = commit(committer, created(new_ref(), claim=7))
+    assert isinstance(task, Appended)
+    commit(committer, by_runner(task, status(states.COMPLETED), end=True))
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (1, False)
+    assert connection.execute("SELECT sum(completed), sum(turns) FROM hourly_usage").fetchone() == (1, 1)
+
+
+async def test_any_job_writes_what_was_begun_before_it(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    commit(committer, created(new_ref()))
+    assert commit(committer, begun_tasks) == [1]
+    results = commit(committer, created(new_ref()), begun_tasks, created(new_ref()), begun_tasks)
+    assert (results[1], results[3]) == (2, 3)
+    commit(committer, created(new_ref()))
+    committer.commit_job(lambda _: None)
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (4, False)
+
+
+async def test_a_failed_commit_loses_and_repeats_no_figures(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+
+    def fail(connection: sqlite3.Connection) -> None:
+        raise ValueError("a job that fails")
+
+    commit(committer, created(new_ref()))
+    commit(committer, created(new_ref()), fail)
+    with pytest.raises(ValueError, match="a job"):
+        committer.commit_job(fail)
+    committer.commit_job(lambda _: None)
+    assert begun_tasks(connection) == 2
+
+
+async def test_a_store_that_is_closed_has_counted_everything(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    await store.append(created(new_ref()))
+    await store.close()
+    connection = connect(tmp_path / "tasks.db", readonly=True)
+    assert begun_tasks(connection) == 1
+    connection.close()

@@ -11,9 +11,9 @@ from dragoman.core.errors import IdempotencyKeyReused, TaskEnded, UnsupportedOpe
 from dragoman.extensions.mcp.wire import questions
 from dragoman.extensions.mcp.wire.results import TaskView, view_of
 from dragoman.extensions.mcp.wire.tools import NewId
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from dragoman.bindings import a2a_operations as a2a
-from dragoman.bindings.a2a_operations import A2AOperation
-from dragoman.bindings.method_table import ExtensionRow
+from dragoman.bindings import method_table as a2a
+from dragoman.bindings.method_table import A2AOperation, ExtensionRow
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import InvalidParams, MethodNotFound, TaskNotFound
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
@@ -22,8 +21,8 @@ from dragoman.extensions.mcp.wire import results, tools
 from dragoman.extensions.mcp.wire.envelope import CONTEXT_META, Envelope, negotiated_version, new_session
 from dragoman.extensions.mcp.wire.results import view_of
 from dragoman.extensions.mcp.wire.tools import AgentTool, InvalidArguments, NewId
+from dragoman.runtime import Operations
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DESCRIBE: Final = ExtensionRow(

@@ -14,18 +14,20 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import authentication, well_known
-from dragoman.bindings.http import bodies
-from dragoman.bindings.http.exchange import (
+from dragoman.bindings import well_known
+from dragoman.bindings.http.plain import Response
+from dragoman.bindings.http.request import (
     JSON_CONTENT_TYPE,
+    JSONRPC_SSE_FRAMING,
     AnyRequest,
     HttpExchange,
     accepts_only_json,
     idempotency_key,
+    respond_stream,
     retry_after_header,
 )
-from dragoman.bindings.http.plain import Response
 from dragoman.bindings.method_table import ExtensionRow
+from dragoman.bindings.pipeline import challenge_headers
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
 from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
@@ -50,9 +52,9 @@ from dragoman.extensions.mcp.wire.errors import http_status, mcp_error
 from dragoman.extensions.mcp.wire.tools import InvalidArguments
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.wire import jsonrpc
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.http import sse
+from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _RESULT_ERRORS: Final = (
@@ -86,7 +88,7 @@ class McpExchange(HttpExchange):
         )
         self._services = services
         self._address = address
-        self.rpc = jsonrpc.JsonRpcRequest(None, "", None)
+        self.rpc = json_request.JsonRpcRequest(None, "", None)
         self._is_response = False
         """Whether the message answers a request of the server."""
         # Until the envelope is read, errors are those of the revision that the header names.
@@ -116,9 +118,9 @@ class McpExchange(HttpExchange):
         await super().read()
         body = self.body
         if isinstance(body, dict) and "method" not in body and ("result" in body or "error" in body):
-            self.rpc, self._is_response = jsonrpc.JsonRpcRequest(None, _RESPONSE, body), True
+            self.rpc, self._is_response = json_request.JsonRpcRequest(None, _RESPONSE, body), True
         else:
-            self.rpc = jsonrpc.parse_request(body)
+            self.rpc = json_request.parse_request(body)
             if self.rpc.id is None and not self._is_notification:
                 raise InvalidRequest("id: is required; it must be a string or an integer")
         self.log_entry.method = self.rpc.method
@@ -185,7 +187,7 @@ class McpExchange(HttpExchange):
     def _result(self, result: Mapping[str, Any]) -> Response:
         if "resultType" not in result:
             result = complete(result, self.envelope.client)
-        return self._json(200, jsonrpc.encode_result(self.rpc.id, orjson.dumps(result)))
+        return self._json(200, json_request.encode_result(self.rpc.id, orjson.dumps(result)))
 
     def _json(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
         session = {SESSION_HEADER: self.decoded.session} if self.decoded and self.decoded.session else {}
@@ -246,10 +248,10 @@ class McpExchange(HttpExchange):
     ) -> web.StreamResponse:
         """Streams frames, and ends with `last_frame` if the server stops meanwhile."""
         assert isinstance(self.request, web.BaseRequest)
-        return await bodies.respond_stream(
+        return await respond_stream(
             self.request,
             frames,
-            framing=bodies.JSONRPC_SSE_FRAMING,
+            framing=JSONRPC_SSE_FRAMING,
             encode_event=bytes,
             encode_error=self._failure,
             stream_registry=self.pipeline.streams,
@@ -263,10 +265,10 @@ class McpExchange(HttpExchange):
     def _failure(self, error: Exception) -> bytes:
         self.pipeline.log_fault(error, self.name)
         if not self.rpc.method:  # the envelope of JSON-RPC was not read, or is invalid
-            self.rpc = jsonrpc.partial_request(self.body)
+            self.rpc = json_request.partial_request(self.body)
         failure = mcp_error(error)
         self.status = failure["code"]
-        return jsonrpc.encode_error(self.rpc.id, failure)
+        return json_request.encode_error(self.rpc.id, failure)
 
     async def reject(self, error: Exception) -> Response | web.StreamResponse:
         if self.rpc.method == "tools/call" and self._is_result(error):
@@ -277,7 +279,7 @@ class McpExchange(HttpExchange):
         metadata = well_known.resource_metadata_url(
             self.path, self.origin(), self.pipeline.cards, self.pipeline.options
         )
-        challenge = authentication.challenge_headers(error, resource_metadata=metadata)
+        challenge = challenge_headers(error, resource_metadata=metadata)
         headers = {**challenge, **retry_after_header(error)}
         is_answered = not (self._is_response or self._is_notification)
         status = http_status(error, is_stateless=self.envelope.client.is_stateless, is_answered=is_answered)
@@ -293,7 +295,7 @@ class McpResumption(McpExchange):
 
     async def read(self) -> None:
         self._point = point = ResumePoint.parse(self.headers.get("Last-Event-ID", ""))
-        self.rpc = jsonrpc.JsonRpcRequest(point.rpc_id, "tools/call", {})
+        self.rpc = json_request.JsonRpcRequest(point.rpc_id, "tools/call", {})
         self.log_entry.method, self.log_entry.is_known_method = "tools/call", True
 
     def _decode(self) -> Decoded:

@@ -18,9 +18,9 @@ from dragoman.extensions.mcp.wire import results, tools
 from dragoman.extensions.mcp.wire.envelope import SUBSCRIPTION_META, ClientFeatures
 from dragoman.extensions.mcp.wire.errors import TASKS_EXTENSION, MissingClientCapability
 from dragoman.runtime.access import Call
-from dragoman.wire import jsonrpc
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.http import sse
+from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_FOLLOWED_TASKS: Final = 100
@@ -83,7 +83,7 @@ class Listener:
     def last_frame(self) -> bytes:
         """The last event when the server stops: the response to the request, as an end in order has one."""
         result = {"resultType": "complete", "_meta": {SUBSCRIPTION_META: self._rpc_id}}
-        return sse.frame(jsonrpc.encode_result(self._rpc_id, orjson.dumps(result)))
+        return sse.frame(json_request.encode_result(self._rpc_id, orjson.dumps(result)))
 
     async def _call_for(self, handle: str) -> Call | None:
         """The call that follows a task; None for one that the caller does not see."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http.exchange import HttpPipeline
+from dragoman.bindings.http.request import HttpPipeline
 from dragoman.core.errors import A2AError
 from dragoman.extensions.mcp.endpoint.catalog import ToolCatalog
 from dragoman.ids import IDS

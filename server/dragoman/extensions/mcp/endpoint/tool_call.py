@@ -19,11 +19,11 @@ from dragoman.extensions.mcp.wire import results
 from dragoman.extensions.mcp.wire.envelope import CURSOR_META, TASK_META, ClientFeatures
 from dragoman.extensions.mcp.wire.results import TaskView
 from dragoman.extensions.mcp.wire.tools import AgentTool, handle_of
+from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations import Operations
-from dragoman.wire import jsonrpc
 from dragoman.wire.http import sse
+from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MIN_PROGRESS_INTERVAL: Final = 0.1
@@ -163,12 +163,12 @@ class WaitingCall:
                     async for question in questions:
                         yield question
             result = await self._final_result()
-            self.result = jsonrpc.encode_result(self._rpc_id, orjson.dumps(result))
+            self.result = json_request.encode_result(self._rpc_id, orjson.dumps(result))
             frame = self.result
             if len(frame) > MAX_RESULT_EVENT_BYTES:
                 handle = handle_of(self.tenant, self.task_id)
                 short = results.large_result(handle, has_output_schema=self._has_output_schema)
-                frame = jsonrpc.encode_result(self._rpc_id, orjson.dumps(complete(short, self._client)))
+                frame = json_request.encode_result(self._rpc_id, orjson.dumps(complete(short, self._client)))
             yield (sse.frame(frame),)
         finally:
             if self.result is None and self._on_disconnect is not None:
@@ -180,7 +180,7 @@ class WaitingCall:
             return b""
         handle = handle_of(self.tenant, self.task_id)
         result = results.unfinished_result(handle, has_output_schema=self._has_output_schema)
-        return sse.frame(jsonrpc.encode_result(self._rpc_id, orjson.dumps(complete(result, self._client))))
+        return sse.frame(json_request.encode_result(self._rpc_id, orjson.dumps(complete(result, self._client))))
 
     @property
     def _has_output_schema(self) -> bool:
@@ -319,4 +319,4 @@ def complete(result: Mapping[str, Any], client: ClientFeatures) -> Mapping[str, 
 
 def notification(method: str, params: Mapping[str, Any]) -> bytes:
     """A JSON-RPC notification."""
-    return orjson.dumps({"jsonrpc": jsonrpc.JSONRPC_VERSION, "method": method, "params": params})
+    return orjson.dumps({"jsonrpc": json_request.JSONRPC_VERSION, "method": method, "params": params})

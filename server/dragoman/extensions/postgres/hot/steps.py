@@ -8,8 +8,8 @@ from asyncpg import Connection
 
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
-from dragoman.extensions.postgres.rows import TABLE_RECORD_COLUMNS, insert_statement, records_with_owners
-from dragoman.stores.shared.rows import STEP_COLUMNS, step_from_row
+from dragoman.extensions.postgres.rows import insert_statement
+from dragoman.stores.shared.rows import STEP_COLUMNS, TABLE_RECORD_COLUMNS, records_with_owners, step_from_row
 
 WRITE_STEPS: Final = insert_statement(
     "steps",

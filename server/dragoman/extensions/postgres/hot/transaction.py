@@ -28,7 +28,6 @@ from dragoman.extensions.postgres.hot import quota_counters
 from dragoman.extensions.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, unread_after
 from dragoman.extensions.postgres.hot.steps import END_TURN, WRITE_STEPS
 from dragoman.extensions.postgres.maintenance import compaction
-from dragoman.extensions.postgres.maintenance.compaction import PostgresArtifactGrowth
 from dragoman.extensions.postgres.rows import (
     MUTABLE_TYPES,
     RECORD_TYPES,
@@ -36,6 +35,7 @@ from dragoman.extensions.postgres.rows import (
     combine_statements,
     insert_statement,
 )
+from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.shared.rows import (
     MUTABLE_COLUMNS,
     RECORD_COLUMNS,
@@ -57,7 +57,7 @@ class PostgresTransaction:
         self,
         connection: Connection,
         counter_slot: int,
-        artifact_growth: PostgresArtifactGrowth,
+        artifact_growth: ArtifactGrowth,
         token_buckets: TokenBuckets,
         daily_keys: DailyKeys,
     ) -> None:

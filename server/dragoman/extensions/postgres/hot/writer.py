@@ -33,7 +33,7 @@ from dragoman.extensions.postgres.database import UNKNOWN_COMMIT_TIMEOUT, Databa
 from dragoman.extensions.postgres.errors import explain, failure_of, is_timeout, verdict_of
 from dragoman.extensions.postgres.hot.quota_counters import COUNTER_SLOTS
 from dragoman.extensions.postgres.hot.transaction import AppendResult, PostgresTransaction, lock_numbers
-from dragoman.extensions.postgres.maintenance.compaction import PostgresArtifactGrowth
+from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.shared.errors import Verdict
 from dragoman.supervision import Background, RepeatedFailures, log_fault, start_task
 
@@ -73,7 +73,7 @@ class PostgresWriter:
         self.counter_slot = secrets.randbelow(COUNTER_SLOTS)
         """The slot of the counters that this process adds to."""
         self.commits = CommitCounters()
-        self._artifact_growth = PostgresArtifactGrowth()
+        self._artifact_growth = ArtifactGrowth()
         self._token_buckets = TokenBuckets()
         self._daily_keys = DailyKeys()
         self._queue: deque[PostgresQueuedWrite] = deque()

@@ -1,45 +1,39 @@
-"""SQL statements that erase tasks, in the order of `stores.shared.erasure`."""
+"""Erases tasks from PostgreSQL, in the order of `stores.shared.erasure`. Several processes may erase at a time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from asyncpg import Connection
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
-from dragoman.extensions.postgres import blobs, daily_usage, pushes, tables, task_tables
+from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
+from dragoman.extensions.postgres import blobs, daily_usage, pushes, task_tables
 from dragoman.extensions.postgres.database import Database
 from dragoman.extensions.postgres.hot import quota_counters
 from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey
 from dragoman.extensions.postgres.hot.transaction import ADD_TO_TOTALS
-from dragoman.extensions.postgres.maintenance import task_selection
-from dragoman.extensions.postgres.maintenance.task_selection import selected_owners
-from dragoman.extensions.postgres.rows import TABLE_RECORD_COLUMNS, PostgresBulkStatement, record_from_row
+from dragoman.extensions.postgres.queries import PostgresQueryRunner, run_query
+from dragoman.extensions.postgres.rows import PostgresBulkStatement
 from dragoman.stores.shared.erasure import (
-    CONTENT_TABLES,
-    ERASURE_STEP_BYTES,
-    ERASURE_STEP_ROWS,
     QueuedTask,
-    RangeCursor,
-    TaskRange,
-    count_fitting_rows,
-    receipt_from_row,
+    SqlErasureStatements,
+    add_to_receipt,
+    delete_context_or_principal,
+    delete_empty_contexts,
 )
+from dragoman.stores.shared.queries import Query, change
+from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.shared.task_selection import SelectionSql
 
-CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (("context_state", "owner = $1 AND context = $2"),)
-"""(table, where) for rows of a context; the arguments are its owner's number and the context. They are deleted with the
-context's last task, or when the context is erased."""
-
-PRINCIPAL_TABLES: Final[tuple[tuple[str, str], ...]] = (
-    ("totals", "owner = $1"),
-    ("idempotency", "owner = $1"),
+# Two indexes: one has the tasks that callers see, the other those that are not visible yet.
+SELECTION: Final = SelectionSql(
+    by_id="SELECT owner, task FROM tasks WHERE task = ?2 UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1",
+    of_context=(("t.visible", ""), ("NOT t.visible", "")),
 )
-"""(table, where) for rows of a principal; the argument is its number. They are deleted when all of a principal is
-erased."""
 
 TASK_CLEANUPS: Final = (
     task_tables.clear_task_keys,
@@ -62,34 +56,35 @@ _LOCK_TASKS: Final = PostgresBulkStatement(
 _INSERT_RECEIPT: Final = (
     "INSERT INTO receipts (reason, selection, began, touched) VALUES ($1, $2, $3, $3) RETURNING receipt"
 )
-_ADD_TO_RECEIPT: Final = """
-UPDATE receipts SET tasks = tasks + $2, events = events + $3, messages = messages + $4, artifacts = artifacts + $5,
-    chunks = chunks + $6, bytes = bytes + $7, touched = greatest(touched, $8)
-WHERE receipt = $1
-"""
+_TOUCH_RECEIPT: Final = "UPDATE receipts SET touched = greatest(touched, ?2) WHERE receipt = ?1"
 _INSERT_QUEUED_TASK: Final = "INSERT INTO erasure_queue (receipt, id, owner, task) VALUES ($1, $2, $3, $4)"
-_SELECT_QUEUED_TASKS: Final = f"""
-SELECT id, owner, task FROM erasure_queue WHERE receipt = $1 AND (id, owner, task) > ($2, $3, $4)
-ORDER BY id, owner, task LIMIT {ERASURE_STEP_ROWS}
-"""
-_LOCK_RECEIPT: Final = "SELECT 1 FROM receipts WHERE receipt = $1 FOR UPDATE"
-_OTHER_TASK_IN_CONTEXT: Final = "SELECT 1 FROM tasks WHERE visible AND owner = $1 AND context = $2 LIMIT 1"
-_FINISH_RECEIPT: Final = (
-    "UPDATE receipts SET digest = $2, ended = greatest(began, $3) WHERE receipt = $1 AND digest = ''"
-)
-_DELETE_QUEUED_TASKS: Final = f"""
-DELETE FROM erasure_queue WHERE (receipt, id, owner, task) IN
-    (SELECT receipt, id, owner, task FROM erasure_queue WHERE receipt = $1 LIMIT {ERASURE_STEP_ROWS})
-"""
 _SELECT_UNFINISHED: Final = f"""
 SELECT r.receipt FROM receipts r
 WHERE r.receipt IN (SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue)
     AND (r.receipt = ANY ($1::bigint[]) OR r.touched < $2::bigint - {ABANDONED_AFTER_MS}) ORDER BY r.receipt
 """
-_SELECT_RECEIPT: Final = """
-SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifacts, chunks, bytes, digest
-FROM receipts
-"""
+_MEASURE: Final = PostgresBulkStatement(
+    """
+    SELECT r.owner, r.task,
+        (SELECT coalesce(sum(length(data)), 0) FROM log l WHERE l.owner = r.owner AND l.task = r.task)::bigint,
+        (SELECT coalesce(sum(length(data) + length(envelope)), 0) FROM messages m
+            WHERE m.owner = r.owner AND m.task = r.task)::bigint,
+        (SELECT coalesce(sum(length(result)), 0) FROM steps s WHERE s.owner = r.owner AND s.task = r.task)::bigint,
+        a.count, a.size::bigint, c.count, c.size::bigint
+    FROM {rows}
+    CROSS JOIN LATERAL (SELECT count(*) AS count, coalesce(sum(length(head)), 0) AS size FROM artifacts a
+        WHERE a.owner = r.owner AND a.task = r.task) a
+    CROSS JOIN LATERAL (SELECT count(*) AS count, coalesce(sum(length(data)), 0) AS size FROM chunks c
+        WHERE c.owner = r.owner AND c.task = r.task) c
+    """,
+    "iy",
+    "owner, task",
+)
+_SELECT_ROW_KEYS: Final = PostgresBulkStatement(
+    "SELECT o.owner, r.task FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal",
+    "tty",
+    "scope, principal, task",
+)
 
 
 async def delete_task_records(
@@ -101,7 +96,7 @@ async def delete_task_records(
     reason: str,
     counter_slot: int,
 ) -> tuple[int, list[TaskRecord]]:
-    """See `ErasureStatements.delete_task_records`. counter_slot: whose counters this process adds to."""
+    """See `ErasureStatements`. counter_slot: whose counters this process adds to."""
     refs = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in (record.ref for record in records)}
     erased: list[tuple[TaskRowKey, TaskRecord]] = []
     for scope, principal, owner, key, *row in await _LOCK_TASKS.fetch(connection, sorted(refs)):
@@ -121,92 +116,20 @@ async def delete_task_records(
             await clean_up(connection, row_key)
         totals[row_key[0], record.agent, record.state] -= record.visible
     await ADD_TO_TOTALS.run(connection, sorted((*key, counter_slot, count) for key, count in totals.items() if count))
-    for owner, context in sorted({(row_key[0], record.context) for row_key, record in erased}):
-        if not await connection.fetchval(_OTHER_TASK_IN_CONTEXT, owner, context):
-            await _delete_context(connection, owner, context)
-    await _add_counts(connection, number, ErasureCounts(tasks=len(erased)), now)
+    contexts = sorted({(row_key[0], record.context) for row_key, record in erased})
+    await run_query(connection, delete_empty_contexts(contexts))
+    await run_query(connection, change(_TOUCH_RECEIPT, number, now))
+    await run_query(connection, add_to_receipt(number, ErasureCounts(tasks=len(erased))))
     return number, [record for _, record in erased]
 
 
-async def delete_task_content(connection: Connection, number: int, after: QueuedTask, now: int) -> QueuedTask | None:
-    """See `ErasureStatements.delete_task_content`."""
-    await connection.execute(_LOCK_RECEIPT, number)  # two processes that complete an erasure count each row once
-    queued = await connection.fetch(_SELECT_QUEUED_TASKS, number, *after)
-    removed, max_rows, max_bytes = [0] * len(CONTENT_TABLES), ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
-    for id, owner, key in queued:
-        for at, table in enumerate(CONTENT_TABLES):
-            amount, used, freed, empty = await _delete_rows(connection, table, (owner, key), max_rows, max_bytes)
-            removed[at] += amount
-            max_rows, max_bytes = max_rows - used, max_bytes - freed
-            if not empty:
-                break
-        else:
-            after, max_rows = (id, owner, key), max_rows - 1
-        if max_rows <= 0 or max_bytes <= 0:
-            break
-    events, messages, artifacts, chunks, _ = removed
-    freed = ERASURE_STEP_BYTES - max_bytes
-    await _add_counts(connection, number, ErasureCounts(0, events, messages, artifacts, chunks, freed), now)
-    return after if queued else None
-
-
-async def _delete_rows(
-    connection: Connection,
-    content_table: tuple[str, Sequence[str], str, str],
-    row_key: TaskRowKey,
-    max_rows: int,
-    max_bytes: int,
-) -> tuple[int, int, int, bool]:
-    """Deletes rows of one task in one table, within the limits but at least one.
-
-    Returns what they counted, their number, their bytes, and whether none is left.
-    """
-    table, columns, amount, length = content_table
-    names = ", ".join(columns)
-    sql = f"SELECT {amount}, {length}, {names} FROM {table} WHERE owner = $1 AND task = $2 ORDER BY {names} LIMIT $3"
-    found = await connection.fetch(sql, *row_key, max(max_rows, 1) + 1)
-    if not found:
-        return 0, 0, 0, True
-    used, counted, freed = count_fitting_rows(found[: max(max_rows, 1)], max_bytes)
-    marks = ", ".join(f"${at}" for at in range(3, 3 + len(columns)))
-    last = tuple(found[used - 1])[2:]
-    await connection.execute(
-        f"DELETE FROM {table} WHERE owner = $1 AND task = $2 AND ({names}) <= ({marks})", *row_key, *last
-    )
-    return counted, used, freed, used == len(found)
-
-
-async def finish_receipt(connection: Connection, number: int, ids_digest: str, now: int) -> bool:
-    """See `ErasureStatements.finish_receipt`."""
-    await connection.execute(_FINISH_RECEIPT, number, ids_digest, now)
-    status = await connection.execute(_DELETE_QUEUED_TASKS, number)
-    return int(status.rpartition(" ")[2]) < ERASURE_STEP_ROWS
-
-
-async def delete_context_or_principal(connection: Connection, selection: TaskSelection) -> None:
-    """See `ErasureStatements.delete_context_or_principal`.
-
-    Only in an exclusive transaction: batches are decided by the numbers of owners.
-    """
+async def erase_context_or_principal(connection: Connection, selection: TaskSelection) -> None:
+    """Only in an exclusive transaction: batches are decided by the numbers of owners."""
     if selection.covers_principal:
-        await tables.delete_revoked_api_keys(connection, selection.principal)
-        await tables.anonymize_audit_entries(connection, selection.principal)
         await quota_counters.delete_empty_counters(connection, selection.principal)
     if selection.covers_owners:
         await daily_usage.erase_principal(connection, selection.principal, selection.scope)
-    for owner in await selected_owners(connection, selection):
-        if selection.covers_context:
-            await _delete_context(connection, owner, selection.context)
-        elif not await connection.fetchval("SELECT 1 FROM tasks WHERE owner = $1 LIMIT 1", owner):
-            for table, where in PRINCIPAL_TABLES:
-                await connection.execute(f"DELETE FROM {table} WHERE {where}", owner)
-            await connection.execute("DELETE FROM owners WHERE owner = $1", owner)
-
-
-async def digest_of_queued_ids(connection: Connection, number: int) -> str:
-    """See `ErasureStatements.digest_of_queued_ids`."""
-    rows = await connection.fetch("SELECT id FROM erasure_queue WHERE receipt = $1 ORDER BY id", number)
-    return task_ids_digest(row[0] for row in rows)
+    await run_query(connection, delete_context_or_principal(selection))
 
 
 async def unfinished_receipts(connection: Connection, own_receipts: Collection[int], now: int) -> list[int]:
@@ -214,50 +137,34 @@ async def unfinished_receipts(connection: Connection, own_receipts: Collection[i
     return [row[0] for row in await connection.fetch(_SELECT_UNFINISHED, list(own_receipts), now)]
 
 
-async def last_receipts(connection: Connection, limit: int) -> list[ErasureReceipt]:
-    """See `ErasureStatements.last_receipts`."""
-    return [
-        receipt_from_row(row)
-        for row in await connection.fetch(f"{_SELECT_RECEIPT} ORDER BY receipt DESC LIMIT $1", limit)
-    ]
+async def measure(connection: Connection, records: Sequence[TaskRecord]) -> ErasureCounts:
+    """Counts and bytes of these tasks."""
+    refs = [(ref.owner.scope, ref.owner.principal, ref.key) for ref in (record.ref for record in records)]
+    row_keys = [tuple(row) for row in await _SELECT_ROW_KEYS.fetch(connection, refs)]
+    total = ErasureCounts(
+        tasks=len(row_keys),
+        events=sum(record.last_sequence for record in records),
+        messages=sum(record.message_count for record in records),
+    )
+    for row in await _MEASURE.fetch(connection, row_keys):
+        _, _, log, messages, steps, artifacts, artifact_bytes, chunks, chunk_bytes = row
+        size = log + messages + steps + artifact_bytes + chunk_bytes
+        total += ErasureCounts(artifacts=artifacts, chunks=chunks, bytes=size)
+    return total
 
 
-async def read_receipt(connection: Connection, number: int) -> ErasureReceipt:
-    return receipt_from_row(await connection.fetchrow(f"{_SELECT_RECEIPT} WHERE receipt = $1", number))
-
-
-async def _add_counts(connection: Connection, number: int, counts: ErasureCounts, now: int) -> None:
-    values = counts.tasks, counts.events, counts.messages, counts.artifacts, counts.chunks, counts.bytes
-    await connection.execute(_ADD_TO_RECEIPT, number, *values, now)
-
-
-async def _delete_context(connection: Connection, owner: int, context: str) -> None:
-    for table, where in CONTEXT_TABLES:
-        await connection.execute(f"DELETE FROM {table} WHERE {where}", owner, context)
-
-
-class PostgresErasureStatements:
+class PostgresErasureStatements(SqlErasureStatements):
     """Implements `ErasureStatements` on a database that several processes may share."""
 
     def __init__(self, database: Database, counter_slot: int) -> None:
+        super().__init__(PostgresQueryRunner(database), SELECTION)
         self._database = database
         self._counter_slot = counter_slot
         self._own_receipts: set[int] = set()
         """Receipts that this process created and that are not complete. Another process may be working on others."""
 
-    def now(self) -> Awaitable[int]:
-        return self._database.read(self._database.now)
-
-    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[TaskRange]]:
-        return self._database.read(task_selection.task_ranges, selection, now)
-
-    def read_page(
-        self, task_range: TaskRange, cursor: RangeCursor | None
-    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
-        return self._database.read(task_selection.read_page, task_range, cursor)
-
-    def measure(self, records: list[TaskRecord]) -> Awaitable[ErasureCounts]:
-        return self._database.read_snapshot(task_selection.measure, records)
+    async def measure(self, records: list[TaskRecord]) -> ErasureCounts:
+        return await self._database.read_snapshot(measure, records)
 
     async def delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
@@ -269,29 +176,19 @@ class PostgresErasureStatements:
             self._own_receipts.add(number)
         return number, erased
 
-    async def delete_task_content(self, number: int, after: QueuedTask) -> QueuedTask | None:
-        return await self._database.write(delete_task_content, number, after, await self.now())
-
-    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
-        return self._database.read(digest_of_queued_ids, number)
-
-    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
-        finished = await self._database.write(finish_receipt, number, ids_digest, await self.now())
-        if finished:
-            self._own_receipts.discard(number)
-        return finished
-
-    def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
-        return self._database.write_exclusively(delete_context_or_principal, selection)
+    async def delete_context_or_principal(self, selection: TaskSelection) -> None:
+        await self._database.write_exclusively(erase_context_or_principal, selection)
 
     async def unfinished_receipts(self) -> list[int]:
         return await self._database.read(unfinished_receipts, self._own_receipts, await self.now())
 
-    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
-        return self._database.read(last_receipts, limit)
+    def _content_step(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
+        # It locks the receipt, too: two processes that complete an erasure count each row once.
+        yield from change(_TOUCH_RECEIPT, number, now)
+        return (yield from super()._content_step(number, after, now))
 
-    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
-        return self._database.read(read_receipt, number)
-
-    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
-        return self._database.read(task_selection.inactive_states)
+    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
+        finished = await super().finish_receipt(number, ids_digest)
+        if finished:
+            self._own_receipts.discard(number)
+        return finished

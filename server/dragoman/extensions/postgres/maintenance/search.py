@@ -1,6 +1,6 @@
 """Searches for tasks of all owners, for operators: by index, and with a bound where no index has what matches.
 
-As in SQLite (dragoman.stores.sqlite.maintenance.search), the tasks that may match are in sorted ranges of indexes. Here
+As in SQLite (dragoman.stores.sqlite.cold.search), the tasks that may match are in sorted ranges of indexes. Here
 one statement reads all ranges of a kind, because each statement is a round trip.
 """
 
@@ -29,7 +29,8 @@ from dragoman.core.task.log import TaskRef
 from dragoman.core.task.projection import summary_of, unframe_message
 from dragoman.core.task.states import STORED_STATES
 from dragoman.extensions.postgres.reads import CHUNKS, TASK, TASK_WIDTH, task_bytes
-from dragoman.extensions.postgres.rows import record_from_row, text_array
+from dragoman.extensions.postgres.rows import text_array
+from dragoman.stores.shared.rows import record_from_row
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_OWNER_RANGES: Final = 64

@@ -20,9 +20,8 @@ from dragoman.core.task.contents import unlimited_budget
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.projection import cached_response
 from dragoman.ports import TaskSnapshot
-from dragoman.stores.shared.rows import RECORD_COLUMNS
+from dragoman.stores.shared.rows import RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite import reads
-from dragoman.stores.sqlite.hot.rows import record_from_row
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Statements over many rows, and task records in rows.
+"""Statements over many rows.
 
 Each execution of a statement releases the interpreter lock several times, and a thread then waits to get it back from a
 busy event loop. So rows of one table are written by one statement, never by `executemany`.
@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
-
-from dragoman.core.names import Owner
-from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.stores.shared.rows import RECORD_COLUMNS, qualified
 
 # sqlite3 looks for a conversion of each value that is not exactly an int, float, str or bytearray. Without one, two
 # AttributeErrors are raised and dropped, which takes longer than binding. These conversions return what would be bound.
@@ -101,19 +97,3 @@ def _batches(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ..
 
 
 SELECT_BY_ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
-TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
-"""RECORD_COLUMNS of `tasks t`."""
-
-
-def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
-    """The record in a row that begins with RECORD_COLUMNS."""
-    record = TaskRecord(ref, *row[:24])
-    record.principal = record.principal or ref.owner.principal
-    record.ready, record.visible = bool(record.ready), bool(record.visible)
-    record.has_live_push, record.alias = bool(record.has_live_push), bool(record.alias)
-    return record
-
-
-def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
-    """The records in rows of scope, principal, key and RECORD_COLUMNS."""
-    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

@@ -7,23 +7,27 @@ of 64 sends costs seven statements instead of six hundred. The rows of a table a
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
-from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, record_values, step_values
-from dragoman.stores.sqlite import daily_usage, pushes, task_tables
-from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
-from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
-from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMNS, SqliteBulkStatement, record_from_row
-from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
-from dragoman.stores.sqlite.steps import WRITE_STEPS, end_turn
+from dragoman.stores.shared.rows import (
+    MUTABLE_COLUMNS,
+    RECORD_COLUMNS,
+    TABLE_RECORD_COLUMNS,
+    record_from_row,
+    record_values,
+    step_values,
+)
+from dragoman.stores.sqlite.cold import pushes, task_tables
+from dragoman.stores.sqlite.cold.blobs import release_blobs, use_blobs
+from dragoman.stores.sqlite.cold.steps import WRITE_STEPS, end_turn
+from dragoman.stores.sqlite.hot.figures import CommitObserver, Flush
+from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SqliteBulkStatement
 
 MAX_CACHED_OWNERS: Final = 16_384
 """Owners whose number is cached."""
@@ -77,11 +81,6 @@ _INSERT_ARTIFACTS: Final = SqliteBulkStatement(
 _INSERT_CHUNKS: Final = SqliteBulkStatement(
     "INSERT INTO chunks (owner, task, artifact, sequence, text, data)", 6, large=(5,)
 )
-ADD_TO_TOTALS: Final = SqliteBulkStatement(
-    "INSERT INTO totals (owner, agent, state, tasks)",
-    4,
-    "ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks",
-)
 _DELETE_TASK_ROWS: Final = tuple(
     f"DELETE FROM {table} WHERE owner = ? AND task = ?"
     for table in ("tasks", "log", "messages", "artifacts", "chunks", "steps")
@@ -100,26 +99,16 @@ class SqliteTransaction:
         connection: sqlite3.Connection,
         clock: Callable[[], int],
         owner_numbers: dict[Owner, int],
-        artifact_growth: SqliteArtifactGrowth,
-        quota_counters: SqliteQuotaCounters,
-        daily_keys: DailyKeys,
-        deferred_figures: DailyCounter,
+        observers: Sequence[CommitObserver],
     ) -> None:
-        """`deferred_figures`: of an earlier batch, to be written with those of this one."""
-        self._connection = connection
-        self._cursor = connection.cursor()
+        self.connection = connection
+        self.cursor = connection.cursor()
         self._clock = clock
         self._owner_numbers = owner_numbers
-        self._artifact_growth = artifact_growth
-        self._quota_counters = quota_counters
-        self._daily_keys = daily_keys
-        self._deferred_figures = deferred_figures
-        self.daily_counter = DailyCounter()
-        """Figures of this batch that are not written, also after `flush`."""
+        self._observers = observers
         self._wanted: dict[tuple[int, bytes], TaskRef] = {}
         """The tasks of this batch."""
         self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
-        self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self._changed_records: dict[tuple[int, bytes], TaskRecord] = {}
         self._new_tasks: dict[tuple[int, bytes], tuple[int, bytearray, bytearray]] = {}
         """Those of them that are new: when they were created, metadata, and state of the agent."""
@@ -140,15 +129,14 @@ class SqliteTransaction:
             self._wanted[owner, change.task.key] = change.task
         missing = [key for key in self._wanted if key not in self._records]
         self._records.update(dict.fromkeys(missing))
-        for owner, key, *row in _SELECT_RECORDS.fetch(self._cursor, missing):
+        for owner, key, *row in _SELECT_RECORDS.fetch(self.cursor, missing):
             self._records[owner, key] = record_from_row(self._wanted[owner, key], row)
 
     def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
         """Runs another write. It sees all changes before it, and may change what was cached."""
-        connection = self._flushed_connection()
-        self._write_figures()
+        self._flush(Flush.JOB)
         self._records.clear()
-        return job(connection)
+        return job(self.connection)
 
     def apply(self, change: Append) -> Appended:
         """Applies one change. Raises AppendRejected before anything of it is written."""
@@ -160,68 +148,68 @@ class SqliteTransaction:
         if change.idempotency_key is not None:
             holder = change.idempotency_key.owner or ref.owner
             task_tables.check_key(
-                self._connection, self._owner_number(holder, False), holder, change.idempotency_key, now
+                self.connection, self._owner_number(holder, False), holder, change.idempotency_key, now
             )
         if change.create is not None and change.create.alias:
             self._check_alias(owner, change.create)
         planned = plan(self._records[owner, ref.key], change, now)
         if change.quota is not None:
-            self._quota_counters.admit(self._flushed_connection, change.quota, planned, now)
+            for observer in self._observers:
+                observer.admit(self, planned, now)
         if change.push_config is not None:
-            pushes.check_push_limit(self._connection, owner, planned.record, change.push_config.id)
+            pushes.check_push_limit(self.connection, owner, planned.record, change.push_config.id)
         if change.context_state is not None:
-            task_tables.write_context_state(self._connection, owner, planned.record, change.context_state)
+            task_tables.write_context_state(self.connection, owner, planned.record, change.context_state)
         if change.idempotency_key is not None:
             first = planned.before.last_sequence if planned.before else 0
             task_tables.record_key(
-                self._connection, self._owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
+                self.connection, self._owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
             )
         if change.discard:
-            self._quota_counters.record(self._flushed_connection, owner, planned)
+            self._record(owner, planned, now, is_usage_counted=False)
             self._write_pending()
-            task_tables.record_reply(self._connection, owner, ref.key, change.reply)
+            task_tables.record_reply(self.connection, owner, ref.key, change.reply)
             for statement in _DELETE_TASK_ROWS:
-                self._connection.execute(statement, (owner, ref.key))
-            release_blobs(self._connection, owner, ref.key)
-            pushes.delete_pushes_of_task(self._connection, owner, ref.key)
-            task_tables.delete_usage(self._connection, owner, ref.key)
+                self.connection.execute(statement, (owner, ref.key))
+            release_blobs(self.connection, owner, ref.key)
+            pushes.delete_pushes_of_task(self.connection, owner, ref.key)
+            task_tables.delete_usage(self.connection, owner, ref.key)
             self._records[owner, ref.key] = None
-        else:
-            self._write_plan(owner, planned)
-            if planned.record.has_live_push:
-                pushes.record_append(self._connection, owner, planned, now)
-            self._records[owner, ref.key] = planned.record
-        self.daily_counter.count(planned, now)
+            return planned.outcome
+        self._write_plan(owner, planned)
+        if planned.record.has_live_push:
+            pushes.record_append(self.connection, owner, planned, now)
+        self._records[owner, ref.key] = planned.record
+        outcome, is_usage_counted = planned.outcome, False
         if change.usage_report is not None:
-            report = change.usage_report
-            usage, is_counted = task_tables.record_usage(self._flushed_connection(), owner, ref.key, report)
-            if is_counted and report.has_amount:
-                self.daily_counter.count_usage(planned.record, report, now)
-            return replace(planned.outcome, usage=usage)
-        return planned.outcome
+            usage, is_usage_counted = task_tables.record_usage(
+                self.flushed_connection(), owner, ref.key, change.usage_report
+            )
+            outcome = replace(outcome, usage=usage)
+        self._record(owner, planned, now, is_usage_counted=is_usage_counted)
+        return outcome
 
     def flush(self) -> None:
-        """Writes all pending rows, the totals of the batch, and its daily usage if that cannot wait."""
-        self._flushed_connection()
-        if self._deferred_figures or not self.daily_counter.can_wait:
-            self._write_figures()
+        """Writes all pending rows, and the figures of the batch that cannot wait for the next one."""
+        self._flush(Flush.COMMIT)
 
-    def _write_figures(self) -> None:
-        self.daily_counter.add(self._deferred_figures)
-        daily_usage.add_counts(self._connection, self._cursor, self._daily_keys, self.daily_counter)
-        self.daily_counter, self._deferred_figures = DailyCounter(), DailyCounter()
+    def flushed_connection(self) -> sqlite3.Connection:
+        """The connection, after everything was written that a statement of this batch may read."""
+        self._flush(Flush.READ)
+        return self.connection
 
-    def _flushed_connection(self) -> sqlite3.Connection:
-        """The connection, after everything pending was written."""
+    def _flush(self, reason: Flush) -> None:
         self._write_pending()
-        if self._totals:
-            ADD_TO_TOTALS.run(self._cursor, [(*key, count) for key, count in self._totals.items() if count])
-            self._totals.clear()
-        return self._connection
+        for observer in self._observers:
+            observer.flush(self, reason)
+
+    def _record(self, owner: int, plan: Plan, now: int, *, is_usage_counted: bool) -> None:
+        for observer in self._observers:
+            observer.record(self, owner, plan, now, is_usage_counted)
 
     def _check_alias(self, owner: int, new: NewTask) -> None:
         self._write_pending()
-        if self._connection.execute(SELECT_BY_ALIAS, (owner, new.agent, new.id)).fetchone():
+        if self.connection.execute(SELECT_BY_ALIAS, (owner, new.agent, new.id)).fetchone():
             raise AppendRejected(EXISTS, None)
 
     def _owner_number(self, owner: Owner, create: bool) -> int:
@@ -230,9 +218,9 @@ class SqliteTransaction:
         if number is None:
             values = (owner.scope, owner.principal)
             if create:
-                self._connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
+                self.connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
             query = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-            row = self._connection.execute(query, values).fetchone()
+            row = self.connection.execute(query, values).fetchone()
             if row is None:
                 return -1
             if len(self._owner_numbers) >= MAX_CACHED_OWNERS:  # callers can invent scopes
@@ -253,7 +241,7 @@ class SqliteTransaction:
                 bytearray(change.task_state or b""),
             )
             if change.create.parent:
-                task_tables.add_parent(self._connection, owner, key, change.create.parent)
+                task_tables.add_parent(self.connection, owner, key, change.create.parent)
         elif plan.events or record != before:
             self._changed_records[owner, key] = record
         if change.task_state is not None and before is not None:
@@ -277,16 +265,9 @@ class SqliteTransaction:
         if change.steps:
             self._steps += [(owner, bound_key, *step_values(step)) for step in change.steps]
         if plan.past_turn:
-            end_turn(self._flushed_connection(), owner, key, plan.past_turn)
+            end_turn(self.flushed_connection(), owner, key, plan.past_turn)
         if change.blobs:
-            use_blobs(self._connection, owner, key, change.blobs)
-        self._artifact_growth.record(self._connection, owner, plan)
-        if self._quota_counters.loads:
-            self._quota_counters.record(self._flushed_connection, owner, plan)
-        if before is not None and before.visible:
-            self._totals[owner, record.agent, before.state] -= 1
-        if record.visible:
-            self._totals[owner, record.agent, record.state] += 1
+            use_blobs(self.connection, owner, key, change.blobs)
 
     def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow, replaces: bool) -> None:
         """`replaces`: there may be earlier chunks of the artifact, and it replaces them."""
@@ -299,7 +280,7 @@ class SqliteTransaction:
         self._chunks.append((*bound, +row.text, bytearray(row.data)))
 
     def _write_pending(self) -> None:
-        connection, cursor = self._connection, self._cursor
+        connection, cursor = self.connection, self.cursor
         if self._changed_records:
             created = self._new_tasks
             _WRITE_TASKS.run(

@@ -1,8 +1,9 @@
-"""The writer thread of group commit, and the coalescer that gathers its batches.
+"""Group commit: the coalescer that gathers a batch, its commit, and the thread that writes.
 
 The thread takes all changes that wait, commits once and wakes all callers of the batch with one call into their loop.
-Low-priority writes run one at a time, each in a transaction of its own, while no change waits, and in any case after
-`SqliteTimings.low_priority_interval` commits.
+A change whose guard fails is rejected alone. If the database fails on an item, the batch is rolled back and each item
+is retried alone; no caller had a result of the batch before. Low-priority writes run one at a time while no change
+waits, and in any case after `SqliteTimings.low_priority_interval` commits.
 """
 
 from __future__ import annotations
@@ -13,18 +14,29 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
+from dragoman.core.counters import CommitCounters
 from dragoman.core.errors import Unavailable
-from dragoman.stores.sqlite.errors import failure_or_self
+from dragoman.core.names import Owner
+from dragoman.core.task.log import Append, AppendRejected
+from dragoman.stores.sqlite.errors import explain, failure_or_self, is_undecodable, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
-from dragoman.stores.sqlite.hot.commit import Checkpointer, SqliteCommitter, SqliteQueuedWrite, WriteJob
-from dragoman.supervision import Background, start_thread
+from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
+from dragoman.stores.sqlite.hot.figures import (
+    CommitObserver,
+    SqliteArtifactGrowth,
+    SqliteDailyFigures,
+    SqliteQuotaCounters,
+    SqliteTotals,
+)
+from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
+from dragoman.supervision import Background, RepeatedFailures, start_thread
 
 log = logging.getLogger("dragoman.store")
 
@@ -107,6 +119,143 @@ class WriteCoalescer(Generic[T]):
             loop.call_soon(self._flush_when_idle, loop, items, now, deadline, idle_iterations)
         else:
             self.flush()
+
+
+WriteJob = Append | Callable[[sqlite3.Connection], Any]
+
+
+@dataclass(slots=True)
+class SqliteQueuedWrite:
+    """A change or any other job on the writer's connection, the future of its caller, and its result or error."""
+
+    job: WriteJob
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: Exception | None = None
+
+    def run(self, transaction: SqliteTransaction) -> None:
+        """Applies it. A rejected change has written nothing; everything else that fails is raised."""
+        job = self.job
+        try:
+            self.result = transaction.apply(job) if isinstance(job, Append) else transaction.run(job)
+            self.error = None
+        except AppendRejected as rejected:
+            self.error = rejected
+
+    def deliver(self) -> None:
+        if self.future.done():  # the caller was canceled; what is written stays written
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class SqliteCommitter:
+    """Commits on one connection, from one thread."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._owner_numbers: dict[Owner, int] = {}
+        self.quota_counters = SqliteQuotaCounters()
+        self._observers: tuple[CommitObserver, ...] = (
+            SqliteArtifactGrowth(),
+            self.quota_counters,
+            SqliteTotals(),
+            SqliteDailyFigures(),
+        )
+        self.counters = CommitCounters()
+        self._failures = RepeatedFailures(log)
+        self.results: list[SqliteQueuedWrite] = []
+        """Writes that have a result or error which was not delivered yet."""
+
+    @property
+    def has_deferred_figures(self) -> bool:
+        """Whether figures of earlier commits wait for the next one."""
+        return any(observer.has_deferred_rows for observer in self._observers)
+
+    def clear_owner_numbers(self) -> None:
+        """After owners were deleted."""
+        self._owner_numbers.clear()
+
+    def commit(self, batch: Sequence[SqliteQueuedWrite]) -> None:
+        """Adds each write to `results`."""
+        try:
+            self._commit_together(batch)
+            return
+        except Exception as error:
+            if self.results:  # committed, and then something failed that is no part of it
+                raise
+            if is_undecodable(error):
+                log.error("%s", explain(error))
+                tolerate_damaged_text(self._connection)
+            if len(batch) > 1:
+                text = "a batch of %d writes was rolled back; retrying each alone: %s"
+                self._failures.log(explain(error), text, len(batch), level=logging.WARNING)
+        for item in batch:
+            done = len(self.results)
+            try:
+                self._commit_together([item])
+            except Exception as error:
+                if len(self.results) > done:
+                    raise
+                item.error = failure_or_self(error)
+                if isinstance(item.error, Unavailable):
+                    self._failures.log(explain(error), "a write failed: %s")
+                else:
+                    log.exception("a write failed")
+                self.results.append(item)
+
+    def _commit_together(self, batch: Sequence[SqliteQueuedWrite]) -> None:
+        """Commits all or nothing. Raises what failed."""
+        connection, started = self._connection, time.perf_counter()
+        self._begin()
+        try:
+            transaction = SqliteTransaction(connection, self._clock, self._owner_numbers, self._observers)
+            transaction.load_records([item.job for item in batch if isinstance(item.job, Append)])
+            for item in batch:
+                item.run(transaction)
+            transaction.flush()
+            results = [*self.results, *batch]
+            connection.execute("COMMIT")
+            self.results = results
+            self._end_batch(committed=True)
+        except BaseException:
+            self.counters.failed_batches += 1
+            self._owner_numbers.clear()  # numbers assigned inside the transaction were rolled back
+            self._end_batch(committed=False)
+            self._roll_back()
+            raise
+        self.counters.changes.add(len(batch))
+        self.counters.seconds.add(time.perf_counter() - started)
+
+    def commit_job(self, job: Callable[[sqlite3.Connection], Any]) -> None:
+        """Runs one job in a transaction of its own, which writes deferred figures too. Raises what it raised."""
+        self._begin()
+        try:
+            SqliteTransaction(self._connection, self._clock, self._owner_numbers, self._observers).run(job)
+            self._connection.execute("COMMIT")
+            self._end_batch(committed=True)
+        except Exception:
+            self._end_batch(committed=False)
+            self._roll_back()
+            raise
+
+    def _end_batch(self, *, committed: bool) -> None:
+        for observer in self._observers:
+            observer.end_batch(committed=committed)
+
+    def _begin(self) -> None:
+        if self._connection.in_transaction:  # the rollback of an earlier transaction failed, like its commit
+            self._connection.execute("ROLLBACK")
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        """Rolls back. If that fails too, the next `_begin` retries it, and the first error is reported."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
 
 
 class SqliteWriter:

@@ -1,0 +1,422 @@
+"""One HTTP request and its response: headers, JSON bodies within limits, complete and streamed responses."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from aiohttp import HttpVersion11, web
+
+from dragoman.bindings import cards
+from dragoman.bindings.cards import CARD_MAX_AGE, Origin, ServedCard
+from dragoman.bindings.http.connections import BodyBudget, HttpConnection
+from dragoman.bindings.http.cors import request_id, response_headers
+from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
+from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.pipeline import (
+    VERSION_HEADER,
+    ClientDisconnected,
+    Pipeline,
+    RequestExchange,
+    activation_headers,
+)
+from dragoman.bindings.request_log import RequestLogEntry
+from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
+from dragoman.core.task.log import Event
+from dragoman.runtime.feeds import EventStream
+from dragoman.wire import errors
+from dragoman.wire.http import sse
+from dragoman.wire.json import request as json_request
+
+T = TypeVar("T")
+
+HttpPipeline = Pipeline[HttpOptions]
+
+AnyRequest = web.BaseRequest | PlainRequest
+
+JSON_CONTENT_TYPE: Final = "application/json"
+
+CURSOR_HEADER: Final = "Last-Event-ID"
+
+
+class HttpExchange(RequestExchange[Response | web.StreamResponse]):
+    """A request that one HTTP response answers."""
+
+    DISCONNECTED_STATUS = "disconnected"
+
+    def __init__(
+        self,
+        pipeline: HttpPipeline,
+        request: AnyRequest,
+        path: str,
+        tenant: str = "",
+        *,
+        binding: str,
+        method: str,
+        dialect: str = "",
+        is_known_method: bool = True,
+    ) -> None:
+        """`path`: percent-encoded. `binding`, `method`, `dialect`, `is_known_method`: as in the request log."""
+        log_entry = RequestLogEntry(
+            pipeline.options.request_metrics,
+            binding,
+            method,
+            dialect,
+            request_id(request) if isinstance(request, web.BaseRequest) else "",
+            is_known_method=is_known_method,
+        )
+        super().__init__(log_entry, request.headers, request, tenant)
+        self.pipeline = pipeline
+        self.request = request
+        self.path = path
+        self.body: object = None
+
+    @property
+    def is_unary(self) -> bool:
+        """Whether the call is known to have one complete response, for which a plain request is enough."""
+        return False
+
+    @property
+    def peer(self) -> str:
+        return self.request.remote or ""
+
+    def versions(self) -> Iterable[str]:
+        return named_versions(self.request)
+
+    async def read(self) -> None:
+        options = self.pipeline.options
+        self.body = await read_json(self.request, options.message_bytes, lossy_numbers=options.lossy_numbers)
+
+    def origin(self) -> Origin | None:
+        """The address that the caller used."""
+        if not isinstance(self.request, web.BaseRequest):
+            raise HandOver
+        return cards.caller_origin(self.request, self.pipeline.cards)
+
+    def activation_headers(self) -> Mapping[str, str]:
+        """The response header that names the activated extensions."""
+        if not self.extensions:
+            return {}
+        return activation_headers(self.extensions, self.pipeline.cards, self.caller.agent, self.row.dialect)
+
+    async def send_events(
+        self,
+        events: EventStream,
+        *,
+        framing: Framing,
+        encode_event: Callable[[Event], bytes],
+        encode_error: Callable[[Exception], bytes],
+    ) -> web.StreamResponse:
+        """Streams events. `encode_error` returns the JSON body of an error after the first event."""
+        if not isinstance(self.request, web.BaseRequest):
+            raise HandOver
+
+        def failure(error: Exception) -> bytes:
+            self.pipeline.log_fault(error, self.name)
+            return encode_error(error)
+
+        return await respond_stream(
+            self.request,
+            events,
+            framing=framing,
+            encode_event=encode_event,
+            encode_error=failure,
+            stream_registry=self.pipeline.streams,
+            keepalive=self.pipeline.options.keepalive,
+            headers=self.activation_headers(),
+        )
+
+
+def named_versions(request: AnyRequest) -> Sequence[str]:
+    """Returns every `A2A-Version` of a request, from headers and query."""
+    versions: Sequence[str] = request.headers.getall(VERSION_HEADER, ())
+    if request.query_string:
+        versions = [*versions, *request.query.getall(VERSION_HEADER, ())]
+    return versions
+
+
+def idempotency_key(headers: Any) -> str:
+    """Returns the `Idempotency-Key`, without the quotes of the IETF draft, which most clients omit."""
+    key: str = headers.get("Idempotency-Key", "")
+    return key.strip().removeprefix('"').removesuffix('"') if key else ""
+
+
+def retry_after_header(error: Exception) -> dict[str, str]:
+    """Returns the `Retry-After` header of an error, in whole seconds (RFC 9110 §10.2.3); empty if it has none."""
+    seconds = errors.retry_after(error)
+    return {"Retry-After": str(math.ceil(seconds))} if seconds else {}
+
+
+def accepts_only_json(request: AnyRequest) -> bool:
+    """Returns whether `Accept` names JSON and no event stream."""
+    accept = request.headers.get("Accept", "")
+    return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
+
+
+def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:
+    """The response for aiohttp."""
+    if isinstance(response, web.StreamResponse):
+        return response
+    return web.Response(status=response.status, body=response.body, headers=response.headers)
+
+
+# ---- bodies of requests
+
+_JSON_CONTENT_TYPE: Final = re.compile(r"\s*application/([a-z0-9!#$&^_.+-]+\+)?json\s*(;.*)?", re.IGNORECASE)
+
+_BODY_OVERHEAD_BYTES: Final = 1024 * 1024
+"""Bytes for keys and punctuation around the payload."""
+
+_METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
+"""Methods whose body is ignored (RFC 9110 §9.3)."""
+
+
+def max_body_bytes(message_bytes: int) -> int:
+    """Maximum bytes of an HTTP body: the decoded limit in base64, plus the envelope."""
+    return message_bytes * 4 // 3 + _BODY_OVERHEAD_BYTES
+
+
+def _body_budget(request: web.BaseRequest) -> BodyBudget | None:
+    """The budget shared by all bodies of this server; None outside of it."""
+    connection = request.protocol
+    return connection.body_budget if isinstance(connection, HttpConnection) else None
+
+
+def _skip_body_discard(request: web.BaseRequest) -> None:
+    """Discards the rest of a rejected body as it arrives: decompressed it can be a thousand times its size.
+
+    It is still received, because closing a connection with unread bytes resets it, and the sender misses the error.
+    """
+    if isinstance(request.protocol, HttpConnection):
+        request.protocol.discards_input = True
+        transport: Any = request.protocol.transport
+        if transport is not None:
+            transport.resume_reading()  # aiohttp pauses it while a body is not read
+
+
+async def read_json(request: AnyRequest, message_bytes: int, *, lossy_numbers: bool = False) -> object:
+    """Returns the JSON value of the body, or None for a request without one.
+
+    Raises ContentTypeNotSupported, PayloadTooLarge, InvalidRequest, Unavailable, ParseError, and AmbiguousJson for JSON
+    that two parsers could read differently.
+    """
+    if request.method in _METHODS_WITHOUT_BODY or not request.can_read_body:
+        return None
+    content_type = request.headers.get("Content-Type", "")
+    if content_type and not _JSON_CONTENT_TYPE.fullmatch(content_type):
+        raise ContentTypeNotSupported(
+            f'Content-Type: "{content_type[:100]}" is not supported; use application/json',
+            metadata={"field": "Content-Type", "accepted": "application/json, application/a2a+json"},
+        )
+    if isinstance(request, PlainRequest):
+        data, limit = request.body, max_body_bytes(message_bytes)
+        if len(data) > limit:
+            raise _too_large(limit)
+    else:
+        data = await _read_bytes(request, max_body_bytes(message_bytes))
+    return json_request.loads(data, lossy_numbers=lossy_numbers) if data else None
+
+
+async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
+    """Reads the body. Raises PayloadTooLarge as soon as the limit is exceeded, without reading on."""
+    if (request.content_length or 0) > limit:
+        _discard_compressed(request)
+        raise _too_large(limit)
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
+        # After the check above, so a client that expects 100 Continue does not send a body that is rejected.
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+    budget = _body_budget(request) if not request.content.is_eof() else None
+    if budget is None and request.content.exception() is None:  # the body has been received completely
+        data = request.content.read_nowait()
+        if len(data) > limit:
+            raise _too_large(limit)
+        return data
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.content.iter_any():
+            if budget is not None:
+                budget.reserve(len(chunk))
+            size += len(chunk)
+            if size > limit:
+                _discard_compressed(request)
+                raise _too_large(limit)
+            chunks.append(chunk)
+    except web.RequestPayloadError as error:
+        raise InvalidRequest(f"the body cannot be read: {error}") from None
+    finally:
+        if budget is not None:
+            budget.release(size)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _discard_compressed(request: web.BaseRequest) -> None:
+    """Discards the rest of a rejected body as it is: aiohttp would decompress it first."""
+    if "Content-Encoding" in request.headers:
+        _skip_body_discard(request)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"body: at most {limit} bytes are accepted")
+
+
+# ---- responses
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How the elements of a stream are framed in a response."""
+
+    media_type: str
+    opening: bytes
+    separator: bytes
+    closing: bytes
+    keep_alive: bytes
+    """Sent between elements on an idle stream; clients ignore it."""
+    encode_error: Callable[[bytes], bytes]
+
+
+def _error_event(body: bytes) -> bytes:
+    return sse.frame(body, event="error")
+
+
+SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, _error_event)
+JSONRPC_SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, sse.frame)
+"""SSE whose errors are JSON-RPC responses, without an event name, because some clients skip named events."""
+JSON_ARRAY_FRAMING: Final = Framing("application/json", b"[", b",\n", b"]", b"\n", bytes)
+
+_STREAM_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx would hold events back until its buffer is full
+}
+
+
+class _StreamWriter:
+    """A response that is streamed element by element."""
+
+    def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
+        self._response = response
+        self._framing = framing
+        self._prefix = framing.opening
+        self._clock = asyncio.get_running_loop().time
+        self._last_write = self._clock()
+
+    async def write_elements(self, data: Iterable[bytes]) -> None:
+        """Writes elements in one call. Waits for a slow client. Raises ClientDisconnected."""
+        prefix, self._prefix = self._prefix, self._framing.separator
+        await self._write(prefix + self._framing.separator.join(data))
+
+    async def close(self) -> None:
+        """Ends the response, even if it has no elements. Raises ClientDisconnected."""
+        opening = self._framing.opening if self._prefix is self._framing.opening else b""
+        if end := opening + self._framing.closing:
+            await self._write(end)
+        try:
+            await self._response.write_eof()
+        except ConnectionError:
+            raise ClientDisconnected from None
+
+    async def keep_alive(self, interval: float) -> None:
+        """Sends a keep-alive after each `interval` seconds without a write. Runs until canceled or disconnected."""
+        with suppress(ClientDisconnected):
+            while True:
+                wait = self._last_write + interval - self._clock()
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                else:
+                    await self._write(self._framing.keep_alive)
+
+    async def _write(self, data: bytes) -> None:
+        self._last_write = self._clock()
+        try:
+            await self._response.write(data)
+        except ConnectionError:
+            raise ClientDisconnected from None
+
+
+async def respond_stream(
+    request: web.BaseRequest,
+    events: AsyncGenerator[Sequence[T], None],
+    *,
+    framing: Framing,
+    encode_event: Callable[[T], bytes],
+    encode_error: Callable[[Exception], bytes],
+    stream_registry: StreamRegistry,
+    keepalive: float,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    encode_stop: Callable[[], bytes] = bytes,
+) -> web.StreamResponse:
+    """Streams batches of events until they end, the client disconnects, or the server stops.
+
+    `encode_event` returns the bytes of an event, `encode_error` the JSON body of an error after the first event,
+    `encode_stop` the bytes of the last event when the server stops, by default none. `keepalive`: seconds. Errors
+    before the first event are raised to the caller.
+    """
+    async with aclosing(events):
+        first = await anext(events, None)
+        all_headers = {**_STREAM_HEADERS, **response_headers(request), **headers, "Content-Type": framing.media_type}
+        response = web.StreamResponse(headers=all_headers)
+        with suppress(ClientDisconnected):
+            try:
+                await response.prepare(request)
+            except ConnectionError:
+                raise ClientDisconnected from None
+            writer = _StreamWriter(response, framing)
+            keepalive_task = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
+            try:
+                if first is not None:
+                    await writer.write_elements(map(encode_event, first))
+                    async for batch in events:
+                        await writer.write_elements(map(encode_event, batch))
+            except ClientDisconnected:
+                raise
+            except Exception as error:
+                await writer.write_elements((framing.encode_error(encode_error(error)),))
+            except asyncio.CancelledError:
+                end_reason = stream_registry.take_end_reason()
+                if end_reason is None:
+                    raise
+                if isinstance(end_reason, Unauthenticated):  # tells the client that reconnecting would fail
+                    await writer.write_elements((framing.encode_error(encode_error(end_reason)),))
+                elif last := encode_stop():
+                    await writer.write_elements((last,))
+            finally:
+                keepalive_task.cancel()
+            await writer.close()
+        return response
+
+
+def card_response(
+    request: web.BaseRequest,
+    served: ServedCard,
+    *,
+    vary: str = "A2A-Version",
+    private: bool = False,
+    media_type: str = "application/json",
+) -> web.Response:
+    """Returns 200 with the card, or 304 if the caller's copy is current (RFC 9110 §13.1.2).
+
+    `private`: shared caches must not store the response.
+    """
+    headers = {
+        "ETag": served.etag,
+        "Cache-Control": "private, no-cache" if private else f"public, max-age={CARD_MAX_AGE}",
+        **({"Vary": vary} if vary else {}),
+    }
+    if _matches_etag(request.headers.getall("If-None-Match", ()), served.etag):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=served.body, headers={**headers, "Content-Type": media_type})
+
+
+def _matches_etag(conditions: list[str] | tuple[()], etag: str) -> bool:
+    # If-None-Match uses weak comparison: a proxy that compressed the card has weakened its tag.
+    tags = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
+    return any(tag in (etag, "*") for tag in tags)

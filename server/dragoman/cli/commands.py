@@ -1,0 +1,116 @@
+"""Adds commands: groups of options become options, calls run, and failures become exit codes and errors on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import is_dataclass
+from functools import wraps
+from typing import Any, NoReturn
+
+import typer
+
+from dragoman.calling import tls
+from dragoman.calling.errors import ClientError, NotFound, is_resolution_failure
+from dragoman.cli import ExitCode, print_error, print_note, wants_json
+from dragoman.cli.options import ServerTarget
+from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
+
+
+def command_group(name: str, help: str) -> typer.Typer:
+    """Returns an empty group of commands: `dragoman NAME COMMAND`."""
+    return typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+def add_command(cli: typer.Typer, name: str, function: Callable[..., Any], **settings: Any) -> None:
+    """Adds a command that ends the process with the exit code that its function returns; None is success.
+
+    A parameter whose type is a dataclass stands for one option for each of its fields. A coroutine function runs in a
+    loop of its own, and its errors name the server of its `ServerTarget`.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    groups: dict[str, inspect.Signature] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        own, kind = [parameter], parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[parameter.name] = inspect.signature(kind, eval_str=True)
+            own = list(groups[parameter.name].parameters.values())
+        parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+
+    @wraps(function)
+    def command(**values: Any) -> NoReturn:
+        server = ""
+        for group, options in groups.items():
+            build = signature.parameters[group].annotation
+            values[group] = build(**{option: values.pop(option) for option in options.parameters})
+            if isinstance(values[group], ServerTarget):
+                server = values[group].server
+        result = function(**values)
+        if isinstance(result, Coroutine):
+            run_command(server, result)
+        raise typer.Exit(result or ExitCode.OK)
+
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    cli.command(name, **settings)(command)
+
+
+def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
+    """Runs a command against a server and ends the process with its exit code."""
+    try:
+        code = asyncio.run(command)
+    except ClientError as error:
+        code = _print_client_error(server, error)
+    except A2AError as error:  # of a command on a store
+        not_found = isinstance(error, TaskNotFound | AgentNotFound | KeyNotFound)
+        code = print_error(error.message, ExitCode.NOT_FOUND if not_found else ExitCode.UNAVAILABLE)
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except BrokenPipeError:  # `| head` has closed the pipe; flushing the rest at exit must not fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.OK
+    except Exception as error:
+        # Only commands on a store raise these, and others need not import them: that takes longer than their call.
+        from dragoman.ports.extension import StartError
+        from dragoman.settings.sources import SettingsError
+
+        if not isinstance(error, SettingsError | StartError):
+            raise
+        code = print_error(error, ExitCode.USAGE if isinstance(error, SettingsError) else ExitCode.FAILED)
+    raise typer.Exit(code)
+
+
+def _print_client_error(server: str, error: ClientError) -> ExitCode:
+    code = ExitCode.NOT_FOUND if isinstance(error, NotFound) else ExitCode.UNAVAILABLE
+    if error.unreachable:
+        if advice := tls.tls_advice(error.message):
+            return print_error(f"{server}: {advice}", code, name=error.code)
+        reason = error.message.rpartition(": ")[2]
+        if is_resolution_failure(error.message):
+            reason = "the name cannot be resolved"
+        print_error(f"cannot connect to {server}: {reason}", code, name=error.code)
+        if not wants_json():
+            print_note(
+                "start a server with: dragoman serve; or pass the address of one: --server URL (DRAGOMAN_SERVER)"
+            )
+        return code
+    violations = [one for one in error.violations if one.description not in error.message]
+    if wants_json():
+        fields = [{"field": one.field, "description": one.description} for one in error.violations]
+        details = {"violations": fields} if fields else {}
+        return print_error(error.message, code, name=error.reason or error.code, **details)
+    print_error(f"{error.message} ({error.reason or error.code})", code)
+    if "UNAUTHENTICATED" in (error.reason, error.code):
+        print_note("pass an API key or another token that the server accepts: --key KEY (DRAGOMAN_KEY)")
+    if error.message == TaskNotFound().message:  # the reason may also mean a push configuration
+        print_note(
+            "pass the complete id, as `dragoman list` shows it; tasks of other callers, and of agents that this server "
+            "does not serve, cannot be found"
+        )
+    for violation in violations:
+        print_note(f"  {violation.field}: {violation.description}")
+    return code

@@ -1,0 +1,120 @@
+"""Finds the agent and the scope of a task, and names the agents that were meant by an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import typer
+
+from dragoman.calling.errors import ClientError, NotFound
+from dragoman.cli import ExitCode, print_error
+from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget
+from dragoman.client.calls import Client, current_traceparent
+from dragoman.client.content_transport import ContentReceiver
+from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+
+MAX_NAMED_AGENTS: Final = 10
+"""Agents that the error of an unknown agent names."""
+
+
+async def task_client(
+    target: ServerTarget, task_id: str, agent: str, scope: str, build: Callable[[str], Client] | None = None
+) -> Client:
+    """Returns the unopened client of the agent and scope that a task belongs to. Empty `agent` and `scope` match any.
+
+    For a task that is not found, and on other servers than Dragoman, the client is that of the named agent, so that the
+    call reports the error. `build` makes the client of a tenant, by default over the binding that the address or its
+    card suggests.
+    """
+    if not (agent and scope):
+        request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope, own=True)
+        found: Sequence[ops_tasks.ListedTask] = ()
+        try:
+            async with target.operator() as operator:
+                found = (await operator.list_tasks(request)).tasks
+        except ClientError as error:
+            if error.unreachable:
+                raise
+        if len(found) > 1:
+            places = "; ".join(sorted(f"--agent {one.agent} --scope {one.scope}" for one in found))
+            text = f"several of your tasks have the id {task_id}; choose one: {places}"
+            raise typer.Exit(print_error(text, ExitCode.USAGE))
+        if found:
+            agent, scope = found[0].agent, found[0].scope
+    tenant = check_scope(agent, scope)
+    if build is not None:
+        return build(tenant)
+    return Client(target.server, agent=tenant, token=target.key, parent=current_traceparent())
+
+
+@asynccontextmanager
+async def open_task_client(
+    target: ServerTarget, task_id: str, agent: str, scope: str, *, receive: ContentReceiver | None = None
+) -> AsyncIterator[Client]:
+    """Opens the client of `task_client`. receive: reads the contents that responses link to."""
+    client = await task_client(target, task_id, agent, scope)
+    if receive is not None:
+        client.set_content_receiver(receive)
+    async with naming_agents(target, client), client:
+        yield client
+
+
+@asynccontextmanager
+async def naming_agents(target: ServerTarget, client: Client) -> AsyncIterator[None]:
+    """Replaces the error of an unknown agent by one that names the agents meant."""
+    try:
+        yield
+    except ClientError as error:
+        agent = scope_and_agent(client)[1]
+        is_unknown = error.reason == "AGENT_NOT_FOUND" or any(one.field == "tenant" for one in error.violations)
+        if not agent or not is_unknown:
+            raise
+        raise unknown_agent(agent, await served_agents(target)) from error
+
+
+async def served_agents(target: ServerTarget) -> Sequence[str]:
+    """The ids of a server's agents; none for callers without the grant `operator`."""
+    ids: Sequence[str] = ()
+    with suppress(ClientError):
+        async with target.operator() as operator:
+            ids = [one.id for one in (await operator.list_agents(ops.ListAgentsRequest())).agents]
+    return ids
+
+
+def unknown_agent(agent: str, ids: Sequence[str]) -> NotFound:
+    """The error of an agent that is not one of a server's `ids`."""
+    near = difflib.get_close_matches(agent, ids, n=1)
+    names = f"; use one of {', '.join(ids[:MAX_NAMED_AGENTS])}" if ids else ""
+    advice = f"; did you mean {near[0]}?" if near else names
+    return NotFound("NOT_FOUND", f'no agent "{agent}"{advice}', reason="AGENT_NOT_FOUND")
+
+
+def check_scope(agent: str, scope: str) -> str:
+    """Returns the tenant of an agent in a scope. Ends the process with a usage error for a scope without agent."""
+    if scope not in ("", DEFAULT_SCOPE) and not agent:
+        raise typer.Exit(print_error(f"--scope {scope}: name the agent in this scope: --agent NAME", ExitCode.USAGE))
+    return tenant_of(scope or DEFAULT_SCOPE, agent)
+
+
+def scope_and_agent(client: Client) -> tuple[str, str]:
+    """The scope and the agent that a client calls."""
+    resource = RESOURCE_NAME.fullmatch(client.agent)
+    return (resource["scope"], resource["agent"]) if resource else (DEFAULT_SCOPE, client.agent)
+
+
+def command_line(verb: str, task_id: str, client: Client) -> str:
+    """The command line that continues with a task, with agent, scope and address where they are not the defaults."""
+    words = ["dragoman", verb, task_id]
+    scope, agent = scope_and_agent(client)
+    if agent:
+        words += ["--agent", agent]
+    if scope != DEFAULT_SCOPE:
+        words += ["--scope", scope]
+    if client.address not in (DEFAULT_SERVER, DEFAULT_HTTP_URL):
+        words += ["--server", client.address]
+    return " ".join(words)

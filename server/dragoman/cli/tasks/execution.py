@@ -1,0 +1,131 @@
+"""`explain`, `steps`: how a task is executed, for operators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import typer
+
+from dragoman.cli.commands import add_command
+from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
+from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
+from dragoman_pb.dragoman.ops.v1 import steps_pb2 as ops_steps
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the commands."""
+    add_command(cli, "explain", explain)
+    add_command(cli, "steps", list_steps)
+
+
+async def explain(task: TaskId, *, owner: TaskOwner, json: Json = False, target: ServerTarget) -> None:
+    """Explain a task: who runs it, what happens next, and what to do.
+
+    For operators. Finds tasks of every agent, principal and scope by id. The console shows the same under Execution.
+
+    **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    """
+    async with target.operator() as operator:
+        response = await operator.explain(ops.ExplainRequest(task_id=task, **asdict(owner)))
+    out = ConsoleOutput()
+    for one in response.tasks:
+        if json:
+            times = {"since": one.since, "sessionExpires": one.session_expires}
+            out.json(one, **{name: rfc3339(time) for name, time in times.items() if time})
+            continue
+        for line in _describe_task(one):
+            out.line(line)
+
+
+async def list_steps(task: TaskId, *, owner: TaskOwner, json: Json = False, target: ServerTarget) -> None:
+    """List the durable steps of a task: state, attempt, duration, result, error.
+
+    For operators. The columns are step, state, attempt, start, duration or end of a pause, bytes of the result, and the
+    error of the last failed attempt. The steps of earlier turns of the task come first.
+
+    **Example**: `dragoman steps 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    """
+    async with target.operator() as operator:
+        response = await operator.list_steps(ops_steps.ListStepsRequest(task_id=task, **asdict(owner)))
+    out = ConsoleOutput()
+    if json:
+        for step in response.steps:
+            out.line(json_line(step))
+        return
+    if not response.steps:
+        out.line("no steps")
+    width = max((len(step.name) for step in response.steps), default=0)
+    turn = 0
+    for step in response.steps:
+        if step.turn != turn:
+            out.line(f"turn that ended with message {step.turn}" if step.turn else "current turn")
+            turn = step.turn
+        out.line(_format_step(step, width))
+
+
+def _format_step(step: ops_steps.TaskStep, width: int) -> str:
+    state = ops_steps.TaskStepState.Name(step.state).removeprefix("TASK_STEP_STATE_")
+    started, ended, wake_at = (at.ToMilliseconds() for at in (step.started, step.ended, step.wake_at))
+    if 0 < wake_at <= time.time() * 1000:
+        state = "SLEPT"
+    columns = [step.name.ljust(width), f"{state:<8}", f"attempt {step.attempt:<3}", format_time(started)]
+    if wake_at:
+        columns.append(f"until {format_time(wake_at)}")
+    elif ended:
+        columns.append(f"{(ended - started) / 1000:9.3f} s")
+    if state == "DONE":
+        columns.append(f"{step.result_bytes:,} bytes")
+    if step.error:
+        columns.append(step.error)
+    return "  ".join(columns).rstrip()
+
+
+def _describe_task(explanation: ops.Explanation) -> Iterator[str]:
+    yield f"task         {explanation.task_id}"
+    yield f"agent        {explanation.agent}"
+    yield f"scope        {explanation.scope}"
+    yield f"principal    {explanation.principal}"
+    yield f"state        {explanation.state.removeprefix('TASK_STATE_')} since {format_time(explanation.since)}"
+    yield f"created by   A2A {explanation.dialect or '?'} client, context {explanation.context_id}"
+    yield f"last event   {explanation.last_event}; {explanation.subscribers} subscribers on this server"
+    yield f"messages     {explanation.queued_messages} not delivered to the agent yet"
+    if explanation.state in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"):  # it counts those of the open turn
+        yield f"attempt      {explanation.attempt} of {explanation.attempts_allowed}"
+    yield f"held by      {_format_holder(explanation)}"
+    if explanation.worker:
+        yield f"worker       {explanation.worker}"
+    if explanation.tokens or explanation.cost:
+        yield f"usage        {explanation.tokens:,} tokens, cost {explanation.cost:g}{_format_delegated(explanation)}"
+    if explanation.trace_id:
+        yield f"trace        {explanation.trace_url or explanation.trace_id}"
+    for push in explanation.pushes:
+        yield f"push         {_format_push(push)}"
+    yield f"next         {explanation.next}"
+
+
+def _format_delegated(explanation: ops.Explanation) -> str:
+    if not explanation.delegated_tokens and not explanation.delegated_cost:
+        return ""
+    return f"; of these {explanation.delegated_tokens:,} and {explanation.delegated_cost:g} by delegated tasks"
+
+
+def _format_push(push: ops_push.PushConfig) -> str:
+    state = ops_push.PushState.Name(push.state).removeprefix("PUSH_STATE_")
+    behind = push.last - push.delivered
+    lag = f", {behind} events behind" if behind > 0 else ""
+    return f"{push.id} to {push.url}: {state}{lag}" + (f"; {push.reason}" if push.reason else "")
+
+
+def _format_holder(explanation: ops.Explanation) -> str:
+    if not explanation.session:
+        waiting = f"; waiting, with {explanation.free_slots} free slots on this server" if explanation.ready else ""
+        return "no process" + waiting
+    where = "this server" if explanation.here else "another process"
+    if not explanation.session_expires:
+        return f"session {explanation.session}, which has expired"
+    left = explanation.session_expires / 1000 - time.time()
+    return f"session {explanation.session} of {where}, expires in {left:.0f} s unless renewed"

@@ -1,0 +1,181 @@
+"""`get`, `watch`, `list`: show one task, follow it, list many."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+import typer
+
+from dragoman.calling.errors import ClientError
+from dragoman.cli import ExitCode, print_note
+from dragoman.cli.commands import add_command
+from dragoman.cli.options import (
+    AgentFilter,
+    Json,
+    OneTaskState,
+    Save,
+    ScopeFilter,
+    ServerTarget,
+    TaskAgent,
+    TaskId,
+    TaskScope,
+    time_option,
+)
+from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, format_usage, state_name, text_of
+from dragoman.cli.parameters import flag, option
+from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_agents, unknown_agent
+from dragoman.cli.tasks.printer import TaskPrinter, single_event
+from dragoman.core.names import DEFAULT_SCOPE
+from dragoman.core.task import states
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+MAX_MESSAGE_WIDTH: Final = 60
+"""Characters of a task's status message in a list."""
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the commands."""
+    for name, command in (("get", get), ("watch", watch), ("list", list_tasks)):
+        add_command(cli, name, command)
+
+
+async def get(
+    task: TaskId,
+    agent: TaskAgent = "",
+    scope: TaskScope = "",
+    history: Annotated[int | None, option("--history", "N", "Also print the last N messages.", min=0)] = None,
+    save: Save = None,
+    json: Json = False,
+    *,
+    target: ServerTarget,
+) -> None:
+    """Show a task: state, status message, artifacts.
+
+    **Example**: `dragoman get 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --history 10`
+    """
+    out = ConsoleOutput(save)
+    async with open_task_client(target, task, agent, scope, receive=None if json else out.receive) as client:
+        shown = await client.get(task, history=history if json else history or 0)
+    if json:
+        out.json(shown)
+        return
+    out.line(f"task     {shown.id}")
+    out.line(f"state    {state_name(shown.status.state)}", state=shown.status.state)
+    out.line(f"since    {format_time(shown.status.timestamp)}")
+    out.line(f"scope    {scope_and_agent(client)[0]}")
+    out.line(f"context  {shown.context_id}")
+    if usage := format_usage(shown):
+        out.line(f"usage    {usage}")
+    for past in shown.history:
+        out.line(f"{'user' if past.role == pb.ROLE_USER else 'agent':<8} {text_of(past)}")
+    if shown.status.HasField("message"):
+        out.line(f"agent    {text_of(shown.status.message)}")
+    for artifact in shown.artifacts:
+        out.line()
+        out.line(f"artifact {artifact.name or artifact.artifact_id}")
+        out.artifacts([artifact])
+
+
+async def watch(
+    task: TaskId,
+    agent: TaskAgent = "",
+    scope: TaskScope = "",
+    after: Annotated[str, option("--after", "CURSOR", "Start after this cursor or event number.")] = "",
+    save: Save = None,
+    json: Json = False,
+    *,
+    target: ServerTarget,
+) -> ExitCode:
+    """Follow a task until it ends.
+
+    Prints what the task has produced so far, then each event as it happens. Any number of clients can watch a task.
+    A broken connection is resumed at the same event, for up to a minute.
+
+    **Example**: `dragoman watch 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    """
+    out = ConsoleOutput(save)
+    async with open_task_client(target, task, agent, scope, receive=None if json else out.receive) as client:
+        printer = TaskPrinter(client, out, json=json, live=True, until_terminal=True)
+        try:
+            return await printer.follow(client.subscribe(task, after=after))
+        except ClientError as error:
+            if error.reason != "UNSUPPORTED_OPERATION":
+                raise
+            ended = await client.get(task, history=0)
+            if ended.status.state not in states.TERMINAL:
+                raise
+            return await printer.follow(single_event(pb.StreamResponse(task=ended)))
+
+
+async def list_tasks(
+    agent: AgentFilter = "",
+    scope: ScopeFilter = "",
+    context: Annotated[str, option("--context", "ID", "Only this conversation.")] = "",
+    state: OneTaskState = None,
+    since: Annotated[str, option("--since", "AGE", "Only tasks that changed within this time: 30m, 12h, 7d.")] = "",
+    limit: Annotated[int, option("--limit", "N", "The maximum number of tasks.", "-n", min=1, max=1000)] = 20,
+    wide: Annotated[bool, flag("--wide", "Also show scope, context, time and usage.", "-w")] = False,
+    everyone: Annotated[bool, flag("--all", "The tasks of all callers: for operators and viewers.")] = False,
+    json: Json = False,
+    *,
+    target: ServerTarget,
+) -> None:
+    """List your tasks with the agents of this server, in all scopes, most recently changed first.
+
+    The columns are state, agent, time since the last change, id, and the first words of what was asked; where the
+    server does not tell that, of the status message: an answer, a question or an error. `--wide` adds the status
+    message, scope, context, time and usage. Only terminals get a header. With `--json` each line is a task with the
+    further keys `agent` and `scope`. The store also keeps the tasks of agents that the server does not serve now.
+
+    **Examples**
+
+    `dragoman list --state failed --since 1h`
+
+    `dragoman list --state working --json | jq -r .id`
+    """
+    request = ops_tasks.ListTasksRequest(
+        agent=agent,
+        scope=scope,
+        context_id=context,
+        state=f"TASK_STATE_{state.name}" if state else None,
+        limit=limit,
+        include_artifacts=json,
+        own=not everyone,
+    )
+    oldest = time_option("--since", since)
+    async with target.operator() as operator:
+        tasks = (await operator.list_tasks(request)).tasks
+    if agent and not tasks and (ids := await served_agents(target)) and agent not in ids:
+        raise unknown_agent(agent, ids)
+    listed = [one for one in tasks if one.task.status.timestamp.ToMilliseconds() >= oldest]
+    out = ConsoleOutput()
+    if json:
+        for one in listed:
+            out.json(one.task, agent=one.agent, scope=one.scope)
+        return
+    if not listed:
+        print_note("no tasks")
+        return
+    more_columns = ("STATUS", "SCOPE", "CONTEXT", "CHANGED", "USAGE") if wide else ()
+    header = ("STATE", "AGENT", "AGE", "ID", "MESSAGE", *more_columns)
+    now = time.time() * 1000
+    rows = [_list_row(one, now, wide=wide) for one in listed]
+    out.table(header, rows, [one.task.status.state for one in listed])
+
+
+def _list_row(one: ops_tasks.ListedTask, now: float, *, wide: bool) -> tuple[str, ...]:
+    """The columns of a task in a list. now: milliseconds since the epoch."""
+    status = one.task.status
+    row = (
+        state_name(status.state),
+        one.agent if wide or one.scope == DEFAULT_SCOPE else f"{one.scope}/agents/{one.agent}",
+        format_elapsed(now - status.timestamp.ToMilliseconds()),
+        one.task.id,
+        " ".join((one.summary or text_of(status.message)).split())[:MAX_MESSAGE_WIDTH] or "-",
+    )
+    if not wide:
+        return row
+    text = (text_of(status.message) if one.summary else "")[:MAX_MESSAGE_WIDTH] or "-"
+    return (*row, text, one.scope, one.task.context_id, format_time(status.timestamp), format_usage(one.task))

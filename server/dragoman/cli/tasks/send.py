@@ -1,0 +1,212 @@
+"""`send`: sends a message with files, and prints the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dragoman.calling.errors import ClientError
+from dragoman.calling.transport import no_wire_trace
+from dragoman.cli import ExitCode, print_error, print_note
+from dragoman.cli.commands import add_command, run_command
+from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget, http_address
+from dragoman.cli.output import ConsoleOutput, state_name
+from dragoman.cli.parameters import argument, flag, option
+from dragoman.cli.tasks.client import check_scope, command_line, naming_agents, task_client
+from dragoman.cli.tasks.printer import TaskPrinter, single_event
+from dragoman.client.calls import Client, current_traceparent
+from dragoman.client.calls import message as message_of
+from dragoman.client.content import media_type
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the command."""
+    add_command(cli, "send", send)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """The message of the command line."""
+
+    text: Annotated[str, argument("TEXT", "The message; `-` reads it from stdin.")] = ""
+    file: Annotated[list[Path] | None, option("--file", "PATH", "Attach a file; may be repeated.", "-f")] = None
+    task: Annotated[str, option("--task", "ID", "Send to this task: an answer, or a further message.")] = ""
+    context: Annotated[str, option("--context", "ID", "Start a new task in this conversation.")] = ""
+    message_bytes: Annotated[
+        int,
+        typer.Option(
+            "--message-bytes", envvar="DRAGOMAN_MESSAGE_BYTES", hidden=True, help="The server's message size limit."
+        ),
+    ] = DEFAULT_MESSAGE_BYTES
+
+    def build(self) -> pb.Message:
+        """Builds the message. Ends the process with a usage error for unreadable files."""
+        if not self.text and not self.file:
+            raise typer.BadParameter("the message is empty; pass TEXT, or --file PATH, or both")
+        text = sys.stdin.read() if self.text == "-" else self.text
+        try:
+            parts = file_parts(self.file or (), self.message_bytes)
+        except FileError as error:
+            raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+        return message_of(text, parts=parts, task=self.task, context=self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolOptions:
+    """The version and the protocol binding of a call."""
+
+    dialect: Annotated[
+        str, option("--dialect", "1.0|0.3|0.1", "The version of A2A to use. [the newest of the card; else 1.0]")
+    ] = ""
+    binding: Annotated[
+        str,
+        option("--binding", "grpc|rest|jsonrpc|ws", "The protocol binding to use. [the first of the card; else grpc]"),
+    ] = ""
+    show_wire: Annotated[bool, flag("--show-wire", "Print requests and responses on stderr.")] = False
+
+    def client(self, target: ServerTarget, tenant: str) -> Client:
+        """Returns an unopened client. Ends the process with a usage error for unsupported combinations."""
+        server = target.server
+        if self.binding in ("rest", "jsonrpc", "ws"):
+            server = http_address(server, f"--binding {self.binding}")
+        try:
+            return Client(
+                server, agent=tenant, token=target.key, dialect=self.dialect, binding=self.binding,
+                trace=print_wire if self.show_wire else no_wire_trace, parent=current_traceparent(),
+            )  # fmt: skip
+        except ValueError as error:
+            raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+
+
+def print_wire(direction: str, text: str) -> None:
+    """Prints a request or response on stderr."""
+    print_note(f"{direction} {text}")
+
+
+def send(
+    message: MessageOptions,
+    agent: AgentName = "",
+    scope: Annotated[
+        str, option("--scope", "NAME", "Call the agent within this scope: projects/.../assistants/ID.")
+    ] = "",
+    stream: Annotated[bool, flag("--stream", "Print the answer as it is produced.")] = False,
+    no_wait: Annotated[bool, flag("--no-wait", "Print the task's id and exit; the task continues.")] = False,
+    save: Save = None,
+    json: Json = False,
+    *,
+    target: ServerTarget,
+    protocol: ProtocolOptions,
+) -> None:
+    """Send a message to an agent and wait for the result.
+
+    The answer is printed on stdout, progress on stderr. Ctrl-C stops waiting; the task continues.
+
+    **Examples**
+
+    `dragoman send "echo hello"`
+
+    `dragoman send "stream 5 200" --stream`
+
+    `dragoman send --agent csv-profile --file sales.csv --stream`
+
+    `id=$(dragoman send "sleep 60" --no-wait); dragoman watch $id`
+
+    `dragoman send --task $id "forty-two"`  answers a task that waits for input
+
+    `dragoman send "echo hi" --dialect 0.3 --binding jsonrpc --show-wire`
+
+    **Exit codes**: 0 completed, or the task waits for your answer; 1 failed, rejected or canceled; 2 invalid usage;
+    3 the server is unreachable or rejected the request; 4 no such task or agent; 130 interrupted by Ctrl-C.
+    """
+    if no_wait and stream:
+        raise typer.BadParameter("--no-wait exits before there is output to --stream; pass only one of them")
+    request = message.build()
+    client = protocol.client(target, check_scope(agent, scope))  # reports invalid combinations before a call
+
+    async def deliver() -> ExitCode:
+        of_agent = client
+        if message.task and protocol.dialect != "0.1":  # whose clients choose the ids of new tasks
+            build = partial(protocol.client, target)
+            of_agent = await task_client(target, message.task, agent, scope, build)
+        async with naming_agents(target, of_agent):
+            if no_wait:
+                return await _send_without_waiting(of_agent, request, json=json)
+            return await _send_and_wait(of_agent, request, json=json, stream=stream, save=save)
+
+    run_command(client.address, deliver())
+
+
+async def _send_without_waiting(client: Client, request: pb.Message, *, json: bool) -> ExitCode:
+    """Prints only the task's id on stdout."""
+    async with client:
+        configuration = pb.SendMessageConfiguration(return_immediately=True)
+        response = await client.send(request, configuration=configuration)
+    out = ConsoleOutput()
+    if json:
+        out.json(response)
+    elif response.HasField("message"):
+        out.message(response.message)
+    else:
+        out.line(response.task.id)
+        state = state_name(response.task.status.state)
+        print_note(f"{state}; follow it with: {command_line('watch', response.task.id, client)}")
+    return ExitCode.OK
+
+
+async def _send_and_wait(
+    client: Client, request: pb.Message, *, json: bool, stream: bool, save: Path | None
+) -> ExitCode:
+    """Waits for the turn to end.
+
+    Uses a stream, so that no proxy or wait limit ends the call early, unless the agent does not support streaming.
+    """
+    out = ConsoleOutput(save)
+    if not json:  # in JSON large files are in their parts, like small ones
+        client.set_content_receiver(out.receive)
+    async with client:
+        printer = TaskPrinter(client, out, json=json, live=stream)
+        try:
+            return await printer.follow(client.stream(request))
+        except ClientError as error:
+            if error.reason != "UNSUPPORTED_OPERATION":
+                raise
+        response = await client.send(request)  # fails again if streaming was not the reason
+        event = (
+            pb.StreamResponse(task=response.task)
+            if response.HasField("task")
+            else pb.StreamResponse(message=response.message)
+        )
+        return await printer.follow(single_event(event))
+
+
+class FileError(Exception):
+    """A file cannot be sent. The text names the file and the reason."""
+
+
+def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
+    """Returns one part per file, with file name and media type.
+
+    Raises FileError for unreadable files, and, before reading, for files that together exceed `limit` bytes.
+    """
+    left = limit
+    parts = []
+    for path in paths:
+        try:
+            size = path.stat().st_size
+            left -= size
+            if left < 0:
+                raise FileError(
+                    f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
+                    "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
+                )
+            parts.append(pb.Part(raw=path.read_bytes(), filename=path.name, media_type=media_type(path.name)))
+        except OSError as error:
+            raise FileError(f"--file {path}: {error.strerror or error}") from error
+    return parts

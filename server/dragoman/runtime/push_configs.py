@@ -1,0 +1,195 @@
+"""Operations on push configurations (A2A 1.0 §3.1.7 to §3.1.10).
+
+Responses show the URL and the authentication scheme, never the token or the credentials: no version asks for them, no
+published client reads them, and a leaked listing must not allow anyone to impersonate this server.
+"""
+
+from __future__ import annotations
+
+import base64
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from typing import Final
+
+from dragoman.core.errors import InvalidParams, PushConfigNotFound, PushNotificationNotSupported, TaskNotFound
+from dragoman.core.push import configuration
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import PushRecord
+from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
+from dragoman.ids import IDS
+from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
+from dragoman.runtime.access import Call, OnAction
+from dragoman.runtime.read import find_task
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+CONFIG_PAGE_SIZE: Final = 50
+MAX_CONFIG_PAGE_SIZE: Final = 100
+"""Configurations per page: the default, and the maximum."""
+
+
+class PushConfigOperations:
+    """Push configurations of one store. Without `outbound` every call raises PushNotificationNotSupported."""
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        outbound: OutboundHttp | None,
+        encoder: WebhookEncoder | None,
+        on_action: OnAction | None = None,
+        new_id: Callable[[], str] = IDS.uuid,
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._outbound = outbound
+        self._encoder = encoder
+        self._on_action = on_action
+        self._new_id = new_id
+
+    @property
+    def enabled(self) -> bool:
+        """Whether this server sends push notifications."""
+        return self._outbound is not None and self._encoder is not None
+
+    def check_enabled(self) -> None:
+        """Raises PushNotificationNotSupported on a server without push notifications."""
+        if not self.enabled:
+            raise PushNotificationNotSupported
+
+    def config_of_send(self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str) -> PushConfig:
+        """The validated configuration that a send brings for its task. Raises as `create` does.
+
+        One without an id gets the task's: a client that sends it with each message of a task has one webhook.
+        """
+        return self._checked_config(requested, task_id, dialect, inline=True)
+
+    async def create(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        """A serialized TaskPushNotificationConfig as stored, replacing the one with its id (1.0 §3.1.7).
+
+        Without an id it is a new one, and gets a fresh id. Raises PushNotificationNotSupported, as the other operations
+        do, on a server without push notifications; InvalidParams, naming the field, for invalid values.
+        """
+        return await self._put(call, await self._find_task(call, request.task_id), request, self._new_id())
+
+    async def set(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        """As `create`, but without an id it gets the task's, and so replaces an earlier one without an id: the
+        operation of versions before 1.0."""
+        record = await self._find_task(call, request.task_id)
+        return await self._put(call, record, request, record.id)
+
+    async def get(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
+        """A serialized TaskPushNotificationConfig, by its id or core.push.configuration.OLDEST_CONFIG_ID (1.0 §3.1.8).
+
+        Raises PushConfigNotFound.
+        """
+        record = await self._find_task(call, request.task_id, config_id=request.id)
+        for push in await self._store.pushes.list_configs(record.ref):
+            if request.id in (configuration.OLDEST_CONFIG_ID, push.config.id):
+                return _public_config(push).SerializeToString()
+        raise PushConfigNotFound
+
+    async def list(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
+        """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first (1.0
+        §3.1.9)."""
+        record, size = await self._find_task(call, request.task_id), request.page_size
+        if not 0 <= size <= MAX_CONFIG_PAGE_SIZE:
+            raise InvalidParams.field("pageSize", f"must be 1 to {MAX_CONFIG_PAGE_SIZE}, or 0 for {CONFIG_PAGE_SIZE}")
+        pushes = await self._store.pushes.list_configs(record.ref)
+        if request.page_token:
+            after = _read_token(request.page_token)
+            pushes = [push for push in pushes if (push.created, push.config.id) > after]
+        page = pushes[: size or CONFIG_PAGE_SIZE]
+        response = pb.ListTaskPushNotificationConfigsResponse(configs=map(_public_config, page))
+        if len(page) < len(pushes):
+            response.next_page_token = _write_token(page[-1])
+        return response.SerializeToString()
+
+    async def delete(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
+        """Empty bytes, also when there was nothing to delete (1.0 §3.1.10)."""
+        record = await self._find_task(call, request.task_id, config_id=request.id)
+        await self._store.pushes.remove(record.ref, request.id)
+        self._announce_change(record.ref)
+        if self._on_action is not None:
+            self._on_action("push.deleted", call, request.task_id)
+        return b""
+
+    async def _find_task(self, call: Call, task_id: str, *, config_id: str | None = None) -> TaskRecord:
+        """The task of a request. `config_id`: of a request that must name a configuration."""
+        self.check_enabled()
+        if config_id == "":
+            raise InvalidParams.field("id", "is required")
+        return await find_task(self._store, call.caller, task_id, "taskId")
+
+    async def _put(
+        self, call: Call, record: TaskRecord, requested: pb.TaskPushNotificationConfig, default_id: str
+    ) -> bytes:
+        config = self._checked_config(requested, default_id, call.dialect, inline=False)
+        try:
+            stored = await self._store.pushes.put(record.ref, config)
+        except AppendRejected as rejected:
+            raise too_many_configs(rejected) or TaskNotFound from rejected
+        self._announce_change(record.ref)
+        if self._on_action is not None:
+            self._on_action("push.created", call, requested.task_id)
+        return _public_config(stored).SerializeToString()
+
+    def _announce_change(self, ref: TaskRef) -> None:
+        self._bus.publish_signal(ref, TaskSignal.PUSH_CONFIGS)
+
+    def _checked_config(
+        self, requested: pb.TaskPushNotificationConfig, default_id: str, dialect: str, *, inline: bool
+    ) -> PushConfig:
+        self.check_enabled()
+        assert self._outbound is not None
+        assert self._encoder is not None
+        prefix = self._encoder.field_prefix(dialect, inline=inline)
+        if requested.id:
+            configuration.check_push_config_id(requested.id, prefix)
+        config = PushConfig(
+            id=requested.id or default_id,
+            url=requested.url,
+            token=requested.token,
+            scheme=requested.authentication.scheme,
+            credentials=requested.authentication.credentials,
+            dialect=dialect,
+        )
+        configuration.check_push_config(config, prefix)
+        try:
+            self._outbound.check_url(config.url)
+        except OutboundForbidden as error:
+            raise InvalidParams.field(f"{prefix}url", str(error)) from error
+        return self._encoder.encrypt_secrets(config)
+
+
+def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:
+    """The error for a task with too many configurations; None for other rejections."""
+    if rejected.reason != TOO_MANY_CONFIGS:
+        return None
+    return InvalidParams.field(
+        "id",
+        f"a task can have at most {configuration.MAX_PUSH_CONFIGS} push configurations; "
+        "delete one, or replace one by its id",
+    )
+
+
+def _public_config(push: PushRecord) -> pb.TaskPushNotificationConfig:
+    """A configuration as shown to its owner."""
+    config = push.config
+    shown = pb.TaskPushNotificationConfig(id=config.id, task_id=push.task_id, url=config.url)
+    if config.scheme:
+        shown.authentication.scheme = config.scheme
+    return shown
+
+
+def _write_token(push: PushRecord) -> str:
+    return base64.urlsafe_b64encode(f"{push.created} {push.config.id}".encode()).decode()
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        created, _, id = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(" ")
+        return int(created), id
+    except (Base64Error, ValueError):
+        raise InvalidParams.field(
+            "pageToken", "was not issued by this server; leave it out for the first page"
+        ) from None

@@ -1,0 +1,157 @@
+"""Erases tasks from SQLite, in the order of `stores.shared.erasure`.
+
+What is deleted is overwritten with zeros, not only unlinked.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from dragoman.core.task.log import TaskRecord
+from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
+from dragoman.stores.shared.erasure import (
+    SqlErasureStatements,
+    add_to_receipt,
+    delete_context_or_principal,
+    delete_empty_contexts,
+)
+from dragoman.stores.shared.rows import record_from_row
+from dragoman.stores.shared.task_selection import SelectionSql
+from dragoman.stores.sqlite.cold import daily_usage, pushes, task_tables
+from dragoman.stores.sqlite.cold.blobs import release_blobs
+from dragoman.stores.sqlite.hot.figures import ADD_TO_TOTALS
+from dragoman.stores.sqlite.hot.transaction import SELECT_RECORD
+from dragoman.stores.sqlite.hot.writer import SqliteWriter
+from dragoman.stores.sqlite.queries import Read, SqliteQueryRunner, overwriting_deleted_rows, run_query
+from dragoman.stores.sqlite.reads import owner_number
+
+# SQLite would rather save the sorting than the search, so indexes are named.
+SELECTION: Final = SelectionSql(
+    by_id="SELECT t.owner, t.task FROM owners o CROSS JOIN tasks t ON t.owner = o.owner AND t.task = ?2"
+    " UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1",
+    of_context=(
+        ("t.session > 0 AND NOT t.visible", "tasks_claimed"),
+        ("t.ready AND NOT t.visible", "tasks_ready"),
+        ("t.visible", "tasks_by_context"),
+    ),
+    inactive_index="tasks_inactive",
+    join="CROSS JOIN",
+)
+
+TASK_CLEANUPS: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (
+    task_tables.clear_task_keys,
+    release_blobs,
+    pushes.delete_pushes_of_task,
+    task_tables.delete_usage,
+)
+"""Called for each task with the connection, its owner's number and its key."""
+
+_INSERT_RECEIPT: Final = "INSERT INTO receipts (reason, selection, began) VALUES (?, ?, ?)"
+_INSERT_QUEUED_TASK: Final = "INSERT INTO erasure_queue (receipt, id, owner, task) VALUES (?, ?, ?, ?)"
+_SELECT_UNFINISHED: Final = (
+    "SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue ORDER BY 1"
+)
+_MEASURE: Final = """
+SELECT (SELECT count(*) FROM artifacts WHERE owner = ?1 AND task = ?2),
+    (SELECT count(*) FROM chunks WHERE owner = ?1 AND task = ?2),
+    (SELECT coalesce(sum(length(head)), 0) FROM artifacts WHERE owner = ?1 AND task = ?2)
+    + (SELECT coalesce(sum(length(data)), 0) FROM chunks WHERE owner = ?1 AND task = ?2)
+    + (SELECT coalesce(sum(length(data)), 0) FROM log WHERE owner = ?1 AND task = ?2)
+    + (SELECT coalesce(sum(length(data) + length(envelope)), 0) FROM messages WHERE owner = ?1 AND task = ?2)
+    + (SELECT coalesce(sum(length(result)), 0) FROM steps WHERE owner = ?1 AND task = ?2)
+"""
+
+
+def delete_task_records(
+    connection: sqlite3.Connection,
+    number: int,
+    selection: TaskSelection,
+    records: Iterable[TaskRecord],
+    now: int,
+    reason: str,
+) -> tuple[int, list[TaskRecord]]:
+    """See `ErasureStatements`."""
+    erased: list[TaskRecord] = []
+    totals: Counter[tuple[int, str, int]] = Counter()
+    contexts: set[tuple[int, str]] = set()
+    with overwriting_deleted_rows(connection):
+        for selected in records:
+            owner, key = owner_number(connection, selected.ref.owner), selected.ref.key
+            row = connection.execute(SELECT_RECORD, (owner, key)).fetchone()
+            record = record_from_row(selected.ref, row) if row else None
+            if owner is None or record is None or not selection.matches(record, now):
+                continue
+            if not number:
+                number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
+            connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
+            connection.execute(_INSERT_QUEUED_TASK, (number, record.id, owner, key))
+            for clean_up in TASK_CLEANUPS:
+                clean_up(connection, owner, key)
+            totals[owner, record.agent, record.state] -= record.visible
+            contexts.add((owner, record.context))
+            erased.append(record)
+        ADD_TO_TOTALS.run(connection, [(*key, count) for key, count in totals.items() if count])
+        run_query(connection, delete_empty_contexts(contexts))
+        if erased:
+            run_query(connection, add_to_receipt(number, ErasureCounts(tasks=len(erased))))
+    return number, erased
+
+
+def measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> ErasureCounts:
+    """Counts and bytes of these tasks."""
+    total = ErasureCounts()
+    for record in records:
+        where = (owner_number(connection, record.ref.owner), record.ref.key)
+        artifacts, chunks, size = connection.execute(_MEASURE, where).fetchone()
+        total += ErasureCounts(1, record.last_sequence, record.message_count, artifacts, chunks, size)
+    return total
+
+
+def unfinished_receipts(connection: sqlite3.Connection) -> list[int]:
+    """Receipts of erasures that were interrupted."""
+    return [number for (number,) in connection.execute(_SELECT_UNFINISHED)]
+
+
+class SqliteErasureStatements(SqlErasureStatements):
+    """Implements `ErasureStatements`: reads on the readers, writes as low-priority work of the writer."""
+
+    def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
+        super().__init__(SqliteQueryRunner(read, writer, clock, secure_delete=True), SELECTION)
+        self._read = read
+        self._writer = writer
+
+    async def measure(self, records: list[TaskRecord]) -> ErasureCounts:
+        counts: ErasureCounts = await self._read(measure, records)
+        return counts
+
+    async def delete_task_records(
+        self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
+    ) -> tuple[int, list[TaskRecord]]:
+        def delete(connection: sqlite3.Connection) -> tuple[int, list[TaskRecord]]:
+            receipt, erased = delete_task_records(connection, number, selection, records, now, reason)
+            for record in erased:
+                owner = owner_number(connection, record.ref.owner)
+                assert owner is not None, "the task existed"
+                self._writer.quota_counters.record_erasure(connection, owner, record)
+            return receipt, erased
+
+        result: tuple[int, list[TaskRecord]] = await self._writer.submit(delete, low_priority=True)
+        return result
+
+    async def delete_context_or_principal(self, selection: TaskSelection) -> None:
+        def delete(connection: sqlite3.Connection) -> None:
+            with overwriting_deleted_rows(connection):
+                if selection.covers_owners:
+                    daily_usage.erase_principal(connection, selection.principal, selection.scope)
+                if run_query(connection, delete_context_or_principal(selection)):
+                    self._writer.clear_owner_numbers()
+                    self._writer.quota_counters.clear()
+
+        await self._writer.submit(delete, low_priority=True)
+
+    async def unfinished_receipts(self) -> list[int]:
+        receipts: list[int] = await self._read(unfinished_receipts)
+        return receipts

@@ -1,0 +1,325 @@
+"""Searches for tasks of all owners, for operators: by index, and with a bound where no index has what matches.
+
+The tasks that may match are in ranges of indexes, one for each agent and state, owner and agent, or owner. Each range
+comes sorted, so a page needs the first rows of each. Conditions that no index answers, such as a text, are checked row
+by row, in about `searched_rows` rows for a page at most: it then ends where the reading ended, and the next goes on.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dragoman.core.access.identity import SHARED_PRINCIPAL
+from dragoman.core.names import Owner, task_key_of
+from dragoman.core.task.contents import ResponseBudget
+from dragoman.core.task.cursors import (
+    FoundTask,
+    FoundTasks,
+    SearchPosition,
+    TaskSearch,
+    id_digits,
+    like_pattern,
+    metadata_entries,
+)
+from dragoman.core.task.log import TaskRef
+from dragoman.core.task.states import STORED_STATES
+from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.sqlite.cold import task_tables
+from dragoman.stores.sqlite.reads import first_summary, owner_of, task_bytes
+
+MAX_OWNER_RANGES: Final = 64
+"""The tasks of a scope with more owners are read by agent and state, and those of other scopes skipped."""
+
+_ROUNDS: Final = 4
+_MIN_RANGE_ROWS: Final = 64
+"""A page is read in rounds, each of so many rows of a range at least: ranges differ in where their tasks match."""
+_HIGHEST: Final[SearchPosition] = (2**62, 0, b"\xff" * 17)
+"""Above every task. Without a bound on its last columns SQLite would use less of an index, and sort all of it."""
+
+_OWNERS_OF_PRINCIPAL: Final = "SELECT owner, scope FROM owners WHERE principal IN (?, ?)"
+_OWNERS_WITH_CONTEXT: Final = """
+SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
+    SELECT 1 FROM tasks t INDEXED BY tasks_by_context WHERE t.visible AND t.owner = o.owner AND t.context = ?)
+"""
+_IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
+"""Whether a principal created all tasks of an owner. Others may have tasks of theirs where a scope shares its tasks."""
+_NEXT_AGENT: Final = "SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} AND agent > ? ORDER BY agent LIMIT 1"
+_INACTIVE: Final = ("tasks_inactive", "state > 2")
+_ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
+"""Tasks in other states than SUBMITTED and WORKING are always visible."""
+_BY_KEY: Final = "INDEXED BY tasks_by_key"
+_LOOKUP_COST: Final = 10
+"""Tasks that follow each other in an index over all owners are far apart in the table."""
+_FOUND_TASK: Final = f"""
+SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.created FROM tasks t WHERE t.owner = ? AND t.task = ?
+"""
+
+
+_SELECT_SCOPES: Final = """
+WITH RECURSIVE s AS (
+    SELECT min(scope) AS scope FROM owners
+    UNION ALL SELECT (SELECT min(o.scope) FROM owners o WHERE o.scope > s.scope) FROM s WHERE s.scope IS NOT NULL
+) SELECT scope FROM s WHERE scope IS NOT NULL LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteRange:
+    """Rows of an index in which tasks may match: the index, conditions on its columns, and those on each row.
+
+    `cost`: how many times as long a row takes to read as one of an index or of one owner, whose tasks are neighbors.
+    `agent` and `state`: those of all its rows; 0 for rows of several states.
+    """
+
+    index: str
+    where: str
+    values: tuple[Any, ...] = ()
+    row_where: str = ""
+    row_values: tuple[Any, ...] = ()
+    cost: int = 1
+    agent: str = ""
+    state: int = 0
+
+
+def search(connection: sqlite3.Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
+    """One page of a search."""
+    reader = SqliteRangeReader(connection, query, ranges_of(connection, query))
+    positions, following = reader.page()
+    total, is_total_exact = reader.count() if query.after is None else (0, False)
+    tasks = [_found_task(connection, query, position, budget) for position in positions]
+    return FoundTasks(tasks, following, total, is_total_exact)
+
+
+def scopes(connection: sqlite3.Connection, limit: int) -> list[str]:
+    """The scopes of the store in alphabetical order."""
+    return [scope for (scope,) in connection.execute(_SELECT_SCOPES, (limit,))]
+
+
+class SqliteRangeReader:
+    """Reads the ranges of one search."""
+
+    def __init__(self, connection: sqlite3.Connection, query: TaskSearch, ranges: list[SqliteRange]) -> None:
+        self._connection = connection
+        self._query = query
+        self.ranges = ranges
+        self.rows_per_range = max(query.searched_rows // _ROUNDS // max(len(ranges), 1), _MIN_RANGE_ROWS)
+        self._by_creation = query.order == "created"
+        # Counts use it too: without an order, SQLite takes less of an index, and reads the rows of other states.
+        self.order = "t.task DESC" if self._by_creation else "t.updated DESC, t.owner DESC, t.task DESC"
+        self._position = "0, t.owner, t.task" if self._by_creation else "t.updated, t.owner, t.task"
+
+    def page(self) -> tuple[list[SearchPosition], SearchPosition | None]:
+        """The positions of the next tasks, and where the page after them continues."""
+        size, after, read = self._query.page_size, self._query.after, 0
+        found: list[SearchPosition] = []
+        range_rows = self.rows_per_range
+        while True:
+            floor: SearchPosition | None = None
+            rows: list[SearchPosition] = []
+            for one in self.ranges:
+                low = self.low(one, after, range_rows // one.cost)
+                matching = self._matching(one, after, low, size + 1)
+                rows += matching
+                cut = matching[-1] if len(matching) > size else low
+                if cut is not None:  # what this range has below is not known yet
+                    floor = cut if floor is None else max(floor, cut, key=self._sort_key)
+                    read += range_rows
+            rows.sort(key=self._sort_key, reverse=True)
+            found += [row for row in rows if floor is None or self._sort_key(row) >= self._sort_key(floor)]
+            if len(found) > size:
+                return found[:size], found[size - 1]
+            if floor is None or read >= self._query.searched_rows:
+                return found, floor
+            after = floor
+
+    def count(self) -> tuple[int, bool]:
+        """The number of tasks that match, at most `max_total`, and whether that is all."""
+        total, is_exact = 0, True
+        rows = self.rows_per_range
+        for one in self.ranges:
+            low = self.low(one, None, rows // one.cost)
+            where, values = self.where(one, None, low)
+            rows_sql = f"SELECT 1 FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
+            sql = f"SELECT count(*) FROM ({rows_sql})"
+            total += self._connection.execute(sql, (*values, self._query.max_total + 1 - total)).fetchone()[0]
+            is_exact = is_exact and low is None
+            if total > self._query.max_total:
+                return self._query.max_total, False
+        return total, is_exact
+
+    def _sort_key(self, position: SearchPosition) -> Any:
+        return position[2] if self._by_creation else position
+
+    def low(self, one: SqliteRange, after: SearchPosition | None, rows: int) -> SearchPosition | None:
+        """The last position to read of a range; None if it has fewer rows, or all of them match."""
+        if not one.row_where:
+            return None
+        where, values = self._bounded(one, after, None)
+        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT 1 OFFSET ?"
+        found: SearchPosition | None = self._connection.execute(sql, (*values, max(rows, 1) - 1)).fetchone()
+        return found
+
+    def _matching(
+        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None, limit: int
+    ) -> list[SearchPosition]:
+        where, values = self.where(one, after, low)
+        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
+        return self._connection.execute(sql, (*values, limit)).fetchall()
+
+    def where(
+        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
+    ) -> tuple[str, tuple[Any, ...]]:
+        where, values = self._bounded(one, after, low)
+        return where + one.row_where, (*values, *one.row_values)
+
+    def _bounded(
+        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
+    ) -> tuple[str, tuple[Any, ...]]:
+        where, values = one.where, one.values
+        top = after or _HIGHEST
+        if not self._by_creation and self._query.changed_before:
+            top = min(top, (self._query.changed_before, 0, b""))
+        for position, comparison in ((top, "<"), (low, ">=")):
+            if position is not None and self._by_creation:
+                where, values = f"{where} AND t.task {comparison} ?", (*values, position[2])
+            elif position is not None:
+                where = f"{where} AND (t.updated, t.owner, t.task) {comparison} (?, ?, ?)"
+                values = (*values, *position)
+        if self._query.changed_since and not self._by_creation:
+            where, values = f"{where} AND t.updated >= ?", (*values, self._query.changed_since)
+        return where, values
+
+
+def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
+    """Conditions on each row: on these fields of the search, and on its text and metadata."""
+    where, values = "", list[Any]()
+    for name, column, wanted in (("agents", "t.agent", query.agents), ("states", "t.state", query.states)):
+        if name in names and wanted:
+            where += f" AND {column} IN ({_marks(wanted)})"
+            values += sorted(wanted)
+    if "scopes" in names and query.scopes:
+        scopes = f"o.scope IN ({_marks(query.scopes)})"
+        where += f" AND EXISTS (SELECT 1 FROM owners o WHERE o.owner = t.owner AND {scopes})"
+        values += sorted(query.scopes)
+    if "principal" in names and query.principal:
+        owner = "(SELECT o.principal FROM owners o WHERE o.owner = t.owner)"
+        where += f" AND coalesce(nullif(t.principal, ''), {owner}) = ?"
+        values.append(query.principal)
+    if "context" in names and query.context:
+        where += " AND t.context = ?"
+        values.append(query.context)
+    for time, comparison in ((query.changed_since, ">="), (query.changed_before, "<")):
+        if "times" in names and time:
+            where += f" AND t.updated {comparison} ?"
+            values.append(time)
+    if query.text:
+        digits = id_digits(query.text)
+        of_id = " OR hex(t.task) LIKE ?" if digits else ""
+        where += f" AND (t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
+        values += [like_pattern(query.text)] * 2 + [f"%{digits}%"] * bool(digits)
+    for key, value in query.metadata:
+        entries = metadata_entries(key, value)
+        where += f" AND ({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})"
+        values += entries
+    return where, tuple(values)
+
+
+def _marks(values: frozenset[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
+    """Where tasks may match."""
+    if query.task_id:
+        rest = _conditions(query, "scopes", "agents", "states", "principal", "context", "times")
+        where = "t.visible AND t.alias AND t.id = ?"
+        ranges = [SqliteRange("INDEXED BY tasks_by_alias", where, (query.task_id,), *rest)]
+        if key := task_key_of(query.task_id):
+            where = "t.visible AND t.task = ? AND t.id = ?"
+            ranges.append(SqliteRange(_BY_KEY, where, (key, query.task_id), *rest))
+        return ranges
+    if query.context:
+        owners = _in_scopes(connection.execute(_OWNERS_WITH_CONTEXT, (query.context,)), query)
+        rest = _conditions(query, "agents", "states", "principal", "times")
+        index, where = "INDEXED BY tasks_by_context", "t.visible AND t.owner = ? AND t.context = ?"
+        return [SqliteRange(index, where, (owner, query.context), *rest) for owner in owners]
+    few = _few_owners(connection, query)
+    if query.order == "created":
+        if few is not None:
+            rest = _conditions(query, "agents", "states", "principal", "times")
+            return [SqliteRange("", "t.owner = ?", (owner,), f" AND t.visible{rest[0]}", rest[1]) for owner in few]
+        is_indexed = not (query.states or query.changed_since or query.changed_before or query.metadata)
+        rest = _conditions(query, "scopes", "agents", "states", "times")
+        return [SqliteRange(_BY_KEY, "t.visible", (), *rest, 1 if is_indexed else _LOOKUP_COST)]
+    if few is not None:
+        return [one for owner in few for one in _ranges_of_owner(connection, owner, query)]
+    rest = _conditions(query, "scopes")
+    cost = _LOOKUP_COST if query.text or query.metadata else 1
+    return [
+        SqliteRange(f"INDEXED BY {index}", f"t.{condition} AND t.agent = ? AND t.state = ?", pair, *rest, cost, *pair)
+        for index, condition in (_INACTIVE, _ACTIVE)
+        for pair in _pairs(connection, index, condition, query)
+    ]
+
+
+def _few_owners(connection: sqlite3.Connection, query: TaskSearch) -> list[int] | None:
+    """The owners of the tasks; None if they are too many, or all."""
+    if query.principal:
+        return _in_scopes(connection.execute(_OWNERS_OF_PRINCIPAL, (query.principal, SHARED_PRINCIPAL)), query)
+    if not query.scopes:
+        return None
+    sql = f"SELECT owner FROM owners WHERE scope IN ({_marks(query.scopes)}) LIMIT ?"
+    owners = [number for (number,) in connection.execute(sql, (*sorted(query.scopes), MAX_OWNER_RANGES + 1))]
+    return owners if len(owners) <= MAX_OWNER_RANGES else None
+
+
+def _in_scopes(rows: sqlite3.Cursor, query: TaskSearch) -> list[int]:
+    return [owner for owner, scope in rows if not query.scopes or scope in query.scopes]
+
+
+def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSearch) -> list[SqliteRange]:
+    sql = "SELECT agent, state FROM totals WHERE owner = ? AND tasks > 0"
+    pairs = [
+        (agent, state)
+        for agent, state in connection.execute(sql, (owner,))
+        if (not query.agents or agent in query.agents) and (not query.states or state in query.states)
+    ]
+    (is_own,) = connection.execute(_IS_OWN, (query.principal, owner)).fetchone()
+    rest = _conditions(query) if is_own or not query.principal else _conditions(query, "principal")
+    if query.states:
+        where = "t.visible AND t.owner = ? AND t.agent = ? AND t.state = ?"
+        return [SqliteRange("INDEXED BY tasks_by_state", where, (owner, *pair), *rest, 1, *pair) for pair in pairs]
+    where = "t.visible AND t.owner = ? AND t.agent = ?"
+    agents = dict.fromkeys(agent for agent, _ in pairs)
+    return [SqliteRange("INDEXED BY tasks_newest", where, (owner, agent), *rest) for agent in agents]
+
+
+def _pairs(connection: sqlite3.Connection, index: str, condition: str, query: TaskSearch) -> list[tuple[str, int]]:
+    """The pairs of agent and state in an index that the search may cover."""
+    indexed = sorted(state for state in query.states or STORED_STATES if (state > 2) == (index == _INACTIVE[0]))
+    agents = sorted(query.agents) or list(_agents(connection, _NEXT_AGENT.format(index=index, states=condition)))
+    return [(agent, state) for agent in agents for state in indexed]
+
+
+def _agents(connection: sqlite3.Connection, next_agent: str) -> Iterator[str]:
+    agent = ""
+    while row := connection.execute(next_agent, (agent,)).fetchone():
+        if row[0] <= agent:  # damaged text, which reads as a smaller one
+            return
+        (agent,) = row
+        yield agent
+
+
+def _found_task(
+    connection: sqlite3.Connection, query: TaskSearch, position: SearchPosition, budget: ResponseBudget
+) -> FoundTask:
+    _, number, key = position
+    *row, created = connection.execute(_FOUND_TASK, (number, key)).fetchone()
+    record = record_from_row(TaskRef(Owner(*owner_of(connection, number)), key), row)
+    if not record.summary:
+        record.summary = first_summary(connection, number, key)
+    task = task_bytes(connection, number, record, row[-1], 0, query.artifacts, budget)
+    return FoundTask(record, created, task, task_tables.usage_of(connection, number, key))

@@ -1,0 +1,31 @@
+"""`explain` and `steps` against a real server."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Run
+from tests.cli.server import Server
+
+
+def test_the_steps_of_a_task_are_listed(dragoman: Run, served: Server) -> None:
+    at = ("--server", served.grpc)
+    task = json.loads(dragoman("send", "go", "--agent", "steps", "--json", *at).out)["task"]["id"]
+    lines = [line.split() for line in dragoman("steps", task, *at).out.splitlines()]
+    assert [(line[0], line[1], line[-2:]) for line in lines] == [
+        ("page", "DONE", ["1", "bytes"]),
+        ("page#2", "DONE", ["1", "bytes"]),
+    ]
+    first, _ = map(json.loads, dragoman("steps", task, "--json", *at).out.splitlines())
+    assert (first["name"], first["state"], first["attempt"]) == ("page", "TASK_STEP_STATE_DONE", 1)
+    exported = [json.loads(line) for line in dragoman("export", task, *at).out.splitlines()]
+    assert [one["step"]["result"]["raw"] for one in exported if "step" in one] == ["MA==", "MQ=="]
+    assert exported[-1]["end"]["steps"] == 2
+    plain = json.loads(dragoman("send", "hi", "--agent", "quote", "--json", *at).out)["task"]["id"]
+    assert dragoman("steps", plain, *at).out == "no steps\n"
+
+
+def test_times_in_json_have_one_form(dragoman: Run) -> None:
+    task = json.loads(dragoman("send", "echo x", "--json").out)["task"]
+    (explained,) = dragoman("explain", task["id"], "--json").out.splitlines()
+    assert json.loads(explained)["since"] == task["status"]["timestamp"]

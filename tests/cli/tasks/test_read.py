@@ -1,0 +1,50 @@
+"""`get`, `watch`, `list` against a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.cli.conftest import Run
+
+
+def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:
+    first = json.loads(dragoman("send", "echo 1", "--context", "of-the-list", "--json").out)["task"]["id"]
+    second = json.loads(dragoman("send", "fail", "--context", "of-the-list", "--json").out)["task"]["id"]
+    lines = dragoman("list", "--context", "of-the-list").out.splitlines()
+    assert [(line.split()[0], line.split()[3]) for line in lines] == [("FAILED", second), ("COMPLETED", first)]
+    assert re.fullmatch(rf"FAILED +playground +\d+s +{second} +fail", lines[0])
+    completed = ("list", "--context", "of-the-list", "--state", "completed")
+    (line,) = dragoman(*completed, "--wide").out.splitlines()
+    assert re.fullmatch(rf"COMPLETED +playground +\d+s +{first} +echo 1 +- +default +of-the-list +\d{{4}}-.*", line)
+    assert first in dragoman(*completed, "--since", "1h").out
+    assert dragoman(*completed, "--since", "0").err == "no tasks\n"
+    assert dragoman("list", "--since", "long").code == 2
+    (line,) = dragoman("list", "--context", "of-the-list", "--limit", "1", "--json").out.splitlines()
+    assert json.loads(line)["id"] == second
+    nothing = dragoman("list", "--context", "of-nobody")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "no tasks\n")
+
+
+def test_a_list_of_all_callers_shows_what_was_asked(dragoman: Run) -> None:
+    task = dragoman("send", "fail in time", "--context", "of-asking", "--no-wait").out.strip()
+    dragoman("watch", task)
+    (line,) = dragoman("list", "--all", "--context", "of-asking").out.splitlines()
+    assert re.fullmatch(rf"FAILED +playground +\d+s +{task} +fail in time", line)
+    (wide,) = dragoman("list", "--all", "--context", "of-asking", "--wide").out.splitlines()
+    assert re.search(r"fail in time +RuntimeError: .* +default +of-asking", wide)
+
+
+def test_watch_prints_past_and_new_output(dragoman: Run) -> None:
+    task = dragoman("send", "stream 4 50", "--no-wait").out.strip()
+    result = dragoman("watch", task)
+    assert (result.code, result.out.replace("\n", "")) == (0, "chunk-1 chunk-2 chunk-3 chunk-4 ")
+    assert "COMPLETED  task " in result.err
+
+
+def test_watch_prints_a_finished_task(dragoman: Run) -> None:
+    task = json.loads(dragoman("send", "echo done", "--json").out)["task"]["id"]
+    result = dragoman("watch", task)
+    assert (result.code, result.out) == (0, "done\n")
+    failed = json.loads(dragoman("send", "fail", "--json").out)["task"]["id"]
+    assert dragoman("watch", failed).code == 1

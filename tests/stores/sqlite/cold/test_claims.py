@@ -1,0 +1,41 @@
+"""Cost of selecting the next waiting tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.names import Owner
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite.cold import claims
+from dragoman.testing.fixtures import (
+    Clock,
+    created,
+    new_ref,
+)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = open_store(tmp_path / "tasks.db", clock=Clock())
+    yield store
+    await store.close()
+
+
+async def test_selecting_the_next_tasks_costs_the_same_for_any_backlog(store: SqliteStore, tmp_path: Path) -> None:
+    costs = []
+    for more in (20, 2000):
+        owners = [Owner("default", name) for name in ("alice", "alice", "bob", "carol")]
+        await asyncio.gather(*(store.append(created(new_ref(owners[n % 4]))) for n in range(more)))
+        connection, steps = sqlite3.connect(tmp_path / "tasks.db"), itertools.count()
+        connection.set_progress_handler(lambda steps=steps: next(steps) < 0, 1)  # type: ignore[misc]
+        heads = claims.ready_tasks(connection, ["echo"], 2, "alice")
+        connection.close()
+        assert [head.principal for head in heads] == ["bob", "carol"]
+        costs.append(next(steps))
+    assert costs[1] <= costs[0] * 1.1

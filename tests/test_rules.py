@@ -1,0 +1,208 @@
+"""Rules with one home: for each, a check of the sources that finds a second place, and a planted one that it finds.
+
+CONTRIBUTING.md has the same table for people. A check takes a package and returns a line for each second place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from tests import test_foreign_exceptions, test_layers
+from tests.agents.called import test_one_home
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "server" / "dragoman"
+
+Check = Callable[[Path], list[str]]
+
+
+class Rule(NamedTuple):
+    """A rule, its homes, its check, and a second place that the check has to find: a file and its text."""
+
+    name: str
+    homes: tuple[str, ...]
+    check: Check
+    planted: tuple[str, str]
+
+
+def only_in(pattern: str, allowed: Mapping[str, str], *, below: tuple[str, ...] = ("",)) -> Check:
+    """Returns a check that only these files, or folders, have code that matches; each with the reason."""
+    code = re.compile(pattern)
+
+    def check(package: Path) -> list[str]:
+        return [
+            f"{place}: has {found[0]}"
+            for path in sorted(package.rglob("*.py"))
+            if (place := path.relative_to(package).as_posix()).startswith(below)
+            and not place.startswith(tuple(allowed))
+            and (found := code.search(path.read_text(encoding="utf-8")))
+        ]
+
+    check.allowed = allowed  # type: ignore[attr-defined]
+    return check
+
+
+def schemas(package: Path) -> list[str]:
+    return [line for line in test_layers.violations(package) if "evaluates JSON Schemas" in line]
+
+
+def readers(package: Path) -> list[str]:
+    return list(test_one_home.second_places(package))
+
+
+OPENS_A_STREAM: Final = re.compile(
+    r"\bstream_stream_rpc_method_handler\b|\bWebSocketResponse\(|\bweb\.StreamResponse\("
+)
+OTHER_STREAMS: Final = {
+    "bindings/http/blobs.py": "one content, whose link is signed and expires",
+    "bindings/http/request.py": "writes the events of a stream that its caller has registered",
+    "bindings/grpc/listener.py": "health and reflection, which need no credentials",
+    "bindings/grpc/server.py": "the pipeline registers its streams",
+}
+"""The files that open a stream without registering it, with the reason."""
+
+
+def streams(package: Path) -> list[str]:
+    """The files that open streams and never register one."""
+    return [
+        f"{place}: opens a stream that no registry knows"
+        for path in sorted(package.rglob("*.py"))
+        if OPENS_A_STREAM.search(text := path.read_text(encoding="utf-8"))
+        and "streams.open(" not in text
+        and (place := path.relative_to(package).as_posix()) not in OTHER_STREAMS
+    ]
+
+
+RULES: Final = (
+    Rule(
+        "JSON Schemas of others are checked within bounds, and fetch nothing",
+        ("core/schemas.py",),
+        schemas,
+        ("extensions/own/tools.py", "import jsonschema"),
+    ),
+    Rule(
+        "what others send is read by readers that return a value or a reason",
+        ("wire/", "agents/called/"),
+        readers,
+        ("agents/own/turn.py", "from dragoman.agents.called.agent import CalledAgent\nimport json\njson.loads('1')"),
+    ),
+    Rule(
+        "work at another server is canceled by the agent that called it",
+        ("agents/called/",),
+        only_in(
+            r'"CancelTask"|\bcancel_task\(|"tasks/cancel"',
+            {
+                "agents/upstream/agent.py": "a task of an A2A server",
+                "extensions/mcp/servers/agent.py": "a task of an MCP server",
+                "extensions/mcp/servers/tasks_extension.py": "the request of MCP",
+            },
+            below=("agents/", "extensions/mcp/servers/"),
+        ),
+        ("agents/upstream/turn.py", 'await transport.call("CancelTask", request)'),
+    ),
+    Rule(
+        "an open stream has a principal and ends with the server, or with its credentials",
+        ("bindings/stream_registry.py",),
+        streams,
+        ("bindings/http/watch.py", "response = web.StreamResponse()"),
+    ),
+    Rule(
+        "an operator's action writes its intent, acts in a task of the server's, and writes its outcome",
+        ("bindings/admin/actions.py",),
+        only_in(
+            r"\b(record|settle)_operator_call\b",
+            {"bindings/admin/actions.py": "the home", "runtime/observe/audit.py": "what writes an entry"},
+        ),
+        ("bindings/http/pages.py", "await auditor.record_operator_call(name, who, {}, 'ok')"),
+    ),
+    Rule(
+        "who is local",
+        ("core/access/local_callers.py",),
+        only_in(
+            r"ip_address\(.*(peer|remote)|\.startswith\(\W*(ipv4:127|unix:)|\bis_local_caller\(",
+            {
+                "core/access/local_callers.py": "the home",
+                "bindings/pipeline.py": "passes peer and headers",
+                "bindings/cards.py": "the proxies whose headers a card believes",
+            },
+        ),
+        ("bindings/grpc/own.py", 'is_local = context.peer().startswith("ipv4:127.")'),
+    ),
+    Rule(
+        "no bytes of a call are held before its caller is known",
+        ("bindings/pipeline.py", "bindings/grpc/messages.py"),
+        only_in(r"\bunary_(unary|stream)_rpc_method_handler\b|\badd_\w+_to_server\b", {}),
+        ("bindings/grpc/own.py", "grpc.unary_unary_rpc_method_handler(serve)"),
+    ),
+    Rule(
+        "an exception of an agent ends its turn, and is read within bounds",
+        ("core/exceptions.py",),
+        test_foreign_exceptions.violations,
+        ("agents/functions/own.py", "try:\n    run()\nexcept Exception as error:\n    text = str(error)"),
+    ),
+    Rule(
+        "an error of a database is retried, unavailable, or a fault",
+        ("stores/sqlite/errors.py", "extensions/postgres/errors.py"),
+        only_in(
+            r"\bsqlite3\.SQLITE_|\basyncpg\.\w+Error\b",
+            {
+                "stores/sqlite/errors.py": "the table of SQLite",
+                "extensions/postgres/errors.py": "the table of PostgreSQL",
+                "extensions/postgres/database.py": "the mark of a commit that was done before: an expected result",
+            },
+        ),
+        ("stores/sqlite/hot/writer.py", "if error.sqlite_errorcode == sqlite3.SQLITE_BUSY: retry()"),
+    ),
+    Rule(
+        "a process that does not run its loop holds no lease",
+        ("runtime/lease.py",),
+        only_in(
+            r"\.renew_session\(|ConnectRequest\(heartbeat=",
+            {
+                "runtime/sessions.py": "the session of a process, if the loop answers",
+                "worker/stream.py": "the lease of a worker, if its loop answers",
+                **dict.fromkeys(("stores/", "extensions/", "testing/"), "implement and test renewals"),
+            },
+        ),
+        ("runtime/own.py", "await store.renew_session(session, lease)"),
+    ),
+)
+
+
+@pytest.fixture(params=RULES, ids=lambda rule: rule.homes[0])
+def rule(request: pytest.FixtureRequest) -> Rule:
+    found: Rule = request.param
+    return found
+
+
+def test_a_rule_has_no_second_place(rule: Rule) -> None:
+    assert rule.check(PACKAGE) == []
+
+
+def test_a_planted_second_place_is_found(rule: Rule, tmp_path: Path) -> None:
+    file, text = rule.planted
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+    (found,) = rule.check(tmp_path)
+    assert found.startswith(file)
+
+
+def excused() -> Iterator[str]:
+    """The files that a check allows."""
+    yield from OTHER_STREAMS
+    for each in RULES:
+        yield from getattr(each.check, "allowed", {})
+
+
+def test_homes_and_excused_files_exist(rule: Rule) -> None:
+    assert [place for place in (*rule.homes, *excused()) if not (PACKAGE / place).exists()] == []
+
+
+def test_the_manual_for_contributors_has_the_same_rules() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| ((?:`[^`]+`(?:, )?)+) \|$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M)
+    listed = {(name, tuple(re.findall(r"`([^`]+)`", homes))) for name, homes in rows}
+    assert {(each.name, each.homes) for each in RULES} <= listed
