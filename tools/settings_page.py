@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dragoman.cli.serve.options import ServeOption, serve_options
+from dragoman.cli.serve.options import serve_options
+from dragoman.ports.extension import Option
 from dragoman.settings.sources import ENV_PREFIX
 from tools.pages import ROOT
 
@@ -47,7 +48,7 @@ Default: the playground.
 """
 
 
-def rows(options: Sequence[ServeOption]) -> Iterator[str]:
+def rows(options: Sequence[Option]) -> Iterator[str]:
     yield "| option | description | default |"
     yield "|---|---|---|"
     for option in options:
@@ -70,7 +71,7 @@ def page() -> str:
     """The page as it should be."""
     texts = [HEAD]
     for heading, options in serve_options().items():
-        texts += [f"\n## {heading or 'Addresses, store and agents'}\n\n", "\n".join(rows(options)), "\n"]
+        texts += [f"\n## {heading or 'Addresses, agents and logs'}\n\n", "\n".join(rows(options)), "\n"]
     return "".join(texts)
 
 

@@ -273,7 +273,7 @@ def read_config(data: bytes) -> None:
         settings = load_settings({"config": _FILE})
     except SettingsError:
         return
-    assert settings.config == _FILE
+    assert settings.process.config == _FILE
 
 
 # Streams and opaque tokens ----------------------------------------------------------------------------------------

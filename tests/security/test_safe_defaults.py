@@ -49,14 +49,14 @@ def test_every_line_of_the_page_has_a_test_and_vice_versa() -> None:
 
 
 def test_the_server_listens_on_loopback_only() -> None:
-    assert NONE.is_loopback
+    assert NONE.listen.is_loopback
 
 
 @pytest.mark.parametrize("port", ["http", "grpc"])
 def test_public_addresses_need_authentication(port: str) -> None:
     with pytest.raises(SettingsError, match="insecure"):
         load_settings({port: "0.0.0.0:8080"})
-    assert not load_settings({port: "0.0.0.0:8080", "api_keys": True}).insecure
+    assert not load_settings({port: "0.0.0.0:8080", "api_keys": True}).listen.insecure
 
 
 PROXIES: Final = ({"trusted_proxies": "127.0.0.1"}, {"public_url": "https://a.example"}, {"public_grpc": "a.example:1"})
@@ -66,13 +66,11 @@ PROXIES: Final = ({"trusted_proxies": "127.0.0.1"}, {"public_url": "https://a.ex
 def test_a_proxy_needs_authentication(given: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="insecure"):
         load_settings(given)
-    assert not load_settings({**given, "api_keys": True}).insecure
+    assert not load_settings({**given, "api_keys": True}).listen.insecure
 
 
 async def test_nobody_behind_a_proxy_is_local(tmp_path: Path) -> None:
-    proxied = settings(tmp_path).model_copy(
-        update={"api_keys": False, "insecure": True, "public_url": "https://a.example"}
-    )
+    proxied = settings(tmp_path).replaced(api_keys=False, insecure=True, public_url="https://a.example")
     async with (
         open_app(proxied, [echo]) as app,
         aiohttp.ClientSession(f"http://{app.http}") as http,
@@ -104,8 +102,8 @@ def test_a_short_token_is_rejected_on_public_addresses() -> None:
 
 
 def test_tasks_belong_to_their_owner() -> None:
-    assert NONE.isolation.policy_of("any") == "owner"
-    assert NONE.public_agents == ()
+    assert NONE.access.isolation.policy_of("any") == "owner"
+    assert NONE.access.public_agents == ()
 
 
 PRIVATE: Final = ("10.0.0.1", "192.168.1.1", "169.254.169.254", "[fd00::1]", "127.0.0.1", "[::ffff:10.0.0.1]")
@@ -125,7 +123,7 @@ async def test_webhooks_cannot_target_private_addresses(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
 async def test_webhooks_cannot_target_this_machine_behind_a_proxy(tmp_path: Path, host: str) -> None:
     call = {**MESSAGE, "configuration": {"taskPushNotificationConfig": {"url": f"http://{host}:9000/hook"}}}
-    authenticated = unasked(tmp_path).model_copy(update={"token": SecretStr("secret")})
+    authenticated = unasked(tmp_path).replaced(token=SecretStr("secret"))
     async with (
         open_app(authenticated, [echo]) as app,
         aiohttp.ClientSession(f"http://{app.http}", headers={"Authorization": "Bearer secret"}) as http,
@@ -147,7 +145,7 @@ async def test_exception_texts_are_hidden_from_other_machines(tmp_path: Path, ca
         raise AgentError("The warehouse is closed.") from OSError("warehouse.internal is away")
 
     async with (
-        open_app(settings(tmp_path).model_copy(update={"token": SecretStr("secret")}), [leaky, polite]) as app,
+        open_app(settings(tmp_path).replaced(token=SecretStr("secret")), [leaky, polite]) as app,
         aiohttp.ClientSession(f"http://{app.http}", headers={"Authorization": "Bearer secret"}) as http,
     ):
         texts = []
@@ -238,7 +236,7 @@ async def test_foreign_host_names_are_rejected(tmp_path: Path) -> None:
 
 
 def test_proxy_headers_are_not_trusted() -> None:
-    assert NONE.trusted_proxies == ()
+    assert NONE.public.trusted_proxies == ()
 
 
 def test_everything_has_a_limit() -> None:
@@ -246,24 +244,24 @@ def test_everything_has_a_limit() -> None:
     assert all(
         public.quotas.limit_for(limit, authenticated=known) > 0 for limit in DEFAULT_LIMITS for known in (True, False)
     )
-    assert 0 < NONE.message_bytes <= 16 * 1024 * 1024
-    assert NONE.connections > 0
+    assert 0 < NONE.limits.message_bytes <= 16 * 1024 * 1024
+    assert NONE.limits.connections > 0
 
 
 @pytest.mark.parametrize("body", [b'{"a":1,"a":2}', b"[9007199254740993]"])
 def test_ambiguous_requests_are_rejected(body: bytes) -> None:
-    assert not NONE.lossy_numbers
+    assert not NONE.protocol.lossy_numbers
     with pytest.raises(InvalidParams):
         json_request.loads(body)
 
 
 def test_acknowledged_tasks_are_on_disk() -> None:
-    assert NONE.sqlite_synchronous == "full"
+    assert NONE.store.sqlite_synchronous == "full"
 
 
 def test_the_audit_log_is_kept() -> None:
-    assert NONE.audit == "all"
-    assert NONE.retain_audit == 365 * 24 * 3600 * 1000
+    assert NONE.retention.audit == "all"
+    assert NONE.retention.audit_age == 365 * 24 * 3600 * 1000
 
 
 async def test_the_store_is_readable_by_its_user_only(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from dragoman.ports.extension import Option, ServerExtension
-from dragoman.settings import extensions
-from dragoman.settings.extensions import InvalidExtension, found_extensions, installed_extensions, options_of
-from dragoman.settings.settings import SettingsError, load_settings
+from dragoman.settings.extensions import InvalidExtension, extension_options, found_extensions, installed_extensions
+from dragoman.settings.settings import SettingsError, load_settings, secret_options
 
 MODULE: Final = """
 from typing import Annotated
@@ -130,8 +129,8 @@ def test_settings_without_an_option_are_rejected() -> None:
     class Settings(BaseModel):
         size: int = 3
 
-    with pytest.raises(InvalidExtension, match="the setting size of the extension demo has no Option"):
-        options_of(ServerExtension(name="demo", title="Demo", settings=Settings))
+    with pytest.raises(InvalidExtension, match="the extension demo: the setting size has no Option"):
+        extension_options(ServerExtension(name="demo", title="Demo", settings=Settings))
 
 
 def test_an_option_is_found_beside_other_annotations() -> None:
@@ -140,13 +139,13 @@ def test_an_option_is_found_beside_other_annotations() -> None:
     class Settings(BaseModel):
         size: Annotated[int, "a note", option] = 3
 
-    (found,) = options_of(ServerExtension(name="demo", title="Demo", settings=Settings)).values()
+    (found,) = extension_options(ServerExtension(name="demo", title="Demo", settings=Settings)).values()
     assert found[0] is option
 
 
 def test_extensions_tell_their_secrets(site: Path) -> None:
     install(site, demo="demo_module:EXTENSION")
-    assert "demo_url" in extensions.secret_options()
+    assert "demo_url" in secret_options()
 
 
 @pytest.mark.parametrize(

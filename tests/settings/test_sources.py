@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dragoman.cli import COMMANDS, load_command
-from dragoman.settings.extensions import installed_extensions, options_of
-from dragoman.settings.settings import Settings, SettingsError, load_settings, setting_fields
+from dragoman.settings.extensions import extension_options, installed_extensions
+from dragoman.settings.options import options_of
+from dragoman.settings.settings import Settings, SettingsError, load_settings, own_groups, setting_fields
 from dragoman.settings.sources import COMMAND_LINE_ONLY, DEFAULT_CONFIG_FILE, read_config_file, read_environment
 
 
@@ -18,25 +19,29 @@ def test_command_line_precedes_environment_precedes_file(monkeypatch: pytest.Mon
     monkeypatch.setenv("DRAGOMAN_SLOTS", "2")
     monkeypatch.setenv("DRAGOMAN_DRAIN", "2")
     settings = load_settings({"slots": "3", "http": None})
-    assert (settings.slots, settings.drain, settings.blocking_wait, settings.log_format) == (3, 2, 1, "json")
+    assert (
+        settings.limits.slots,
+        settings.limits.drain,
+        settings.limits.blocking_wait,
+        settings.process.log_format,
+    ) == (3, 2, 1, "json")
 
 
 def test_the_config_file_is_set_by_argument_or_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.toml").write_text("slots = 7")
     Path("b.toml").write_text("slots = 8")
     monkeypatch.setenv("DRAGOMAN_CONFIG", "a.toml")
-    assert load_settings({}).slots == 7
-    assert load_settings({"config": Path("b.toml")}).slots == 8
-    assert load_settings({}).config == Path("a.toml")
+    assert load_settings({}).limits.slots == 7
+    assert load_settings({"config": Path("b.toml")}).limits.slots == 8
+    assert load_settings({}).process.config == Path("a.toml")
 
 
 def value_of(settings: Settings, name: str) -> Any:
     """The value of an option, which may be one of an extension."""
-    for extension in installed_extensions():
-        for field, (option, _) in options_of(extension).items():
-            if option.name == name:
-                return getattr(settings.extensions[extension.name], field)
-    return getattr(settings, name)
+    groups = [(getattr(settings, name), options_of(group)) for name, group in own_groups().items()]
+    groups += [(settings.extensions[one.name], extension_options(one)) for one in installed_extensions()]
+    values = {option.name: getattr(group, field) for group, own in groups for field, (option, _) in own.items()}
+    return values[name]
 
 
 @pytest.mark.parametrize("name", sorted(set(setting_fields()) - {"config"}))
@@ -89,7 +94,7 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_SLOTS", "")
-    assert load_settings({}).slots == setting_fields()["slots"].default
+    assert load_settings({}).limits.slots == setting_fields()["slots"].default
 
 
 @pytest.mark.parametrize(

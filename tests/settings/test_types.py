@@ -32,13 +32,13 @@ def test_issuers_can_be_tables_strings_or_json(monkeypatch: pytest.MonkeyPatch) 
         '[[issuers]]\nurl = "https://a.example"\naudience = "me"\nalias = "a"\ngrants = { admins = "operator" }\n'
         '[[issuers]]\nurl = "https://b.example/"\naudience = ["me", "you"]\nalias = "b"\nskew = "10s"\n'
     )
-    first, second = load_settings({}).issuers
+    first, second = load_settings({}).access.issuers
     assert (first.url, first.audience, first.grants) == ("https://a.example", ("me",), {"admins": ("operator",)})
     assert (second.url, second.audience, second.skew) == ("https://b.example/", ("me", "you"), 10)
     monkeypatch.setenv("DRAGOMAN_ISSUERS", '{"url": "https://c.example", "audience": "me"}')
-    assert [issuer.url for issuer in load_settings({}).issuers] == ["https://c.example"]
+    assert [issuer.url for issuer in load_settings({}).access.issuers] == ["https://c.example"]
     texts = ["https://d.example audience=me alias=d; https://e.example audience=me alias=e algorithms=RS256,ES256"]
-    assert [(issuer.alias, len(issuer.algorithms)) for issuer in load_settings({"issuers": texts}).issuers] == [
+    assert [(issuer.alias, len(issuer.algorithms)) for issuer in load_settings({"issuers": texts}).access.issuers] == [
         ("d", 10),
         ("e", 2),
     ]
@@ -47,10 +47,10 @@ def test_issuers_can_be_tables_strings_or_json(monkeypatch: pytest.MonkeyPatch) 
 def test_trusted_proxies_are_parsed_as_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
     monkeypatch.setenv("DRAGOMAN_TRUSTED_PROXIES", "10.0.0.0/8, ::1")
-    assert load_settings({}).trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
+    assert load_settings({}).public.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
     Path("dragoman.toml").write_text('trusted_proxies = ["192.0.2.0/24"]')
     monkeypatch.delenv("DRAGOMAN_TRUSTED_PROXIES")
-    assert load_settings({}).trusted_proxies == (ip_network("192.0.2.0/24"),)
+    assert load_settings({}).public.trusted_proxies == (ip_network("192.0.2.0/24"),)
 
 
 def test_outbound_allow_is_parsed_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,30 +58,30 @@ def test_outbound_allow_is_parsed_as_a_list(monkeypatch: pytest.MonkeyPatch) -> 
         'outbound_allow = ["10.0.0.0/8", "hooks.internal"]\noutbound_ports = [443, 8443]\n'
     )
     settings = load_settings({})
-    assert [entry.text for entry in settings.outbound_allow] == ["10.0.0.0/8", "hooks.internal"]
-    assert settings.outbound_ports == {443, 8443}
+    assert [entry.text for entry in settings.outbound.allow] == ["10.0.0.0/8", "hooks.internal"]
+    assert settings.outbound.ports == {443, 8443}
     monkeypatch.setenv("DRAGOMAN_OUTBOUND_ALLOW", "10.0.0.0/8, [fd00::5]:80")
-    assert [entry.text for entry in load_settings({}).outbound_allow] == ["10.0.0.0/8", "[fd00::5]:80"]
+    assert [entry.text for entry in load_settings({}).outbound.allow] == ["10.0.0.0/8", "[fd00::5]:80"]
 
 
 def test_sizes_can_have_a_unit() -> None:
-    assert load_settings({"message_bytes": "2MiB"}).message_bytes == 2 * 1024 * 1024
+    assert load_settings({"message_bytes": "2MiB"}).limits.message_bytes == 2 * 1024 * 1024
 
 
 def test_retention_can_be_a_table_with_tables_by_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dragoman.toml").write_text(
         '[retention]\ncompleted = "30d"\nfailed = "2h"\ninput-required = "7d"\n[retention.echo]\ncompleted = 0\n'
     )
-    rules = load_settings({}).retention
+    rules = load_settings({}).retention.tasks
     day = 86_400_000
     assert rules.age("other", states.COMPLETED) == 30 * day
     assert rules.age("other", states.FAILED) == 2 * 3_600_000
     assert rules.age("echo", states.INPUT_REQUIRED) == 7 * day
     assert rules.age("echo", states.COMPLETED) == 0
     monkeypatch.setenv("DRAGOMAN_RETENTION", "completed=1d, echo.completed=2d")
-    rules = load_settings({}).retention
+    rules = load_settings({}).retention.tasks
     assert (rules.age("other", states.COMPLETED), rules.age("echo", states.COMPLETED)) == (day, 2 * day)
-    assert load_settings({"retention": "completed=0"}).retention.age("other", states.COMPLETED) == 0
+    assert load_settings({"retention": "completed=0"}).retention.tasks.age("other", states.COMPLETED) == 0
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_an_invalid_age_in_the_file_is_reported_with_the_file() -> None:
 
 
 def test_isolation_can_be_a_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings({}).isolation.policy_of("echo") == "owner"
+    assert load_settings({}).access.isolation.policy_of("echo") == "owner"
     Path("dragoman.toml").write_text('[isolation]\ndefault = "scope"\necho = "owner"\n')
-    isolation = load_settings({}).isolation
+    isolation = load_settings({}).access.isolation
     assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")
     monkeypatch.setenv("DRAGOMAN_ISOLATION", "owner,other=scope")
-    isolation = load_settings({}).isolation
+    isolation = load_settings({}).access.isolation
     assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")
     with pytest.raises(
         SettingsError, match=r'^--isolation \(command line\): default: "none" is not an isolation policy; use owner,'
@@ -165,7 +165,7 @@ def test_other_urls_of_a_collector_are_rejected(url: str) -> None:
 
 
 def test_a_public_url_loses_its_last_slash_and_has_no_query() -> None:
-    assert load_settings({"public_url": "https://a.example/b/", "api_keys": True}).public_url == "https://a.example/b"
+    assert load_settings({"public_url": "https://a.example/b/", "api_keys": True}).public.url == "https://a.example/b"
     for url in ("https://a.example?x=1", "https://a.example/#b", "ftp://a.example", "https://"):
         with pytest.raises(SettingsError, match=r'^--public-url \(command line\): ".*" is not http\(s\)://HOST'):
             load_settings({"public_url": url})
@@ -178,12 +178,12 @@ def test_a_store_url_in_an_error_has_no_password() -> None:
 
 
 def test_the_blocking_default_can_be_a_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings({}).blocking_default.of("echo") == "wait"
+    assert load_settings({}).protocol.blocking_default.of("echo") == "wait"
     Path("dragoman.toml").write_text('[blocking_default]\ndefault = "return"\necho = "wait"\n')
-    blocking_default = load_settings({}).blocking_default
+    blocking_default = load_settings({}).protocol.blocking_default
     assert (blocking_default.of("echo"), blocking_default.of("other")) == ("wait", "return")
     monkeypatch.setenv("DRAGOMAN_BLOCKING_DEFAULT", "other=return")
-    blocking_default = load_settings({}).blocking_default
+    blocking_default = load_settings({}).protocol.blocking_default
     assert (blocking_default.of("echo"), blocking_default.of("other")) == ("wait", "return")
     with pytest.raises(
         SettingsError, match=r'^--blocking-default \(command line\): echo: "no" is not a default; use wait, return'
@@ -193,7 +193,7 @@ def test_the_blocking_default_can_be_a_word_a_list_or_a_table(monkeypatch: pytes
 
 def test_a_card_version_in_a_file_needs_no_quotes() -> None:
     Path("dragoman.toml").write_text("card_versions = 1.0\n")
-    assert load_settings({}).card_versions == "1.0"
+    assert load_settings({}).protocol.card_versions == "1.0"
     with pytest.raises(
         SettingsError, match=r"""^--card-versions \(command line\): "2" must be 'all', '1.0' or '0.3'"""
     ):

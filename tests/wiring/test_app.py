@@ -87,7 +87,7 @@ async def test_app_is_loaded_from_the_settings(tmp_path: Path) -> None:
     async with open_app(settings) as app:
         assert list(app.agents) == ["playground"]
     with pytest.raises(LoadError, match=r"absent.py: this file does not exist"):
-        async with open_app(settings.model_copy(update={"app": "absent.py"})):
+        async with open_app(settings.replaced(app="absent.py")):
             pass
 
 

@@ -43,6 +43,6 @@ def test_a_role_without_work_is_rejected(response: dict[str, Any], why: str) -> 
 
 
 def test_a_worker_process_may_serve_health_on_a_public_address() -> None:
-    assert str(load_settings({"role": "worker", "http": "0.0.0.0:8081", **SHARED}).http) == "0.0.0.0:8081"
+    assert str(load_settings({"role": "worker", "http": "0.0.0.0:8081", **SHARED}).listen.http) == "0.0.0.0:8081"
     with pytest.raises(SettingsError, match="can be reached from other machines"):
         load_settings({"role": "server", "http": "0.0.0.0:8081", **SHARED})

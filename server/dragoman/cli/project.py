@@ -16,9 +16,10 @@ from dragoman import __version__
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import add_command, command_group
 from dragoman.cli.parameters import argument, flag, option
-from dragoman.cli.serve.options import ServeOption, serve_options
-from dragoman.settings.extensions import flatten_tables, secret_options
-from dragoman.settings.settings import Settings, SettingsError, load_settings, setting_fields
+from dragoman.cli.serve.options import serve_options
+from dragoman.ports.extension import Option
+from dragoman.settings.extensions import flatten_tables
+from dragoman.settings.settings import Settings, SettingsError, load_settings, secret_options, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 
 
@@ -194,18 +195,14 @@ def sample_config() -> str:
     lines = ["# Settings of `dragoman serve`. Uncomment what differs; `dragoman config show` prints what is in effect."]
     fields = setting_fields()
     for heading, options in serve_options().items():
-        lines += ["", f"# ---- {heading or 'Addresses, store and agents'}"]
+        lines += ["", f"# ---- {heading or 'Addresses, agents and logs'}"]
         for row in options:
-            if row.name in fields:
-                lines += [
-                    "",
-                    f"# {row.help}",
-                    f"#{row.name.replace('_', '-')} = {_toml(_sample_value(row, fields))}",
-                ]
+            name, value = row.name.replace("_", "-"), _sample_value(row, fields)
+            lines += ["", f"# {row.help}", f"#{name} = {_toml(value)}"]
     return "\n".join(lines) + "\n"
 
 
-def _sample_value(row: ServeOption, fields: Mapping[str, FieldInfo]) -> Any:
+def _sample_value(row: Option, fields: Mapping[str, FieldInfo]) -> Any:
     """The default if TOML can express it, else what to put there, as the help spells it."""
     default = _plain(fields[row.name].default)
     return row.value if default in (None, "") else default
@@ -218,7 +215,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
     file, values = read_config_file(config or read_environment(["config"]).get("config"))
     in_file = flatten_tables(values)
     in_environment = read_environment(names)
-    may_hold_secrets = _MAY_HOLD_SECRETS | secret_options()
+    may_hold_secrets = secret_options()
     for name in names:
         default = fields[name].default
         if name in in_environment:
@@ -228,16 +225,12 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
         else:
             value, source = _plain(default), "default"
         if name == "store":
-            value = value if source == "default" else settings.store_name
+            value = value if source == "default" else settings.store.name
         elif isinstance(default, SecretStr):
             value = "(hidden)" if value else ""
         elif name in may_hold_secrets and source != "default":
             value = "(hidden)"
         yield {"name": name.replace("_", "-"), "value": value, "source": source}
-
-
-_MAY_HOLD_SECRETS: Final = frozenset({"upstream", "issuers"})
-"""Settings whose tables or URLs may contain credentials."""
 
 
 def _plain(default: Any) -> Any:

@@ -32,12 +32,12 @@ from dragoman.core.net.addresses import AllowEntry
 from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.extensions import (
-    InvalidGroups,
     installed_extensions,
     is_recognized,
     read_worker_groups,
     used_sources,
 )
+from dragoman.settings.options import InvalidGroups
 from dragoman.settings.settings import SettingsError
 from dragoman.settings.types import check_collector_url, parse_allow_list, parse_headers
 from dragoman.supervision import Background, start_task

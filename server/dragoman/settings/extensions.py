@@ -1,4 +1,4 @@
-"""Finds the installed extensions, and reads their groups of settings.
+"""Finds the installed extensions, and their groups of settings.
 
 Commands that serve, run a worker, open a store or read settings call this; `send` and `--version` do not: importing
 the extensions takes 0.3 s.
@@ -12,11 +12,11 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from dragoman.ports.extension import EXTENSION_GROUP, OpenBus, Option, ServerExtension, StoreScheme
+from dragoman.settings.options import options_of, read_groups
 from dragoman.settings.sources import SettingsError, read_environment
 
 
@@ -78,26 +78,27 @@ def _claims(extension: ServerExtension) -> Iterator[str]:
     yield f"name {extension.name}"
     yield from (f"scheme {scheme}://" for scheme in extension.stores)
     yield from (f"scheme {scheme}://" for scheme in extension.buses)
-    yield from (f"option --{option.name.replace('_', '-')}" for option, _ in options_of(extension).values())
+    yield from (f"option --{option.name.replace('_', '-')}" for option, _ in extension_options(extension).values())
     if extension.http is not None:
         yield f"path /{extension.http.name}"
 
 
-@cache
-def options_of(extension: ServerExtension) -> Mapping[str, tuple[Option, FieldInfo]]:
+def extension_options(extension: ServerExtension) -> Mapping[str, tuple[Option, FieldInfo]]:
     """The option and the field of each setting, by the field's name. Raises InvalidExtension."""
-    options = {}
-    for name, field in extension.settings.model_fields.items() if extension.settings else ():
-        option = next((item for item in field.metadata if isinstance(item, Option)), None)
-        if option is None:
-            raise InvalidExtension(f"the setting {name} of the extension {extension.name} has no Option")
-        options[name] = option, field
-    return options
+    try:
+        return options_of(extension.settings) if extension.settings else {}
+    except ValueError as error:
+        raise InvalidExtension(f"the extension {extension.name}: {error}") from error
 
 
-def extension_fields() -> dict[str, FieldInfo]:
-    """The field of each setting of an extension, by the name of its option. Raises InvalidExtension."""
-    return {option.name: field for one in installed_extensions() for option, field in options_of(one).values()}
+def extension_groups() -> dict[str, type[BaseModel]]:
+    """The group of each extension that has settings, by `extensions.NAME`. Raises InvalidExtension."""
+    return {f"extensions.{one.name}": one.settings for one in installed_extensions() if one.settings}
+
+
+def groups_by_extension(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """From groups that were read, those of the installed extensions, by their names; None without settings."""
+    return {one.name: found.get(f"extensions.{one.name}") for one in installed_extensions()}
 
 
 def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
@@ -113,12 +114,6 @@ def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
 def is_recognized(app: str) -> bool:
     """Whether APP is an object that an extension runs as an agent. Raises InvalidExtension."""
     return any(one.agents is not None and one.agents.recognizes(app) for one in installed_extensions())
-
-
-def secret_options() -> frozenset[str]:
-    """The names of options whose values may hold secrets. Raises InvalidExtension."""
-    options = (option for one in installed_extensions() for option, _ in options_of(one).values())
-    return frozenset(option.name for option in options if option.may_hold_secrets)
 
 
 def store_schemes() -> dict[str, tuple[ServerExtension, StoreScheme]]:
@@ -157,23 +152,11 @@ def flatten_tables(values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in installed or not isinstance(table, Mapping):
             flat[f"extensions.{name}"] = table
             continue
-        options = options_of(installed[name])
+        options = extension_options(installed[name])
         for key, value in table.items():
             field = key.replace("-", "_")
             flat[options[field][0].name if field in options else f"extensions.{name}.{key}"] = value
     return flat
-
-
-def take_groups(values: dict[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Moves the values of extensions, by the names of their options, out of `values` into a group for each."""
-    return {
-        extension.name: {
-            name: values.pop(option.name)
-            for name, (option, _) in options_of(extension).items()
-            if option.name in values
-        }
-        for extension in installed_extensions()
-    }
 
 
 def read_worker_groups(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -182,34 +165,4 @@ def read_worker_groups(options: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises InvalidGroups.
     """
     given = {name: value for name, value in options.items() if value not in (None, [])}
-    return read_groups(take_groups({**read_environment(options), **given}))
-
-
-class InvalidGroups(ValueError):
-    """Settings of extensions are invalid. `errors` has their details, located by the names of the options."""
-
-    def __init__(self, errors: Sequence[ErrorDetails]) -> None:
-        problems = [(str(error["loc"][0]).replace("_", "-"), error["msg"]) for error in errors]
-        super().__init__("; ".join(f"--{name}: {text.removeprefix('Value error, ')}" for name, text in problems))
-        self.errors = errors
-
-
-def read_groups(groups: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of each extension, by its name. Raises InvalidGroups."""
-    found: dict[str, Any] = {}
-    errors: list[ErrorDetails] = []
-    for extension in installed_extensions():
-        given, model = groups.get(extension.name, {}), extension.settings
-        if model is None or isinstance(given, model):
-            found[extension.name] = given if model else None
-            continue
-        try:
-            found[extension.name] = model.model_validate(given)
-        except ValidationError as error:
-            options = options_of(extension)
-            for item in error.errors():
-                field, *rest = item["loc"]
-                errors.append({**item, "loc": (options[str(field)][0].name, *rest)})
-    if errors:
-        raise InvalidGroups(errors)
-    return found
+    return groups_by_extension(read_groups(extension_groups(), {**read_environment(options), **given}))

@@ -284,3 +284,5 @@ Headers = Annotated[SecretStr, AfterValidator(_check_headers)]
 Budgets = Annotated[TaskBudgets, BeforeValidator(_parse_budgets)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_parse_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SecondsOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""0: no time, or never."""

@@ -66,7 +66,7 @@ def load_own_app(settings: Settings) -> LoadedApp:
 
     The folder of APP is searched first from then on: see `import_libraries`.
     """
-    import_libraries(used_sources(settings.extensions, settings.app))
+    import_libraries(used_sources(settings.extensions, settings.agents.app))
     return load_app(settings.own_app)
 
 

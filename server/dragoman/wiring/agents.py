@@ -123,11 +123,11 @@ async def open_agents(
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
-    is_empty = settings.workers_only and not registry.agents
+    is_empty = settings.agents.workers_only and not registry.agents
     hub = await _open_worker_hub(infra, settings, registry, worker_timings)
     for agent in hub.agents:
         registry.add(agent)
-    root = settings.root or (hub.oldest_agent if is_empty else "")
+    root = settings.agents.root or (hub.oldest_agent if is_empty else "")
     _check_names(settings, registry)
     return ServerAgents(registry, root, is_empty, hub, upstreams, sources)
 
@@ -144,16 +144,16 @@ async def _open_sources(
 
     host = AgentHost(
         app="",
-        turns=0 if settings.role == "server" else None,
+        turns=0 if settings.cluster.role == "server" else None,
         registry=registry,
         reserved_ids=[agent.spec.id for agent in agents],
-        message_bytes=settings.message_bytes,
-        response_bytes=settings.upstream_bytes,
+        message_bytes=settings.limits.message_bytes,
+        response_bytes=settings.limits.upstream_bytes,
         open_outbound=open_client,
         clock=now_ms,
     )
-    used = used_sources(settings.extensions, settings.app)
-    return await open_sources(stack, used, settings.extensions, settings.app, host)
+    used = used_sources(settings.extensions, settings.agents.app)
+    return await open_sources(stack, used, settings.extensions, settings.agents.app, host)
 
 
 async def _open_worker_hub(
@@ -167,7 +167,7 @@ async def _open_worker_hub(
         known,
         clock=now_ms,
         timings=timings,
-        frame_bytes=settings.message_bytes,
+        frame_bytes=settings.limits.message_bytes,
         on_change=partial(infra.bus.publish_change, RegistryChange.WORKERS),
     )
 
@@ -184,11 +184,11 @@ async def _open_upstreams(
 
         limits = replace(
             DEFAULT_TRANSPORT_LIMITS,
-            max_response_bytes=settings.upstream_bytes,
-            blocking_timeout=settings.upstream_silence,
-            idle_timeout=settings.upstream_silence,
+            max_response_bytes=settings.limits.upstream_bytes,
+            blocking_timeout=settings.limits.upstream_silence,
+            idle_timeout=settings.limits.upstream_silence,
         )
-        return TransportFactory(outbound, settings.outbound_ca, limits)
+        return TransportFactory(outbound, settings.outbound.ca, limits)
 
     upstreams = LocalUpstreamRegistry(
         open_transport_factory,
@@ -200,7 +200,7 @@ async def _open_upstreams(
     )
     stack.push_async_callback(upstreams.close)
     try:
-        specs = [with_token(spec) for spec in settings.upstream]
+        specs = [with_token(spec) for spec in settings.agents.upstream]
     except OSError as error:
         raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -215,9 +215,9 @@ async def _open_upstreams(
 def _check_names(settings: Settings, registry: AgentRegistry) -> None:
     """Raises SettingsError for settings of unknown agents, which would be ignored silently."""
     for name, by_agent in (
-        ("isolation", settings.isolation.by_agent),
-        ("agent_limits", settings.agent_limits),
-        ("blocking_default", settings.blocking_default.by_agent),
+        ("isolation", settings.access.isolation.by_agent),
+        ("agent_limits", settings.access.agent_limits),
+        ("blocking_default", settings.protocol.blocking_default.by_agent),
     ):
         if unknown := sorted(set(by_agent) - registry.agents.keys()):
             raise SettingsError(
@@ -301,7 +301,8 @@ def open_card_file(
 
 def access_policy_of(settings: Settings, agents: Set[str]) -> AccessPolicy:
     """Which agents are open to callers without credentials. agents: all ids. Raises SettingsError."""
-    access_policy = AccessPolicy(settings.requires_auth, frozenset(settings.public_agents), settings.private_pages)
+    access = settings.access
+    access_policy = AccessPolicy(settings.requires_auth, frozenset(access.public_agents), access.private_pages)
     if absent := access_policy.public_agents - agents - {"*"}:
         raise SettingsError(f"--public-agents: agent {', '.join(sorted(absent))} is not served")
     return access_policy

@@ -105,21 +105,21 @@ def check_extension(found: FoundExtension) -> Finding:
 
 async def check_agents(settings: Settings) -> list[Finding]:
     """Checks that APP can be loaded, and lists its agents, and the options that bring others."""
-    if settings.workers_only:
+    if settings.agents.workers_only:
         return [Finding("ok", "agents", "only those of workers")]
     try:
         agents = load_own_app(settings).agents
     except LoadError as error:
         return [Finding("fail", "agents", str(error), "correct APP, or name another")]
-    options = [one.agents.option for one in used_sources(settings.extensions, settings.app) if one.agents]
-    options += ["--upstream"] if settings.upstream else []
+    options = [one.agents.option for one in used_sources(settings.extensions, settings.agents.app) if one.agents]
+    options += ["--upstream"] if settings.agents.upstream else []
     found = [*sorted(agent.spec.id for agent in agents), *(f"those of {option}" for option in options)]
     return [Finding("ok", "agents", ", ".join(found))]
 
 
 async def check_card(settings: Settings) -> list[Finding]:
     """Checks the card of a running server: whether its addresses can be reached."""
-    url = f"{'https' if settings.tls_cert else 'http'}://{settings.http}/.well-known/agent-card.json"
+    url = f"{'https' if settings.tls.cert else 'http'}://{settings.listen.http}/.well-known/agent-card.json"
     try:
         status, card = await _fetch_json(url)
     except (OSError, aiohttp.ClientError, TimeoutError):
@@ -129,7 +129,7 @@ async def check_card(settings: Settings) -> list[Finding]:
     if status != 200 or not isinstance(card, dict):
         return [Finding("fail", "card", f"{url} responds with status {status}", "look at the server's log")]
     urls = ", ".join(dict.fromkeys(str(interface.get("url", "")) for interface in card.get("supportedInterfaces", [])))
-    if not settings.public_url and not settings.is_loopback:
+    if not settings.public.url and not settings.listen.is_loopback:
         warning = f"has {urls}, which clients cannot reach if the server is behind a proxy"
         return [Finding("warn", "card", warning, "set --public-url and --public-grpc")]
     return [Finding("ok", "card", f"{card.get('name')}: {urls}")]
@@ -141,8 +141,8 @@ async def check_card(settings: Settings) -> list[Finding]:
 async def check_ports(settings: Settings) -> list[Finding]:
     """Checks that the addresses are free, or used by a Dragoman server."""
     holder = _store_holder(settings)
-    addresses = [("--http", settings.http), ("--grpc", settings.grpc)]
-    addresses += [("--metrics", settings.metrics)] if settings.metrics else []
+    addresses = [("--http", settings.listen.http), ("--grpc", settings.listen.grpc)]
+    addresses += [("--metrics", settings.listen.metrics)] if settings.listen.metrics else []
     return [_check_port(option, address, holder) for option, address in addresses]
 
 
@@ -161,16 +161,16 @@ def _check_port(option: str, address: Address, holder: str) -> Finding:
 
 async def check_certificate(settings: Settings) -> list[Finding]:
     """Checks the expiry of the certificate of both ports."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        if settings.is_loopback:
+    if settings.tls.cert is None or settings.tls.key is None:
+        if settings.listen.is_loopback:
             return []
         warning = "the ports are not encrypted, and other machines can reach them"
         return [Finding("warn", "certificate", warning, "set --tls-cert and --tls-key, or use a proxy that encrypts")]
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
-        ends = x509.load_pem_x509_certificate(settings.tls_cert.read_bytes()).not_valid_after_utc
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls.cert, settings.tls.key)
+        ends = x509.load_pem_x509_certificate(settings.tls.cert.read_bytes()).not_valid_after_utc
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        return [Finding("fail", "certificate", f"{settings.tls_cert}: {error}", "see docs/how-to/tls.md")]
+        return [Finding("fail", "certificate", f"{settings.tls.cert}: {error}", "see docs/how-to/tls.md")]
     left = (ends - datetime.now(UTC)).total_seconds()
     level: FindingLevel = "ok" if left > EXPIRY_WARNING_SECONDS else "warn" if left > 0 else "fail"
     validity = f"{'valid until' if left > 0 else 'expired on'} {ends:%Y-%m-%d}"
@@ -185,7 +185,7 @@ async def check_open_files(settings: Settings) -> list[Finding]:
     except ImportError:  # not on this system
         return []
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * settings.connections
+    needed = 2 * settings.limits.connections
     if limit != resource.RLIM_INFINITY and limit < needed:
         do = "raise `ulimit -n` (LimitNOFILE of systemd), or lower --connections"
         return [Finding("warn", "open files", f"at most {limit}, but two ports may have {needed} connections", do)]
@@ -197,9 +197,9 @@ async def check_open_files(settings: Settings) -> list[Finding]:
 
 async def check_store(settings: Settings) -> list[Finding]:
     """Checks that the store opens, its free space, clock and API keys, and that its tasks can be read."""
-    if settings.store_kind == "memory":
+    if settings.store.kind == "memory":
         return [Finding("warn", "store", "memory: keeps nothing", "for tasks that last use --store sqlite:///PATH")]
-    findings = [] if settings.is_shared else _check_disk(settings.store_path)
+    findings = [] if settings.store.is_shared else _check_disk(settings.store.path)
     if holder := _store_holder(settings):
         do = "stop the server to check every task; for a running one see `dragoman explain` and /metrics"
         return [
@@ -207,8 +207,8 @@ async def check_store(settings: Settings) -> list[Finding]:
             Finding("ok", "store", holder),
             Finding("ok", "tasks", "not checked: a server is running", do),
         ]
-    if not settings.is_shared and not settings.store_path.exists():
-        return [*findings, Finding("ok", "store", f"{settings.store_path} does not exist; the first start creates it")]
+    if not settings.store.is_shared and not settings.store.path.exists():
+        return [*findings, Finding("ok", "store", f"{settings.store.path} does not exist; the first start creates it")]
     async with AsyncExitStack() as stack:
         try:
             _, store = await open_store(stack, settings, create=False)
@@ -217,7 +217,7 @@ async def check_store(settings: Settings) -> list[Finding]:
         stack.push_async_callback(store.close)
         stats = await store.stats()
         summary = f"{sum(stats.tasks.values())} tasks, {len(stats.backlog)} agents with a queue"
-        findings.append(Finding("ok", "store", f"{settings.store_name}: {summary}"))
+        findings.append(Finding("ok", "store", f"{settings.store.name}: {summary}"))
         findings.append(_check_clock(stats.counted_at))
         findings += await _check_api_keys(settings, store)
         findings += await _check_tasks(store)
@@ -227,10 +227,10 @@ async def check_store(settings: Settings) -> list[Finding]:
 
 def _store_holder(settings: Settings) -> str:
     """The process that holds an SQLite store; empty for none."""
-    if settings.is_shared or not settings.store_path.exists():
+    if settings.store.is_shared or not settings.store.path.exists():
         return ""
     try:
-        with hold_store(settings.store_path):
+        with hold_store(settings.store.path):
             return ""
     except StoreInUseError as error:
         return str(error)
@@ -269,11 +269,13 @@ MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 
 
 async def _check_api_keys(settings: Settings, store: Store) -> list[Finding]:
-    if not settings.api_keys:
+    if not settings.access.api_keys:
         return []
     now = time.time() * 1000
     valid = [key for key in await store.api_keys.list() if not key.problem(round(now))]
-    option = f"--store {settings.store if settings.store_kind in ('sqlite', 'own') else f'{settings.store_kind}://...'}"
+    option = (
+        f"--store {settings.store.url if settings.store.kind in ('sqlite', 'own') else f'{settings.store.kind}://...'}"
+    )
     do = f"dragoman keys create NAME --grant operator {option}"
     if not valid:
         return [Finding("fail", "keys", "--api-keys is on, but the store has no valid key", do)]
@@ -333,8 +335,8 @@ async def _read_problem(store: Store, record: TaskRecord) -> str:
 
 
 async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> list[Finding]:
-    if not settings.bus.get_secret_value():
-        if not settings.is_shared:
+    if not settings.cluster.bus.get_secret_value():
+        if not settings.store.is_shared:
             return [Finding("ok", "bus", "none: an SQLite store has one server")]
         return [Finding("ok", "bus", "none: servers notice each other's changes by polling the store, up to 2 s late")]
     try:
@@ -350,9 +352,9 @@ async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> l
 
 async def check_collector(settings: Settings) -> list[Finding]:
     """Checks that the trace collector accepts connections."""
-    if not settings.otlp:
+    if not settings.tracing.otlp:
         return []
-    parts = urlsplit(settings.otlp)
+    parts = urlsplit(settings.tracing.otlp)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 4317)
     try:
         async with asyncio.timeout(CHECK_TIMEOUT):

@@ -97,7 +97,7 @@ async def open_app(
         except StartError as error:
             raise RuntimeError(str(error)) from error
         yield RunningServer(app)
-        await app.drain(settings.drain)
+        await app.drain(settings.limits.drain)
 
 
 def _settings(options: Mapping[str, Any], *, given: bool) -> Settings:
@@ -106,12 +106,12 @@ def _settings(options: Mapping[str, Any], *, given: bool) -> Settings:
         if name in options:
             raise SettingsError(f"{name}: is not an option of open_app; {instead}")
     settings = load_settings(options, in_code=True)
-    if settings.processes > 1:
+    if settings.cluster.processes > 1:
         raise SettingsError(
-            f"processes: must be 1, not {settings.processes}: open_app serves in this process only; for several use "
-            "`dragoman serve --processes N`"
+            f"processes: must be 1, not {settings.cluster.processes}: open_app serves in this process only; for "
+            "several use `dragoman serve --processes N`"
         )
-    if given and settings.workers_only:
+    if given and settings.agents.workers_only:
         raise SettingsError("workers_only: the agents that were passed would not be served; pass either")
     return settings
 

@@ -17,7 +17,6 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy
-from dragoman.core.task.maintenance import StorageOptions
 from dragoman.ports import Bus, OutboundHttp, Store
 from dragoman.ports.extension import BusRequest, ServerExtension, StartError, StoreRequest
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
@@ -116,29 +115,25 @@ async def open_store(
 
     `create`: create it if missing. `wait`: retry for as long as its database is unreachable. Raises StartError.
     """
-    match settings.store_kind:
+    match settings.store.kind:
         case "own":
-            return None, await _open_own(settings.store)
+            return None, await _open_own(settings.store.url)
         case "memory":
             log.warning("--store memory: keeps nothing; all tasks are deleted when this process ends")
             return _open_sqlite(stack, settings, Path(stack.enter_context(_temporary_folder()), "tasks.db"))
         case "sqlite":
-            return _open_sqlite(stack, settings, settings.store_path)
+            return _open_sqlite(stack, settings, settings.store.path)
         case scheme:
             extension, store = store_schemes()[scheme]
             request = StoreRequest(
-                url=settings.store,
-                name=settings.store_name,
+                url=settings.store.url,
+                name=settings.store.name,
                 create=create,
                 wait=wait,
-                storage=_storage_options(settings),
+                storage=settings.store.options,
             )
             with extension_errors(extension, "--store"):
                 return None, await store.open(settings.extensions[extension.name], request)
-
-
-def _storage_options(settings: Settings) -> StorageOptions:
-    return StorageOptions(settings.compact_after_rows, settings.truncate_log_after, settings.inline_bytes)
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -151,8 +146,8 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
         lock = stack.enter_context(hold_store(path))
         if lock.was_lost:
             log.warning("the store %s was served before, but its file is missing: a new, empty store is created", path)
-        synchronous = "normal" if settings.store_kind == "memory" else settings.sqlite_synchronous
-        return lock, sqlite.open_store(path, synchronous=synchronous, sizes=_storage_options(settings))
+        synchronous = "normal" if settings.store.kind == "memory" else settings.store.sqlite_synchronous
+        return lock, sqlite.open_store(path, synchronous=synchronous, sizes=settings.store.options)
     except FileNotFoundError as error:
         raise StartError(f"--store: folder {path.parent} does not exist; create it, or choose another") from error
     except StoreInUseError as error:
@@ -160,7 +155,7 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
     except StoreLinkedError as error:
         raise StartError(str(error)) from error
     except STORE_ERRORS as error:
-        raise store_start_error(settings.store_name, error) from error
+        raise store_start_error(settings.store.name, error) from error
 
 
 async def _open_own(target: str) -> Store:
@@ -191,26 +186,26 @@ async def _open_own(target: str) -> Store:
 
 def check_role(settings: Settings) -> None:
     """Raises SettingsError if the role of the process leaves it nothing to do."""
-    if settings.role == "all":
+    if settings.cluster.role == "all":
         return
-    if not settings.is_shared:
-        missing = "run its turns" if settings.role == "server" else "accept its requests"
+    if not settings.store.is_shared:
+        missing = "run its turns" if settings.cluster.role == "server" else "accept its requests"
         raise SettingsError(
-            f"--role {settings.role}: an SQLite store has one process, so no other could {missing}; use --role all, or "
-            f"a shared store ({shared_store_example()}); to run agents in other processes, use "
+            f"--role {settings.cluster.role}: an SQLite store has one process, so no other could {missing}; use --role "
+            f"all, or a shared store ({shared_store_example()}); to run agents in other processes, use "
             "--workers-only and `dragoman worker`"
         )
-    if settings.role == "worker" and settings.workers_only:
+    if settings.cluster.role == "worker" and settings.agents.workers_only:
         raise SettingsError("--workers-only: a process with --role worker runs only agents of APP, and would have none")
 
 
 async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus:
     """Raises StartError, SettingsError."""
-    local, url = LocalBus(), settings.bus.get_secret_value()
+    local, url = LocalBus(), settings.cluster.bus.get_secret_value()
     stack.push_async_callback(local.close)
     if not url:
         return local
-    if not settings.is_shared:
+    if not settings.store.is_shared:
         raise SettingsError("--bus: an SQLite store has one server, so there is no other to notify; see --store")
     scheme = url.partition("://")[0]
     if scheme not in (buses := bus_schemes()):
@@ -234,25 +229,25 @@ def open_tls(
 
     Raises SettingsError.
     """
-    options = {"--tls-client-revoked": settings.tls_client_revoked, "--tls-client-grants": settings.tls_client_grants}
-    if settings.tls_client_ca is None and (unused := [option for option, setting in options.items() if setting]):
+    options = {"--tls-client-revoked": settings.tls.client_revoked, "--tls-client-grants": settings.tls.client_grants}
+    if settings.tls.client_ca is None and (unused := [option for option, setting in options.items() if setting]):
         raise SettingsError(f"{unused[0]}: has no effect without --tls-client-ca")
-    if settings.tls_cert is None or settings.tls_key is None:
-        if settings.tls_cert or settings.tls_key:
+    if settings.tls.cert is None or settings.tls.key is None:
+        if settings.tls.cert or settings.tls.key:
             raise SettingsError("--tls-cert, --tls-key: one is set without the other; set both or neither")
-        if settings.tls_client_ca:
+        if settings.tls.client_ca:
             raise SettingsError("--tls-client-ca: needs encrypted ports; add --tls-cert and --tls-key")
         return None, None
     try:
         certificates, authenticator = open_certificates(
-            settings.tls_cert,
-            settings.tls_key,
-            client_ca=settings.tls_client_ca,
-            revoked=settings.tls_client_revoked,
-            principals=CertificatePrincipals(settings.tls_client_principal, settings.tls_client_grants),
+            settings.tls.cert,
+            settings.tls.key,
+            client_ca=settings.tls.client_ca,
+            revoked=settings.tls.client_revoked,
+            principals=CertificatePrincipals(settings.tls.client_principal, settings.tls.client_grants),
         )
     except InvalidCertificate as error:
-        names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls_client_ca else "")
+        names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls.client_ca else "")
         raise SettingsError(f"{names}: {error}") from error
     stack.callback(start_task(Background.CERTIFICATES, certificates.watch).cancel)
     return certificates, authenticator
@@ -261,19 +256,19 @@ def open_tls(
 def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOST) -> OutboundClient:
     """Opens the outbound client that all outgoing requests use. Raises SettingsError."""
     policy = targets.OutboundPolicy(
-        AddressPolicy(settings.outbound_allow, loopback=settings.is_private),
-        https_only=settings.outbound_https_only,
-        ports=settings.outbound_ports,
+        AddressPolicy(settings.outbound.allow, loopback=settings.is_private),
+        https_only=settings.outbound.https_only,
+        ports=settings.outbound.ports,
     )
     try:
-        return OutboundClient(policy, ca=settings.outbound_ca, per_host=per_host)
+        return OutboundClient(policy, ca=settings.outbound.ca, per_host=per_host)
     except OSError as error:
-        raise SettingsError(f"--outbound-ca: {settings.outbound_ca} must contain PEM certificates: {error}") from error
+        raise SettingsError(f"--outbound-ca: {settings.outbound.ca} must contain PEM certificates: {error}") from error
 
 
 def open_secrets(settings: Settings) -> AesGcmSecretBox:
     """Opens the keys that encrypt secrets in the store. Raises SettingsError."""
     try:
-        return open_secret_box(settings.secrets_keys)
+        return open_secret_box(settings.push.secrets_keys)
     except InvalidSecretKeys as error:
         raise SettingsError(f"--secrets-keys: {error}") from error

@@ -64,9 +64,9 @@ async def serve_api(
     infra, runtime, operations = api.infra, api.runtime, api.runtime.operations
     security = await stack.enter_async_context(
         open_security(
-            token=settings.token.get_secret_value(),
-            api_keys=infra.store.api_keys if settings.api_keys else None,
-            issuers=settings.issuers,
+            token=settings.access.token.get_secret_value(),
+            api_keys=infra.store.api_keys if settings.access.api_keys else None,
+            issuers=settings.access.issuers,
             outbound=infra.outbound,
             clock=now_ms,
             certificates=infra.client_certificates,
@@ -76,24 +76,24 @@ async def serve_api(
     await api.agents.follow(stack, infra)
     options = replace(
         api.options,
-        message_bytes=settings.message_bytes,
-        error_table=settings.error_table,
-        v03_files=settings.v03_files,
+        message_bytes=settings.limits.message_bytes,
+        error_table=settings.protocol.error_table,
+        v03_files=settings.protocol.v03_files,
         authenticator=api.authenticator or security.authenticator,
         client_certificates=infra.client_certificates,
         behind_proxy=settings.behind_proxy,
-        private_pages=settings.private_pages,
+        private_pages=settings.access.private_pages,
         rejections=RejectionLog(audit=runtime.auditor),
     )
-    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port)
+    grpc_options = replace(options, host=settings.listen.grpc.host, port=settings.listen.grpc.port)
     http_options = replace(
         health_options(options, settings, infra),
-        cors=settings.cors,
-        keepalive=settings.keepalive,
-        lossy_numbers=settings.lossy_numbers,
-        issuers=settings.issuers,
+        cors=settings.protocol.cors,
+        keepalive=settings.limits.keepalive,
+        lossy_numbers=settings.protocol.lossy_numbers,
+        issuers=settings.access.issuers,
         blobs=infra.store.blobs,
-        jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
+        jwks=api.signing_keys.public if settings.push.enabled or settings.public.sign_cards else None,
         console_sign_in=_open_sign_in(settings, infra.outbound),
         extension_paths=[
             (one.http, group)
@@ -118,32 +118,32 @@ async def serve_api(
         worker_hub=api.agents.worker_hub,
         upstream_registry=api.agents.remote_servers,
         clock=now_ms,
-        trace_url=settings.trace_url,
+        trace_url=settings.tracing.url,
     )
     admin = OperationTable(cards, services)
     grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
-    grpc_address = await listen(stack, "--grpc", settings.grpc, grpc_server)
+    grpc_address = await listen(stack, "--grpc", settings.listen.grpc, grpc_server)
     http_server = http.serve_http(operations, cards, http_options, admin)
-    return await listen(stack, "--http", settings.http, http_server), grpc_address, card_file
+    return await listen(stack, "--http", settings.listen.http, http_server), grpc_address, card_file
 
 
 def health_options(options: ServerOptions, settings: Settings, infra: Infra) -> HttpOptions:
     """The options of an HTTP server that serves only `/healthz` and `/readyz`."""
     return replace(
         HttpOptions.of(options),
-        host=settings.http.host,
-        port=settings.http.port,
+        host=settings.listen.http.host,
+        port=settings.listen.http.port,
         bus_problem=lambda: infra.bus.problem,
     )
 
 
 def _open_sign_in(settings: Settings, outbound: OutboundHttp) -> SignIn | None:
     """The sign-in at the console; None if no issuer has a client for it."""
-    if not any(issuer.console_client for issuer in settings.issuers):
+    if not any(issuer.console_client for issuer in settings.access.issuers):
         return None
     from dragoman.security.console_sign_in import ConsoleSignIn  # imports PyJWT, which other servers do not need
 
-    return ConsoleSignIn(settings.issuers, outbound)
+    return ConsoleSignIn(settings.access.issuers, outbound)
 
 
 async def _open_cards(stack: AsyncExitStack, settings: Settings, api: ApiParts) -> tuple[Cards, CardFile | None]:
@@ -155,21 +155,21 @@ async def _open_cards(stack: AsyncExitStack, settings: Settings, api: ApiParts) 
     cards = Cards(
         access.agents,
         access.root,
-        addresses=PublicAddresses(settings.public_url, settings.public_grpc, settings.trusted_proxies),
+        addresses=PublicAddresses(settings.public.url, settings.public.grpc, settings.public.trusted_proxies),
         security=server_security(
-            token=bool(settings.token.get_secret_value()),
-            keys=settings.api_keys,
-            issuers=settings.issuers,
-            certificates=settings.tls_client_ca is not None,
+            token=bool(settings.access.token.get_secret_value()),
+            keys=settings.access.api_keys,
+            issuers=settings.access.issuers,
+            certificates=settings.tls.client_ca is not None,
         ),
         access_policy=api.options.access_policy,
-        push=settings.push,
-        signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
-        versions=settings.card_versions,
+        push=settings.push.enabled,
+        signer=JwsCardSigner(signing_keys) if settings.public.sign_cards else None,
+        versions=settings.protocol.card_versions,
     )
-    if settings.sign_cards:
+    if settings.public.sign_cards:
         await _watch_signing_keys(stack, signing_keys, cards)
-    card_file = open_card_file(stack, settings.card_file, cards.apply_overrides)
+    card_file = open_card_file(stack, settings.public.card_file, cards.apply_overrides)
     api.runtime.registry.add_listener(cards.put_agent, cards.remove_agent)
     return cards, card_file
 

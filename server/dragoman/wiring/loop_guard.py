@@ -57,9 +57,9 @@ class Frame(NamedTuple):
 
 def dump_path(settings: Settings) -> Path | None:
     """The file beside an SQLite store that keeps the tracebacks of a blocked process; None for other stores."""
-    if settings.store_kind != "sqlite":
+    if settings.store.kind != "sqlite":
         return None  # others end or repeat the tasks of this process before it ends
-    return settings.store_path.with_name(f"{settings.store_path.name}-blocked")
+    return settings.store.path.with_name(f"{settings.store.path.name}-blocked")
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ async def open_operations(settings: Settings, *, create: bool = False) -> AsyncI
     """
     async with AsyncExitStack() as stack:
         _require_lasting(settings)
-        if not create and not settings.is_shared:
+        if not create and not settings.store.is_shared:
             _require_store(settings)
         _, store = await open_store(stack, settings, create=create)
         stack.push_async_callback(store.close)
@@ -88,18 +88,18 @@ async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Ba
     _require_sqlite(settings)
     _require_store(settings)
     try:
-        async with aclosing(backup(settings.store_path, destination, now_ms)) as reports:
+        async with aclosing(backup(settings.store.path, destination, now_ms)) as reports:
             async for progress in reports:
                 yield progress
     except STORE_ERRORS as error:
-        raise store_start_error(settings.store_name, error) from error
+        raise store_start_error(settings.store.name, error) from error
 
 
 def restore_store(settings: Settings, source: Path) -> RestoreResult:
     """Restores a store from a backup. Raises StartError, InvalidParams."""
     _require_sqlite(settings)
     try:
-        return restore(source, settings.store_path)
+        return restore(source, settings.store.path)
     except STORE_ERRORS as error:
         raise store_start_error(str(source), error) from error
 
@@ -107,18 +107,18 @@ def restore_store(settings: Settings, source: Path) -> RestoreResult:
 def _require_sqlite(settings: Settings) -> None:
     """Raises StartError for other stores, which are backed up by their own tools."""
     _require_lasting(settings)
-    if settings.store_kind == "own":
+    if settings.store.kind == "own":
         raise StartError("--store: backup and restore are for SQLite; use the tools of your own store")
-    if settings.is_shared:
-        tools = store_schemes()[settings.store_kind][1].backup
+    if settings.store.is_shared:
+        tools = store_schemes()[settings.store.kind][1].backup
         raise StartError(f"--store: backup and restore are for SQLite; use {tools}")
 
 
 def _require_lasting(settings: Settings) -> None:
-    if settings.store_kind == "memory":
+    if settings.store.kind == "memory":
         raise StartError("--store memory: has no tasks outside its server; use --server with the address of the server")
 
 
 def _require_store(settings: Settings) -> None:
-    if not settings.store_path.is_file():
-        raise StartError(f"--store: store {settings.store_path} does not exist")
+    if not settings.store.path.is_file():
+        raise StartError(f"--store: store {settings.store.path} does not exist")

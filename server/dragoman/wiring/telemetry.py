@@ -33,10 +33,10 @@ METRIC_PREFIX: Final = "dragoman_"
 
 async def start_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | None:
     """Starts sending traces until the stack closes; None if no collector is set (`--otlp`)."""
-    if not settings.otlp:
+    if not settings.tracing.otlp:
         return None
-    headers = parse_headers(settings.otlp_headers.get_secret_value())
-    return await stack.enter_async_context(open_tracing(settings.otlp, headers, settings.trace_share))
+    headers = parse_headers(settings.tracing.headers.get_secret_value())
+    return await stack.enter_async_context(open_tracing(settings.tracing.otlp, headers, settings.tracing.share))
 
 
 class MetricsEndpoint:
@@ -50,7 +50,7 @@ class MetricsEndpoint:
         draining: asyncio.Event,
         tracing: Tracing | None,
     ) -> None:
-        labels = (__version__, settings.store_kind)
+        labels = (__version__, settings.store.kind)
         help = "The version of this server, and the kind of its store."
         self._build_info = MetricFamily("build_info", "gauge", help, ("version", "store"), (MetricSample(labels, 1),))
         self._runtime = runtime

@@ -32,7 +32,7 @@ def settings(tmp_path: Path, token: str = "") -> Settings:
 
 async def test_operators_are_authenticated(tmp_path: Path) -> None:
     purge = ops.PurgeRequest(selection=ops.Selection(principal="anonymous"))
-    public = settings(tmp_path, "secret").model_copy(update={"public_agents": ("echo",)})
+    public = settings(tmp_path, "secret").replaced(public_agents=("echo",))
     async with open_app(public, [echo]) as app, Client(str(app.grpc)) as client:
         task = (await client.send(message("hello"))).task.id
         for token in ("", "wrong"):

@@ -116,7 +116,7 @@ async def test_unknown_api_keys_are_not_found(operator: Operator) -> None:
 
 
 async def test_only_operators_manage_api_keys(tmp_path: Path) -> None:
-    with_keys = settings(tmp_path, "secret").model_copy(update={"api_keys": True})
+    with_keys = settings(tmp_path, "secret").replaced(api_keys=True)
     async with open_app(with_keys, [echo]) as app:
         async with Operator(str(app.grpc), token="secret") as operator:
             operator_key = (await operator.create_key(create_request(grants=["operator"]))).text

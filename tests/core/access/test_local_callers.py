@@ -80,6 +80,7 @@ MAY_USE_THEM: Final = {
     "core/access/jwt_claims.py": "issuers without TLS",
     "settings/types.py": "addresses to listen on",
     "settings/authentication.py": "addresses to listen on, and public names",
+    "settings/groups.py": "addresses to listen on",
     "settings/settings.py": "addresses to listen on",
     "cli/serve/command.py": "what the banner says",
     "wiring/doctor.py": "addresses to listen on",

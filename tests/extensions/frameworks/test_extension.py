@@ -44,7 +44,7 @@ def test_executors_come_from_options_variables_and_tables_and_replace_the_playgr
 def test_an_app_that_names_an_object_is_the_first_executor_and_no_app() -> None:
     settings = load_settings({"app": "agents.py:graph", "executor": ["a.b:C"]})
     assert settings.own_app == ""
-    assert [one.id for one in group_of(settings).started(settings.app)] == ["graph", "c"]
+    assert [one.id for one in group_of(settings).started(settings.agents.app)] == ["graph", "c"]
 
 
 @pytest.mark.parametrize(

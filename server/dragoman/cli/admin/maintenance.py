@@ -160,7 +160,7 @@ async def restore(
     out, settings = ConsoleOutput(), store_settings(store)
     restored = await asyncio.to_thread(restore_store, settings, source)
     when = f"as of {format_time(restored.copied_at)}" if restored.copied_at else "as of the time of the copy"
-    out.line(f"restored     {settings.store_path}")
+    out.line(f"restored     {settings.store.path}")
     out.line(f"tasks        {format_count(restored.tasks, 'task')}, {when}; later changes are lost")
     if restored.running:
         out.line(

@@ -118,12 +118,16 @@ def run_server(
         if standby is not None:
             standby.await_order("load")
         settings = load_settings(arguments)
-        if settings.processes > 1:
+        if settings.cluster.processes > 1:
             if standby is not None:
-                raise SettingsError(f"--processes {settings.processes}: --reload runs one process; pass --processes 1")
+                raise SettingsError(
+                    f"--processes {settings.cluster.processes}: --reload runs one process; pass --processes 1"
+                )
             return run_processes(command_line, settings)
-        logs.configure_logging(settings.log_format, settings.log_level, development=standby is not None or None)
-        settings = settings.model_copy(update={"connections": raise_open_file_limit(settings.connections)})
+        logs.configure_logging(
+            settings.process.log_format, settings.process.log_level, development=standby is not None or None
+        )
+        settings = settings.replaced(connections=raise_open_file_limit(settings.limits.connections))
         own = load_own_app(settings)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
         changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
@@ -148,7 +152,7 @@ async def _serve(
     standby: Standby | None = None,
     changed_at: float = 0.0,
 ) -> None:
-    signals = Signals(settings.drain)
+    signals = Signals(settings.limits.drain)
     end_on_failure()
     async with AsyncExitStack() as stack:
         if parent is not None:
@@ -172,7 +176,7 @@ async def _serve(
             await standby.open()
             stack.callback(standby.close)
             standby.report_ready()
-        if parent is None and changed_at and settings.log_format == "text":
+        if parent is None and changed_at and settings.process.log_format == "text":
             log.info("serving again, %.1f s after the change: %s", time.time() - changed_at, ", ".join(app.agents))
         elif parent is None:
             _announce(app, settings)
@@ -192,7 +196,7 @@ async def _serve(
         notifier.notify(STOPPING)
         await drain_until_signal(
             lambda limit: app.drain(limit, _drain_reporter()),
-            settings.drain,
+            settings.limits.drain,
             signals,
             running=lambda: app.running,
             forced="will end as FAILED, or run again if the agent allows retries",
@@ -244,13 +248,13 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
     if (
         settings.requires_auth
         and app.certificates is None
-        and not settings.is_loopback
-        and not settings.trusted_proxies
+        and not settings.listen.is_loopback
+        and not settings.public.trusted_proxies
     ):
         log.warning(
             "credentials reach this server unencrypted; pass --tls-cert and --tls-key, or put a TLS proxy in front"
         )
-    if settings.log_format == "text":
+    if settings.process.log_format == "text":
         print(banner(app, settings, len(pids)), flush=True)
         return
     log.info(
@@ -262,7 +266,7 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
                 else {}
             ),
             "http": app.http.url,
-            "role": settings.role,
+            "role": settings.cluster.role,
             "tls": app.certificates is not None,
             "root": app.root,
             "agents": sorted(app.agents),
@@ -306,7 +310,11 @@ Dragoman {__version__}, worker on a shared store{suffix}
     if app.root not in app.agents:
         agents = ", ".join(others) or "none yet; start a worker: dragoman worker APP --server HOST:PORT"
     example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
-    role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
+    role = (
+        "\n  Role     server; turns run in processes with --role worker or all"
+        if settings.cluster.role == "server"
+        else ""
+    )
     more = ""
     for extension in installed_extensions():
         lines = extension.banner(settings.extensions[extension.name], app.public_url) if extension.banner else {}
@@ -331,13 +339,13 @@ _STOP_HINT: Final = "Press Ctrl-C to stop. Running turns may finish first."
 def describe_authentication(settings: Settings) -> str:
     """Returns the accepted credentials, and the agents that need none."""
     if not settings.requires_auth:
-        is_open = settings.behind_proxy or not settings.is_loopback
+        is_open = settings.behind_proxy or not settings.listen.is_loopback
         return "none (--insecure: open to other machines)" if is_open else "none (loopback only)"
-    accepted = ["API keys"] if settings.api_keys else []
-    accepted += [f"tokens of {issuer.url}" for issuer in settings.issuers]
-    accepted += ["client certificates"] if settings.tls_client_ca else []
-    accepted += ["the bearer token of --token"] if settings.token.get_secret_value() else []
-    public = f"; public agents: {', '.join(settings.public_agents)}" if settings.public_agents else ""
+    accepted = ["API keys"] if settings.access.api_keys else []
+    accepted += [f"tokens of {issuer.url}" for issuer in settings.access.issuers]
+    accepted += ["client certificates"] if settings.tls.client_ca else []
+    accepted += ["the bearer token of --token"] if settings.access.token.get_secret_value() else []
+    public = f"; public agents: {', '.join(settings.access.public_agents)}" if settings.access.public_agents else ""
     return ", ".join(accepted) + public
 
 
@@ -349,8 +357,8 @@ def curl_line(app: App, settings: Settings) -> str:
     message = {"messageId": "hello-1", "role": "ROLE_USER", "parts": [sample_part(app.agents[app.root])]}
     body = orjson.dumps({"message": message}).decode()
     headers = "-H 'Content-Type: application/json' -H 'A2A-Version: 1.0'"
-    if settings.requires_auth and not {app.root, "*"} & set(settings.public_agents):
-        bearer = settings.api_keys or settings.issuers or settings.token.get_secret_value()
+    if settings.requires_auth and not {app.root, "*"} & set(settings.access.public_agents):
+        bearer = settings.access.api_keys or settings.access.issuers or settings.access.token.get_secret_value()
         headers += ' -H "Authorization: Bearer $DRAGOMAN_KEY"' if bearer else ' --cert "$DRAGOMAN_CERT"'
     return f"curl -sS {app.public_url}/message:send {headers} -d {shlex.quote(body)}"
 

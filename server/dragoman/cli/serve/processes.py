@@ -40,23 +40,23 @@ log = logging.getLogger("dragoman.processes")
 
 def check_multiprocess(settings: Settings) -> None:
     """Raises SettingsError if the settings allow only one process."""
-    if not settings.is_shared:
+    if not settings.store.is_shared:
         raise SettingsError(
-            f"--processes {settings.processes}: an SQLite store supports only one process; pass --processes 1, or a "
-            f"shared store: {shared_store_example()} and {bus_example()}"
+            f"--processes {settings.cluster.processes}: an SQLite store supports only one process; pass --processes 1, "
+            f"or a shared store: {shared_store_example()} and {bus_example()}"
         )
     check_port_sharing()
     check_role(settings)
 
 
 def run_processes(arguments: Sequence[str], settings: Settings) -> int:
-    """Runs `settings.processes` servers with these arguments until a signal. Returns the exit code.
+    """Runs `settings.cluster.processes` servers with these arguments until a signal. Returns the exit code.
 
     Raises StartError, SettingsError.
     """
     check_multiprocess(settings)
-    logs.configure_logging(settings.log_format, settings.log_level)
-    if not settings.bus.get_secret_value():
+    logs.configure_logging(settings.process.log_format, settings.process.log_level)
+    if not settings.cluster.bus.get_secret_value():
         log.warning(
             "without --bus the processes only communicate through the store: streams from another process and cancels "
             "are up to 2 s late, and messages to a running turn are read when it ends; pass %s",
@@ -64,21 +64,21 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
         )
     with ExitStack() as stack:
         words = ["--processes", "1"]
-        for option, address in (("--http", settings.http), ("--grpc", settings.grpc)):
-            if option == "--http" or settings.role != "worker":
+        for option, address in (("--http", settings.listen.http), ("--grpc", settings.listen.grpc)):
+            if option == "--http" or settings.cluster.role != "worker":
                 words += [option, str(stack.enter_context(reserved_address(option, address)))]
         command = [sys.executable, "-m", "dragoman", *arguments, *words]
-        commands = [[*command, *_metrics_arguments(settings, number)] for number in range(settings.processes)]
-        kill_after = settings.drain + STOP_GRACE + KILL_DELAY
-        reload = bool(settings.tls_cert or settings.card_file)
+        commands = [[*command, *_metrics_arguments(settings, number)] for number in range(settings.cluster.processes)]
+        kill_after = settings.limits.drain + STOP_GRACE + KILL_DELAY
+        reload = bool(settings.tls.cert or settings.public.card_file)
         return asyncio.run(ProcessSupervisor(commands, reload=reload, kill_after=kill_after).run())
 
 
 def _metrics_arguments(settings: Settings, number: int) -> Sequence[str]:
     """The metrics address of one server. Each process has its own metrics, on consecutive ports."""
-    if settings.metrics is None or not settings.metrics.port:
+    if settings.listen.metrics is None or not settings.listen.metrics.port:
         return ()
-    return ("--metrics", str(Address(settings.metrics.host, settings.metrics.port + number)))
+    return ("--metrics", str(Address(settings.listen.metrics.host, settings.listen.metrics.port + number)))
 
 
 class ServerProcess:

@@ -55,8 +55,9 @@ def app_argument(arguments: Mapping[str, Any]) -> str:
         settings = load_settings(arguments)
     except SettingsError:
         return ""
-    others = ((one.agents, settings.extensions[one.name]) for one in used_sources(settings.extensions, settings.app))
-    return settings.own_app or next((sources.module(group, settings.app) for sources, group in others if sources), "")
+    app, groups = settings.agents.app, settings.extensions
+    others = ((one.agents, groups[one.name]) for one in used_sources(groups, app))
+    return settings.own_app or next((sources.module(group, app) for sources, group in others if sources), "")
 
 
 def run_with_reload(arguments: Sequence[str], app: str) -> int:

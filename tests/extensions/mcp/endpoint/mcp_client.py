@@ -200,7 +200,7 @@ async def serving(*agents: Agent, **settings: Any) -> AsyncIterator[App]:
     """Serves agents from a store in memory. With `api_keys` callers are known by their headers (tests.callers)."""
     local = Address("127.0.0.1", 0)
     options = Settings(**{"store": "memory:", "http": local, "grpc": local, **settings})
-    authenticator = ByHeader() if options.api_keys else None
+    authenticator = ByHeader() if options.access.api_keys else None
     async with open_app(options, agents or (echo, asker, failing), authenticator) as app:
         yield app
 
