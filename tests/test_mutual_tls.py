@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.app import App, AppTimings, open_app
+from dragoman.worker.stream import ServerStream
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -191,9 +193,12 @@ async def test_a_worker_authenticates_by_certificate(
     settings = {"tls_client_grants": {"box1": ["worker:far"]}, "tls_client_revoked": tmp_path / "revoked"}
     async with opened(response, **settings) as app:
         address = f"grpcs://{app.grpc}"
+        open_stream = partial(ServerStream, ca=server_ca)
         with pytest.raises(ClientError, match="worker"):
-            await Worker([far], address, ca=server_ca, cert=other).run()
-        working = asyncio.create_task(Worker([far], address, ca=server_ca, cert=box).run())
+            await Worker([far], address, open_stream=partial(open_stream, cert=other)).run()
+        working = asyncio.create_task(
+            Worker([far], address, open_stream=partial(ServerStream, ca=server_ca, cert=box)).run()
+        )
         await eventually(lambda: not ("far" not in app.agents))
         assert await ask(client_of(app, "grpc", server_ca, other, agent="far")) == "from afar"
         # After revocation the open stream ends, and new connections are rejected.

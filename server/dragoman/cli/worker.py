@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -48,6 +49,7 @@ from dragoman.wiring.loop_guard import guarded_loop
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
+from dragoman.worker.stream import ServerStream
 
 
 def register(cli: typer.Typer) -> None:
@@ -292,10 +294,12 @@ async def _serve(
             sources = await open_worker_sources(
                 agents_stack, groups, options.app, app.agents, options.turns, options.allowed
             )
+            open_stream = partial(
+                ServerStream, ca=options.tls_ca, cert=options.tls_cert, loop_timeout=options.loop_timeout
+            )
             worker = Worker(
-                [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, ca=options.tls_ca,
-                cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
-                loop_timeout=options.loop_timeout,
+                [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, name=options.name,
+                turns=options.turns, tracer=tracer, open_stream=open_stream,
             )  # fmt: skip
             signals.turns = worker.running_turns
             working = asyncio.create_task(worker.run(), name="worker")

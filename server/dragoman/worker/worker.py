@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from dragoman.calling.errors import ClientError
@@ -22,7 +21,7 @@ from dragoman.core.task import states
 from dragoman.ports import Agent, AgentStillRuns, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import failed_turn_end
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.lease import LOOP_TIMEOUT, GuardedSteps, watch_lease
+from dragoman.runtime.lease import GuardedSteps, watch_lease
 from dragoman.worker.frames import encode_registration
 from dragoman.worker.stream import ServerStream
 from dragoman.worker.turn_context import RemoteTurnContext
@@ -71,27 +70,20 @@ class Worker:
         server: str,
         *,
         key: Callable[[], str] = str,
-        ca: Path | None = None,
-        cert: Path | None = None,
         name: str = "",
         turns: int = DEFAULT_WORKER_TURNS,
         tracer: Tracer | None = None,
-        loop_timeout: float = LOOP_TIMEOUT,
         open_stream: Callable[..., ServerStream] = ServerStream,
     ) -> None:
         """`server`: HOST:PORT or grpcs://HOST:PORT. `key`: returns the credential for each connection, or "". `name`:
         shown to operators, by default host and process id. `turns`: concurrent turns per agent. `tracer`: records
-        turns as spans. `loop_timeout`: seconds without an answer of the event loop after which the stream ends.
-        `open_stream`: opens the stream of each connection."""
+        turns as spans. `open_stream`: opens the stream of each connection, for example with certificates."""
         self._agents = {agent.spec.id: agent for agent in agents}
         self._server = server
         self._key = key
-        self._ca = ca
-        self._cert = cert
         self._name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._turns = turns
         self._tracer = tracer
-        self._loop_timeout = loop_timeout
         self._open_stream = open_stream
         self._stream: ServerStream | None = None
         self._frame_bytes = 0
@@ -145,11 +137,8 @@ class Worker:
         self._stream = stream = self._open_stream(
             self._server,
             token=self._key(),
-            ca=self._ca,
-            cert=self._cert,
             on_frame=self._on_frame,
             on_end=self._stream_ended.set_result,
-            loop_timeout=self._loop_timeout,
         )
         agents = [
             encode_registration(agent.spec, 0 if self._draining else max(self._turns - self._unfinished_turns[name], 0))
