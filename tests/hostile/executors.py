@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).parents[1] / "agents" / "executors" / "stand_in"), str(Path(__file__).parent)]
+sys.path += [str(Path(__file__).parents[1] / "extensions" / "frameworks" / "stand_in"), str(Path(__file__).parent)]
 from fasta2a import Worker
 from strands import Agent  # tests/hostile/strands
 
