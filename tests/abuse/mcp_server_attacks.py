@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.abuse.connections import repeat
 
-_RAW_SERVER: Final = Path(__file__).parents[1] / "agents" / "mcp" / "raw_server.py"
+_RAW_SERVER: Final = Path(__file__).parents[1] / "extensions" / "mcp" / "servers" / "raw_server.py"
 
 KINDS: Final = ("truncated", "deep", "too long", "unknown id", "strange progress", "flood")
 """What the servers answer; `tests/extensions/mcp/servers/raw_server.py` has the words."""
