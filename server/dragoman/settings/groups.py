@@ -203,7 +203,7 @@ class StoreSettings(Group):
 
     @property
     def options(self) -> StorageOptions:
-        """What stores of every kind need to know."""
+        """Settings of stores of every kind."""
         return StorageOptions(self.compact_after_rows, self.truncate_log_after, self.inline_bytes)
 
 
@@ -303,7 +303,7 @@ class TlsSettings(Group):
 
 
 class PublicSettings(Group):
-    """What cards say, and how other machines call through a proxy."""
+    """Addresses on cards, and proxies in front of the server."""
 
     title: ClassVar[str] = "Behind a proxy"
 
@@ -327,7 +327,7 @@ class PublicSettings(Group):
 
 
 class OutboundSettings(Group):
-    """What this server may call."""
+    """Servers that this one may call."""
 
     title: ClassVar[str] = "Outbound requests to webhooks and other servers"
 
