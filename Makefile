@@ -81,7 +81,7 @@ LONG = \
 	tests/cli/serve/test_serve.py \
 	tests/cli/serve/test_stop.py \
 	tests/cli/test_startup.py \
-	tests/cli/test_tasks.py \
+	tests/cli/tasks \
 	tests/client/test_bindings.py \
 	tests/client/test_flaky.py \
 	tests/client/test_sync_processes.py \

@@ -120,10 +120,10 @@ async def test_a_task_with_unknown_commit_outcome_runs_after_the_outage(
         assert (state(ended), texts(ended), begun) == ("COMPLETED", ["work"], ["work"])
 
 
-async def process_blocked(url: str, part: str) -> int:
-    """The process whose statement with this part waits for a lock."""
-    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1 AND state = 'active'"
-    while not (rows := await execute(url, waiting, f"%{part}%")):  # noqa: ASYNC110 - another process's event
+async def process_blocked(url: str, table: str) -> int:
+    """The process whose statement waits for a lock of this table."""
+    waiting = "SELECT pid FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)"
+    while not (rows := await execute(url, waiting, table)):  # noqa: ASYNC110 - another process's event
         await asyncio.sleep(0.01)
     found: int = rows[0][0]
     return found

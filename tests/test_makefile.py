@@ -1,0 +1,38 @@
+"""The Makefile and `.ci/run` name tests and targets that exist: pytest runs nothing if one path is missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+MAKEFILE: Final = (ROOT / "Makefile").read_text("utf-8")
+CI: Final = (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def missing_paths(makefile: str) -> list[str]:
+    """The paths below tests/ that a Makefile names and that are not there."""
+    named = re.findall(r"(?<![\w./-])tests/[\w./-]*\w", makefile)
+    return [path for path in named if not (ROOT / path).exists()]
+
+
+def missing_targets(ci: str, makefile: str) -> list[str]:
+    """The steps of a CI run that are no targets of a Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    steps = re.search(r"^steps=\((.*?)^\)", ci, re.MULTILINE | re.DOTALL)
+    assert steps is not None
+    return [step for step in re.findall(r"[a-z-]+", steps[1]) if step not in targets]
+
+
+def test_every_path_in_the_makefile_exists() -> None:
+    assert missing_paths(MAKEFILE) == []
+
+
+def test_every_step_of_ci_is_a_target() -> None:
+    assert missing_targets(CI, MAKEFILE) == []
+
+
+def test_a_path_and_a_step_that_are_gone_are_found() -> None:
+    assert missing_paths(f"{MAKEFILE}\nLONG += tests/gone/test_gone.py\n") == ["tests/gone/test_gone.py"]
+    assert missing_targets(CI.replace('"test"', '"test gone"'), MAKEFILE) == ["gone"]
