@@ -186,7 +186,7 @@ def first_key(folder: Path) -> StoredSigningKeys:
     """Returns the first signing key of the store."""
     with closing(sqlite3.connect(folder / "t.db")) as connection:
         (secret,) = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
-    seed = hmac.digest(bytes.fromhex(secret), b"purpose letters", "sha256")
+    seed = hmac.digest(bytes.fromhex(secret), b"purpose webhooks", "sha256")
     return StoredSigningKeys(InMemoryKeyValues(), seed, AesGcmSecretBox(), clock=lambda: int(time.time() * 1000))
 
 
