@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,21 +30,23 @@ class Rule(NamedTuple):
     planted: tuple[str, str]
 
 
-def only_in(pattern: str, allowed: Mapping[str, str], *, below: tuple[str, ...] = ("",)) -> Check:
-    """Returns a check that only these files, or folders, have code that matches; each with the reason."""
-    code = re.compile(pattern)
+@dataclass(frozen=True)
+class OnlyIn:
+    """A check that only the allowed files, or folders, have code that matches."""
 
-    def check(package: Path) -> list[str]:
+    pattern: str
+    allowed: Mapping[str, str]
+    """With the reasons."""
+    below: tuple[str, ...] = ("",)
+
+    def __call__(self, package: Path) -> list[str]:
         return [
             f"{place}: has {found[0]}"
             for path in sorted(package.rglob("*.py"))
-            if (place := path.relative_to(package).as_posix()).startswith(below)
-            and not place.startswith(tuple(allowed))
-            and (found := code.search(path.read_text(encoding="utf-8")))
+            if (place := path.relative_to(package).as_posix()).startswith(self.below)
+            and not place.startswith(tuple(self.allowed))
+            and (found := re.search(self.pattern, path.read_text(encoding="utf-8")))
         ]
-
-    check.allowed = allowed  # type: ignore[attr-defined]
-    return check
 
 
 def schemas(package: Path) -> list[str]:
@@ -93,7 +96,7 @@ RULES: Final = (
     Rule(
         "work at another server is canceled by the agent that called it",
         ("agents/called/",),
-        only_in(
+        OnlyIn(
             r'"CancelTask"|\bcancel_task\(|"tasks/cancel"',
             {
                 "agents/upstream/agent.py": "a task of an A2A server",
@@ -113,7 +116,7 @@ RULES: Final = (
     Rule(
         "an operator's action writes its intent, acts in a task of the server's, and writes its outcome",
         ("bindings/admin/actions.py",),
-        only_in(
+        OnlyIn(
             r"\b(record|settle)_operator_call\b",
             {"bindings/admin/actions.py": "the home", "runtime/observe/audit.py": "what writes an entry"},
         ),
@@ -122,7 +125,7 @@ RULES: Final = (
     Rule(
         "who is local",
         ("core/access/local_callers.py",),
-        only_in(
+        OnlyIn(
             r"ip_address\(.*(peer|remote)|\.startswith\(\W*(ipv4:127|unix:)|\bis_local_caller\(",
             {
                 "core/access/local_callers.py": "the home",
@@ -135,7 +138,7 @@ RULES: Final = (
     Rule(
         "no bytes of a call are held before its caller is known",
         ("bindings/pipeline.py", "bindings/grpc/messages.py"),
-        only_in(r"\bunary_(unary|stream)_rpc_method_handler\b|\badd_\w+_to_server\b", {}),
+        OnlyIn(r"\bunary_(unary|stream)_rpc_method_handler\b|\badd_\w+_to_server\b", {}),
         ("bindings/grpc/own.py", "grpc.unary_unary_rpc_method_handler(serve)"),
     ),
     Rule(
@@ -147,7 +150,7 @@ RULES: Final = (
     Rule(
         "an error of a database is retried, unavailable, or a fault",
         ("stores/sqlite/errors.py", "extensions/postgres/errors.py"),
-        only_in(
+        OnlyIn(
             r"\bsqlite3\.SQLITE_|\basyncpg\.\w+Error\b",
             {
                 "stores/sqlite/errors.py": "the table of SQLite",
@@ -160,7 +163,7 @@ RULES: Final = (
     Rule(
         "a process that does not run its loop holds no lease",
         ("runtime/lease.py",),
-        only_in(
+        OnlyIn(
             r"\.renew_session\(|ConnectRequest\(heartbeat=",
             {
                 "runtime/sessions.py": "the session of a process, if the loop answers",
@@ -195,7 +198,7 @@ def excused() -> Iterator[str]:
     """The files that a check allows."""
     yield from OTHER_STREAMS
     for each in RULES:
-        yield from getattr(each.check, "allowed", {})
+        yield from each.check.allowed if isinstance(each.check, OnlyIn) else ()
 
 
 def test_homes_and_excused_files_exist(rule: Rule) -> None:

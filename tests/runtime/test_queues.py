@@ -162,7 +162,7 @@ async def test_a_turn_that_never_started_is_released_without_retries(tmp_path: P
 
 @pytest.mark.parametrize("lost", [WorkerLost(may_have_started=False), WorkerLost()], ids=["not begun", "begun"])
 async def test_a_task_that_waits_for_its_agent_again_is_found_by_its_sender(tmp_path: Path, lost: WorkerLost) -> None:
-    """A direct agent may replace its task by a Message, so nobody sees the task before the agent's first response."""
+    """A direct agent may replace its task by a Message, so the task is invisible until the agent's first response."""
     async with served(tmp_path, far := Far(crash_retries=1, direct=True)) as here:
         await eventually(lambda: here.runtime.scheduler.queues.of("far").backlog is Backlog.EMPTY)
         sending = asyncio.create_task(here.start())

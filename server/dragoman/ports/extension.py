@@ -144,7 +144,7 @@ class AgentSources:
     recognizes: Callable[[str], bool] = lambda _: False
     """Whether APP (`FILE.py:NAME`) is an object that the source runs as an agent."""
     module: Callable[[Any, str], str] = lambda _settings, _app: ""
-    """From the settings and APP to the module or file that `serve --reload` watches if there is no other APP."""
+    """Returns, from the settings and APP, the module or file that `serve --reload` watches if no APP is loaded."""
     examples: Sequence[tuple[str, str]] = ()
     """For the help of `serve` and `worker`: arguments, and what they do."""
 

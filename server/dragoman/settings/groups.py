@@ -445,7 +445,7 @@ class PushSettings(Group):
         "Time without a successful delivery after which a receiver is dropped. [24h]",
         name="push_give_up",
     )
-    """Its deliveries become dead letters."""
+    """Its deliveries are given up, and can be redelivered."""
     first_wait: Seconds = setting(1.0, "S", "Maximum seconds before the first retry. [1]", name="push_first_wait")
     """Doubled after each failure."""
     longest_wait: Seconds = setting(

@@ -11,8 +11,8 @@ from tests.postgres import free_port
 from dragoman.fault_proxy import FaultProxy
 
 Cut = Literal["refuse", "close", "reset", "hang"]
-"""How a link is cut: nobody listens; or each connection is closed, reset or left without an answer at its first
-request: before it, before its response or in the middle of that."""
+"""How a link is cut. `refuse`: its port is closed. Others: each connection is closed, reset or left without a response
+at its first request, before the response or in the middle of it."""
 
 CUTS: Final[tuple[Cut, ...]] = ("refuse", "close", "reset", "hang")
 
@@ -57,7 +57,7 @@ class Link:
 
 
 def _reserve(port: int) -> socket.socket:
-    """Takes a port that no other process shall have while nobody listens; our proxies may listen on it."""
+    """Keeps a port from other processes while it is closed; our proxies may listen on it."""
     reservation = socket.socket()
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reservation.bind(("127.0.0.1", port))

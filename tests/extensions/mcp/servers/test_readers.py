@@ -1,4 +1,4 @@
-"""Readers of what MCP servers and callers send: a value, or the reason why there is none."""
+"""Readers of what MCP servers and callers send: a value, or why it cannot be read."""
 
 from __future__ import annotations
 

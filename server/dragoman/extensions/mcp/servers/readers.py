@@ -51,7 +51,7 @@ def read_file(text: str) -> bytes:
 
 
 def read_object(text: str) -> dict[str, Any] | str:
-    """The JSON object in the text of a message, or the reason why there is none."""
+    """The JSON object in the text of a message, or why it cannot be read."""
     if not text.startswith("{"):
         return "no JSON object"
     try:
