@@ -169,8 +169,9 @@ sessions: $(ENV) ## run the commands of every documentation page, top to bottom,
 docs-test: $(ENV) ## run the commands of documentation pages and print a table of all code blocks (ARGS="docs/how-to/push.md" selects)
 	@python -m tests.docs $(ARGS)
 
-settings: $(ENV) ## write docs/reference/settings.md from the options of `dragoman serve`, and the commands of cli.md
+settings: $(ENV) ## write docs/reference/settings.md from the options of `dragoman serve`, the commands of cli.md, and schema.md
 	@python -m tools.settings_page
+	@python -m tools.schema_page
 	@python -m tests.docs.commands_page
 
 $(DOCS)/.made: uv.lock tools/tool_env.sh | $(UV)
