@@ -133,8 +133,9 @@ async def a_broken_stream_is_resumed(agent: Agent) -> None:
     chunks = []
     async for event in agent.client.run("stream 40 20"):
         chunks += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
-        if getattr(event, "replaces", False):
-            assert "parts" in agent.without, event
+        if getattr(
+            event, "replaces", False
+        ):  # a subscription of a2a-sdk may stream a chunk that its first Task contains
             chunks.clear()
     assert "".join(chunks) == "".join(f"chunk-{n} " for n in range(1, 41)), chunks
     assert event.result.text == "".join(chunks)

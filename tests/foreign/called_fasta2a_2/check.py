@@ -20,4 +20,4 @@ PARTS = Namespace(
 )
 
 # Its tasks have an artifact only when it is complete, so content after a gap in a stream is repeated.
-finish(asyncio.run(serve_and_call("fasta2a 2", PARTS, "parts")))
+finish(asyncio.run(serve_and_call("fasta2a 2", PARTS)))
