@@ -37,7 +37,6 @@ from dragoman.core.task.maintenance import (
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.compaction import Compactor
-from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.shared.errors import Verdict
 from dragoman.stores.shared.tables import (
     StoredApiKeys,
@@ -51,7 +50,7 @@ from dragoman.stores.sqlite import reads
 from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, search, steps, task_counts, task_tables
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.cold.compaction import merge_chunks
-from dragoman.stores.sqlite.cold.erasure import SqliteErasureStatements
+from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
 from dragoman.stores.sqlite.errors import (
     damaged_texts,
@@ -155,8 +154,8 @@ class SqliteStore:
         self.pushes = SqlitePushes(self._read, self.writer.submit, clock)
         self.worker_registry = StoredWorkerRegistry(runner)
         self.cancel_requests = cancels = StoredCancels(runner)
-        statements = SqliteErasureStatements(self._read, self.writer, clock)
-        self.erasures = Eraser(statements, self.loop_reader.clear_cache, cancels.delete_obsolete)
+        clear_cache = self.loop_reader.clear_cache
+        self.erasures = SqliteEraser(self._read, self.writer, clock, clear_cache, cancels.delete_obsolete)
         self.key_values = StoredKeyValues(runner)
         self.upstreams = StoredUpstreams(runner)
         self.audit = StoredAuditLog(runner)

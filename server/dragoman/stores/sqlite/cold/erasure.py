@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman.stores.shared.erasure import (
-    SqlErasureStatements,
+    Eraser,
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
 )
+from dragoman.stores.shared.queries import select
 from dragoman.stores.shared.rows import record_from_row
 from dragoman.stores.shared.task_selection import SelectionSql
 from dragoman.stores.sqlite.cold import daily_usage, pushes, task_tables
@@ -73,7 +74,7 @@ def delete_task_records(
     now: int,
     reason: str,
 ) -> tuple[int, list[TaskRecord]]:
-    """See `ErasureStatements`."""
+    """See `Eraser`."""
     erased: list[TaskRecord] = []
     totals: Counter[tuple[int, str, int]] = Counter()
     contexts: set[tuple[int, str]] = set()
@@ -110,24 +111,27 @@ def measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> Er
     return total
 
 
-def unfinished_receipts(connection: sqlite3.Connection) -> list[int]:
-    """Receipts of erasures that were interrupted."""
-    return [number for (number,) in connection.execute(_SELECT_UNFINISHED)]
+class SqliteEraser(Eraser):
+    """Reads on the readers, writes as low-priority work of the writer."""
 
-
-class SqliteErasureStatements(SqlErasureStatements):
-    """Implements `ErasureStatements`: reads on the readers, writes as low-priority work of the writer."""
-
-    def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
-        super().__init__(SqliteQueryRunner(read, writer, clock, secure_delete=True), SELECTION)
+    def __init__(
+        self,
+        read: Read,
+        writer: SqliteWriter,
+        clock: Callable[[], int],
+        clear_caches: Callable[[], None],
+        after_erasure: Callable[[], Awaitable[None]],
+    ) -> None:
+        """clear_caches: called when tasks have disappeared."""
+        super().__init__(SqliteQueryRunner(read, writer, clock, secure_delete=True), SELECTION, after_erasure)
         self._read = read
         self._writer = writer
+        self._clear_caches = clear_caches
 
-    async def measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        counts: ErasureCounts = await self._read(measure, records)
-        return counts
+    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
+        return await self._read(measure, records)
 
-    async def delete_task_records(
+    async def _delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
     ) -> tuple[int, list[TaskRecord]]:
         def delete(connection: sqlite3.Connection) -> tuple[int, list[TaskRecord]]:
@@ -139,9 +143,11 @@ class SqliteErasureStatements(SqlErasureStatements):
             return receipt, erased
 
         result: tuple[int, list[TaskRecord]] = await self._writer.submit(delete, low_priority=True)
+        if result[1]:
+            self._clear_caches()
         return result
 
-    async def delete_context_or_principal(self, selection: TaskSelection) -> None:
+    async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
         def delete(connection: sqlite3.Connection) -> None:
             with overwriting_deleted_rows(connection):
                 if selection.covers_owners:
@@ -152,6 +158,5 @@ class SqliteErasureStatements(SqlErasureStatements):
 
         await self._writer.submit(delete, low_priority=True)
 
-    async def unfinished_receipts(self) -> list[int]:
-        receipts: list[int] = await self._read(unfinished_receipts)
-        return receipts
+    async def _unfinished_receipts(self) -> list[int]:
+        return [row[0] for row in await self._runner.read(select, _SELECT_UNFINISHED)]
