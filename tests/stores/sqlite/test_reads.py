@@ -84,7 +84,7 @@ async def streamed(store: Store, events: int) -> Appended:
 async def test_a_short_history_reads_only_its_messages(store: SqliteStore, history: int) -> None:
     few, many = await talked(store, 10), await talked(store, MANY)
     small, large = (
-        cost(store, partial(reads.read, ref=t.record.ref, history=history, artifacts=True, budget=unlimited_budget()))
+        cost(store, partial(reads.read, task=t.record.ref, history=history, artifacts=True, budget=unlimited_budget()))
         for t in (few, many)
     )
     assert large.rows == small.rows == 2 + history  # the owner, the task, the messages
@@ -112,7 +112,7 @@ async def test_the_last_events_cost_the_same_in_a_long_log(store: SqliteStore, b
 async def test_events_are_read_up_to_the_limit_and_no_further(store: SqliteStore) -> None:
     many = await streamed(store, MANY)
     first, middle = (
-        cost(store, partial(reads.events, ref=many.record.ref, after=after, limit=100)) for after in (0, MANY // 2)
+        cost(store, partial(reads.events, task=many.record.ref, after=after, limit=100)) for after in (0, MANY // 2)
     )
     assert first.rows == middle.rows == 2 + 100
     assert middle.steps <= first.steps * 1.1
@@ -120,7 +120,7 @@ async def test_events_are_read_up_to_the_limit_and_no_further(store: SqliteStore
 
 async def test_the_oldest_event_is_one_index_lookup(store: SqliteStore) -> None:
     few, many = await streamed(store, 10), await streamed(store, MANY)
-    small, large = (cost(store, partial(reads.oldest_sequence, ref=t.record.ref)) for t in (few, many))
+    small, large = (cost(store, partial(reads.oldest_sequence, task=t.record.ref)) for t in (few, many))
     assert large == small
 
 

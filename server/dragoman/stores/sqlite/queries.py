@@ -1,12 +1,13 @@
-"""Runs queries of both stores (`stores.shared.queries`) on SQLite's connections."""
+"""Methods that run on SQLite's connections, and queries of both stores (`stores.shared.queries`)."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dragoman.stores.shared.queries import Query
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
@@ -14,8 +15,51 @@ from dragoman.stores.sqlite.hot.writer import SqliteWriter
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Read = Callable[..., Awaitable[Any]]
-"""Runs a function of a reader's connection and further arguments, in one transaction."""
+Submit = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
+"""Runs a function of the writer's connection in the next commit."""
+
+
+class Read(Protocol):
+    """Runs a function of a reader's connection and further arguments, in one transaction."""
+
+    def __call__(
+        self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+
+class SqliteAccess:
+    """Base of adapters whose methods run on connections of the store (`on_reader`, `in_commit`)."""
+
+    def __init__(self, read: Read, submit: Submit, clock: Callable[[], int]) -> None:
+        self._read = read
+        self._submit = submit
+        self._clock = clock
+
+
+S = TypeVar("S", bound=SqliteAccess)
+
+
+def on_reader(
+    method: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Makes a method that reads from a connection one that gets a reader's."""
+
+    async def read(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(partial(method, self), *args, **kwargs)
+
+    return read
+
+
+def in_commit(
+    method: Callable[Concatenate[S, sqlite3.Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Makes a method that writes to a connection one that runs in the writer's next commit."""
+
+    async def write(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await self._submit(lambda connection: method(self, connection, *args, **kwargs))
+        return result
+
+    return write
 
 
 def run_query(connection: sqlite3.Connection, query: Query[T]) -> T:

@@ -116,9 +116,9 @@ def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str)
     return None
 
 
-def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
+def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, context: str) -> ContextState:
     number = owner_number(connection, owner)
-    return task_tables.read_context_state(connection, number, agent, name) if number is not None else ContextState()
+    return task_tables.read_context_state(connection, number, agent, context) if number is not None else ContextState()
 
 
 def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
@@ -287,16 +287,16 @@ def first_summary(connection: sqlite3.Connection, owner: int, key: bytes) -> str
     return summary_of(pb.Message.FromString(unframe_message(row[0]))) if row else ""
 
 
-def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:
-    number = owner_number(connection, ref.owner)
-    (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
+def events(connection: sqlite3.Connection, task: TaskRef, after: int, limit: int) -> list[Event]:
+    number = owner_number(connection, task.owner)
+    (start,) = connection.execute(EVENTS_FROM, (number, task.key, after + 1)).fetchone()
     found: list[Event] = []
     size = 0
     if start is None:
-        if first := oldest_sequence(connection, ref):
+        if first := oldest_sequence(connection, task):
             raise LogTruncated(first)
         return found
-    for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
+    for first, count, ends, data in connection.execute(EVENTS, (number, task.key, start)):
         if first + count - 1 > after:
             for sequence, payload in enumerate(frames.undelimited(data), first):
                 if sequence > after:
@@ -308,27 +308,27 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     return found
 
 
-def oldest_sequence(connection: sqlite3.Connection, ref: TaskRef) -> int:
-    number = owner_number(connection, ref.owner)
-    (first,) = connection.execute(OLDEST, (number, ref.key)).fetchone()
+def oldest_sequence(connection: sqlite3.Connection, task: TaskRef) -> int:
+    number = owner_number(connection, task.owner)
+    (first,) = connection.execute(OLDEST, (number, task.key)).fetchone()
     return first or 0
 
 
-def read_messages(connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
-    number = owner_number(connection, ref.owner)
-    row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
+def read_messages(connection: sqlite3.Connection, task: TaskRef, after: int) -> TaskMessages | None:
+    number = owner_number(connection, task.owner)
+    row = connection.execute(TASK, (number, task.key)).fetchone() if number is not None else None
     if row is None:
         return None
     messages = [
         StoredMessage(n, role, unframe_message(data), envelope, sender)
-        for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, ref.key, after))
+        for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, task.key, after))
     ]
-    return TaskMessages(record_from_row(ref, row), messages, row[-1], row[-2])
+    return TaskMessages(record_from_row(task, row), messages, row[-1], row[-2])
 
 
-def envelope(connection: sqlite3.Connection, ref: TaskRef, number: int) -> bytes:
-    owner = owner_number(connection, ref.owner)
-    row = connection.execute(ENVELOPE, (owner, ref.key, number)).fetchone()
+def envelope(connection: sqlite3.Connection, task: TaskRef, number: int) -> bytes:
+    owner = owner_number(connection, task.owner)
+    row = connection.execute(ENVELOPE, (owner, task.key, number)).fetchone()
     return bytes(row[0]) if row else b""
 
 

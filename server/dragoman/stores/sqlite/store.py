@@ -8,11 +8,11 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.counters import StoreStats
 from dragoman.core.daily_usage import (
@@ -26,16 +26,15 @@ from dragoman.core.daily_usage import (
     hour_of,
 )
 from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
-from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
-from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.log import Append, Appended, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
     StorageOptions,
 )
 from dragoman.core.task.steps import StepRecord
-from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.compaction import Compactor
 from dragoman.stores.shared.errors import Verdict
 from dragoman.stores.shared.tables import (
@@ -114,8 +113,33 @@ def _open_backup_source(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _on_reader(
+    read: Callable[Concatenate[sqlite3.Connection, P], T],
+) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, T]]:
+    """A method of the store that runs a function on a reader's connection, in one transaction."""
+
+    async def method(store: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._read(read, *args, **kwargs)
+
+    return method
+
+
 class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
+
+    locate = _on_reader(reads.locate)
+    oldest_sequence = _on_reader(reads.oldest_sequence)
+    envelope = _on_reader(reads.envelope)
+    count_states = _on_reader(task_counts.count_states)
+    open_tasks = _on_reader(task_counts.open_tasks)
+    scopes = _on_reader(search.scopes)
+    agents_of = _on_reader(reads.agents_of)
+    last_sequences = _on_reader(reads.last_sequences)
+    ready_tasks = _on_reader(claims.ready_tasks)
+    context_state = _on_reader(reads.context_state)
+    usage = _on_reader(task_tables.read_usage)
+    delegated_tasks = _on_reader(task_tables.delegated_tasks)
+    sleeping_tasks = _on_reader(steps.sleeping_tasks)
 
     def __init__(
         self,
@@ -172,9 +196,6 @@ class SqliteStore:
         except NotOnLoop:
             return await self._read(reads.find, owner, agent, task_id)
 
-    async def locate(self, task_id: str) -> list[TaskRecord]:
-        return await self._read(reads.locate, task_id)
-
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
         try:
             return self.loop_reader.read(task, history, artifacts)
@@ -190,14 +211,8 @@ class SqliteStore:
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self._read(self.blobs.events, task, after, limit)
 
-    async def oldest_sequence(self, task: TaskRef) -> int:
-        return await self._read(reads.oldest_sequence, task)
-
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
         return await self._read(self.blobs.messages, task, after)
-
-    async def envelope(self, task: TaskRef, number: int) -> bytes:
-        return await self._read(reads.envelope, task, number)
 
     async def page(self, query: TaskQuery) -> TaskPage:
         return await self._read(self.blobs.page, query)
@@ -205,29 +220,8 @@ class SqliteStore:
     async def search(self, query: TaskSearch) -> FoundTasks:
         return await self._read(self.blobs.search, query)
 
-    async def count_states(self, query: TaskSearch) -> list[StateCount]:
-        return await self._read(task_counts.count_states, query)
-
-    async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
-        return await self._read(task_counts.open_tasks, query)
-
-    async def scopes(self, limit: int) -> list[str]:
-        return await self._read(search.scopes, limit)
-
-    async def agents_of(self, principal: str) -> list[AgentTasks]:
-        return await self._read(reads.agents_of, principal)
-
-    async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
-        return await self._read(reads.last_sequences, tasks)
-
-    async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
-        return await self._read(claims.ready_tasks, agents, limit, after)
-
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)
-
-    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._read(reads.context_state, owner, agent, context)
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         begin = partial(claims.begin_session, now=self._clock(), lease=lease, exclusive=exclusive)
@@ -268,12 +262,6 @@ class SqliteStore:
         )
         return deleted
 
-    async def usage(self, task: TaskRef) -> Usage:
-        return await self._read(task_tables.read_usage, task)
-
-    async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
-        return await self._read(task_tables.delegated_tasks, task, limit)
-
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         await self.writer.write_figures()
         return await self._read(daily_usage.read, query)
@@ -284,9 +272,6 @@ class SqliteStore:
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self._read(self.blobs.steps, task, results)
-
-    async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
-        return await self._read(steps.sleeping_tasks, until, limit)
 
     async def stats(self) -> StoreStats:
         return await self._read(reads.read_stats, self._clock())

@@ -55,7 +55,9 @@ WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
 """
 
 
-def ready_tasks(connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
+def ready_tasks(
+    connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str = ""
+) -> list[TaskRecord]:
     """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     found: list[TaskRecord] = []
     queues: list[Iterator[TaskRecord]] = []

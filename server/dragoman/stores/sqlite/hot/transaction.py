@@ -157,7 +157,7 @@ class SqliteTransaction:
             for observer in self._observers:
                 observer.admit(self, planned, now)
         if change.push_config is not None:
-            pushes.check_push_limit(self.connection, owner, planned.record, change.push_config.id)
+            pushes.check_push_limit(self.connection, owner, ref.key, change.push_config.id, planned.record)
         if change.context_state is not None:
             task_tables.write_context_state(self.connection, owner, planned.record, change.context_state)
         if change.idempotency_key is not None:
