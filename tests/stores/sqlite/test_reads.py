@@ -84,7 +84,7 @@ async def streamed(store: Store, events: int) -> Appended:
 async def test_a_short_history_reads_only_its_messages(store: SqliteStore, history: int) -> None:
     few, many = await talked(store, 10), await talked(store, MANY)
     small, large = (
-        cost(store, partial(reads.read, task=t.record.ref, history=history, artifacts=True, budget=unlimited_budget()))
+        cost(store, partial(reads.read, ref=t.record.ref, history=history, artifacts=True, budget=unlimited_budget()))
         for t in (few, many)
     )
     assert large.rows == small.rows == 2 + history  # the owner, the task, the messages
