@@ -48,6 +48,9 @@ SELECT sequence, CAST(text AS int), length(data) FROM chunks
 WHERE owner = ?1 AND task = ?2 AND artifact = ?3 AND sequence >= ?4 ORDER BY sequence LIMIT ?5
 """
 CHUNK_RANGE: Final = "FROM chunks WHERE owner = ?1 AND task = ?2 AND artifact = ?3 AND sequence BETWEEN ?4 AND ?5"
+_INSERT_CHUNK: Final = (
+    "INSERT INTO chunks (owner, task, artifact, sequence, text, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+)
 _SET_COMPACTED: Final = "UPDATE artifacts SET compacted = ?4 WHERE owner = ?1 AND task = ?2 AND artifact = ?3"
 _SELECT_LONG_LOG: Final = """
 SELECT l.ended, l.owner, l.task, coalesce(t.last_sequence, 0) FROM long_logs l
@@ -144,6 +147,14 @@ def truncate_log(finished_log: FinishedLog) -> Query[int]:
     else:
         yield from change(_DELETE_LONG_LOG, finished_log.ended, *where)
     return dropped
+
+
+def merge_chunks(artifact_key: ArtifactKey, group: RowGroup) -> Query[None]:
+    """Makes one row of a group, in a store without a function that joins BLOBs."""
+    span = *artifact_key, group.first, group.last
+    rows = yield from select(f"SELECT data {CHUNK_RANGE} ORDER BY sequence", *span)
+    yield from change(f"DELETE {CHUNK_RANGE}", *span)
+    yield from change(_INSERT_CHUNK, *artifact_key, group.first, group.kind, b"".join([row[0] for row in rows]))
 
 
 class Compactor:

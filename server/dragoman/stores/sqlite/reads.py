@@ -38,7 +38,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
-ALIASES: Final = "SELECT task FROM tasks WHERE owner = ? AND id = ? AND alias"
+_LOCATE: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM (
+    SELECT o.owner, ?2 AS task FROM owners o UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1
+) f CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner) WHERE t.id = ?1 ORDER BY owner, task
+"""
 MESSAGE: Final = "SELECT data FROM messages WHERE owner = ? AND task = ? AND number = ?"
 MESSAGE_SIZE: Final = "SELECT length(data) FROM messages WHERE owner = ? AND task = ? AND number = ?"
 HISTORY: Final = """
@@ -89,7 +93,7 @@ SELECT scope, agent, sum(tasks), max(changed) AS newest FROM (
 ) GROUP BY scope, agent ORDER BY newest DESC, scope, agent
 """
 _PAGE: Final = f"""
-SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE owner = ? AND {{where}}
+SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE visible AND owner = ? AND {{where}}
 ORDER BY updated DESC, task DESC LIMIT ?
 """
 
@@ -99,20 +103,15 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
     return row[0] if row else None
 
 
-def owner_of(connection: sqlite3.Connection, number: int) -> Owner:
-    """The owner with this number."""
-    return Owner(*connection.execute("SELECT scope, principal FROM owners WHERE owner = ?", (number,)).fetchone())
-
-
 def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
     number = owner_number(connection, owner)
     if number is None:
         return None
     for key in _candidate_keys(connection, number, agent, task_id):
-        row = connection.execute(TASK, (number, key)).fetchone()
-        record = record_from_row(TaskRef(owner, key), row) if row else None
-        if record is not None and record.visible and record.agent == agent and record.id == task_id:
-            return record
+        if row := connection.execute(TASK, (number, key)).fetchone():
+            record = record_from_row(TaskRef(owner, key), row)
+            if record.visible and record.agent == agent and record.id == task_id:
+                return record
     return None
 
 
@@ -130,16 +129,7 @@ def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task
 
 
 def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
-    found = []
-    for number, scope, principal in connection.execute("SELECT owner, scope, principal FROM owners").fetchall():
-        keys = {own_key} if (own_key := task_key_of(task_id)) else set()
-        keys |= {row[0] for row in connection.execute(ALIASES, (number, task_id))}
-        for key in sorted(keys):
-            row = connection.execute(TASK, (number, key)).fetchone()
-            record = record_from_row(TaskRef(Owner(scope, principal), key), row) if row else None
-            if record is not None and record.id == task_id:
-                found.append(record)
-    return found
+    return records_with_owners(connection.execute(_LOCATE, (task_id, task_key_of(task_id) or b"")))
 
 
 def read(
@@ -352,32 +342,18 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
 
 
 def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
-    where = "visible AND agent = ?"
-    values: list[Any] = [query.agent]
-    if query.context:
-        where += " AND context = ?"
-        values.append(query.context)
-    if query.state:
-        where += " AND state = ?"
-        values.append(query.state)
-    if query.updated_since:
-        where += " AND updated >= ?"
-        values.append(query.updated_since)
-    return where, tuple(values)
+    filters = (("context =", query.context), ("state =", query.state), ("updated >=", query.updated_since))
+    where = "agent = ?" + "".join(f" AND {comparison} ?" for comparison, value in filters if value)
+    return where, (query.agent, *(value for _, value in filters if value))
 
 
 def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: str, values: tuple[Any, ...]) -> int:
+    source = "coalesce(sum(tasks), 0) FROM totals WHERE"
     if query.context or query.updated_since:
         # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
-        sql = f"SELECT count(*) FROM tasks {index} WHERE owner = ? AND {where}"
-        count: int = connection.execute(sql, (owner, *values)).fetchone()[0]
-        return count
-    sql, arguments = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
-    if query.state:
-        sql += " AND state = ?"
-        arguments.append(query.state)
-    total: int = connection.execute(sql, arguments).fetchone()[0]
+        source = f"count(*) FROM tasks {index} WHERE visible AND"
+    total: int = connection.execute(f"SELECT {source} owner = ? AND {where}", (owner, *values)).fetchone()[0]
     return total
 
 
@@ -386,15 +362,8 @@ def agents_of(connection: sqlite3.Connection, principal: str) -> list[AgentTasks
 
 
 def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
-    known: dict[Owner, int | None] = {}
-    found: dict[bytes, int] = {}
-    for ref in tasks:
-        if ref.owner not in known:
-            known[ref.owner] = owner_number(connection, ref.owner)
-        sql = "SELECT last_sequence FROM tasks WHERE owner = ? AND task = ?"
-        if row := connection.execute(sql, (known[ref.owner], ref.key)).fetchone():
-            found[ref.key] = row[0]
-    return found
+    sql = f"SELECT last_sequence FROM tasks WHERE owner = ({OWNER}) AND task = ?"
+    return {key: row[0] for owner, key in tasks if (row := connection.execute(sql, (*owner, key)).fetchone())}
 
 
 def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
@@ -405,19 +374,17 @@ _COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agen
 _COUNT_WAITING: Final = (
     "SELECT agent, count(*), min(updated) FROM tasks INDEXED BY tasks_ready WHERE ready GROUP BY agent"
 )
-_COUNT_DUE: Final = (
-    "SELECT count(*), coalesce(min(due_at), 0) FROM pushes INDEXED BY pushes_due WHERE due_at > 0 AND due_at <= ?"
-)
-_MIN_FAILING: Final = """
-SELECT coalesce(min(failing_since), 0) FROM pushes INDEXED BY pushes_due WHERE due_at > 0 AND failing_since > 0
+_COUNT_PUSHES: Final = """
+SELECT count(*) FILTER (WHERE due_at <= ?1), coalesce(min(due_at) FILTER (WHERE due_at <= ?1), 0),
+    coalesce(min(failing_since) FILTER (WHERE failing_since > 0), 0)
+FROM pushes INDEXED BY pushes_due WHERE due_at > 0
 """
 _COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_given_up WHERE state = 2"
 
 
 def read_stats(connection: sqlite3.Connection, now: int) -> StoreStats:
     """Counts of the store's contents at `now`, in milliseconds."""
-    due, since = connection.execute(_COUNT_DUE, (now,)).fetchone()
-    (failing,) = connection.execute(_MIN_FAILING).fetchone()
+    due, since, failing = connection.execute(_COUNT_PUSHES, (now,)).fetchone()
     (dead,) = connection.execute(_COUNT_DEAD).fetchone()
     return StoreStats(
         counted_at=now,

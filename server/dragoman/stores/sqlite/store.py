@@ -35,7 +35,7 @@ from dragoman.core.task.maintenance import (
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
-from dragoman.stores.shared.compaction import Compactor
+from dragoman.stores.shared.compaction import Compactor, merge_chunks
 from dragoman.stores.shared.errors import Verdict
 from dragoman.stores.shared.tables import (
     StoredApiKeys,
@@ -46,9 +46,8 @@ from dragoman.stores.shared.tables import (
     StoredWorkerRegistry,
 )
 from dragoman.stores.sqlite import reads
-from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, search, steps, task_counts, task_tables
+from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, search, task_tables
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
-from dragoman.stores.sqlite.cold.compaction import merge_chunks
 from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
 from dragoman.stores.sqlite.errors import (
@@ -130,8 +129,8 @@ class SqliteStore:
     locate = _on_reader(reads.locate)
     oldest_sequence = _on_reader(reads.oldest_sequence)
     envelope = _on_reader(reads.envelope)
-    count_states = _on_reader(task_counts.count_states)
-    open_tasks = _on_reader(task_counts.open_tasks)
+    count_states = _on_reader(search.count_states)
+    open_tasks = _on_reader(search.open_tasks)
     scopes = _on_reader(search.scopes)
     agents_of = _on_reader(reads.agents_of)
     last_sequences = _on_reader(reads.last_sequences)
@@ -139,7 +138,7 @@ class SqliteStore:
     context_state = _on_reader(reads.context_state)
     usage = _on_reader(task_tables.read_usage)
     delegated_tasks = _on_reader(task_tables.delegated_tasks)
-    sleeping_tasks = _on_reader(steps.sleeping_tasks)
+    sleeping_tasks = _on_reader(task_tables.sleeping_tasks)
 
     def __init__(
         self,
@@ -251,15 +250,10 @@ class SqliteStore:
         return result
 
     async def _compact_usage(self) -> int:
-        first_hour = hour_of(self._clock()) - KEPT_HOURS + 1
-        while (hour := await self._read(daily_usage.oldest_hour)) is not None and hour < first_hour:
-            await self.writer.submit(partial(daily_usage.merge_hour, hour=hour), low_priority=True)
-        first_kept_day = day_of(self._clock()) - KEPT_DAYS
-        if not await self._read(daily_usage.has_days_before, first_kept_day):
-            return 0
-        deleted: int = await self.writer.submit(
-            lambda connection: daily_usage.delete_days_before(connection, first_kept_day), low_priority=True
-        )
+        submit, now = partial(self.writer.submit, low_priority=True), self._clock()
+        while await submit(partial(daily_usage.merge_hours_before, hour=hour_of(now) - KEPT_HOURS + 1)):
+            pass
+        deleted: int = await submit(partial(daily_usage.delete_days_before, day=day_of(now) - KEPT_DAYS))
         return deleted
 
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:

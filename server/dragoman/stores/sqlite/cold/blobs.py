@@ -43,7 +43,7 @@ from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads
-from dragoman.stores.sqlite.cold import search, steps
+from dragoman.stores.sqlite.cold import search, task_tables
 from dragoman.stores.sqlite.errors import failure_of
 from dragoman.supervision import RepeatedFailures, describe_fault, log_fault
 
@@ -246,7 +246,7 @@ class SqliteBlobRestorer(BlobRestorer):
         return replace(found, messages=messages)
 
     def steps(self, connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
-        found = steps.read_steps(connection, ref, results)
+        found = task_tables.read_steps(connection, ref, results)
         for step in found:
             if self._marker in step.result:
                 step.result = self._restore(step.result, PART_TREE, unlimited_budget())

@@ -8,27 +8,32 @@ by row, in about `searched_rows` rows for a page at most: it then ends where the
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task.contents import ResponseBudget
 from dragoman.core.task.cursors import (
+    MAX_TOTAL,
     FoundTask,
     FoundTasks,
+    OpenTasks,
     SearchPosition,
+    StateCount,
     TaskSearch,
     id_digits,
     like_pattern,
     metadata_entries,
+    open_task_counts,
+    state_counts,
 )
 from dragoman.core.task.log import TaskRef
-from dragoman.core.task.states import STORED_STATES
+from dragoman.core.task.states import OPEN, STORED_STATES
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite.cold import task_tables
-from dragoman.stores.sqlite.reads import first_summary, owner_of, task_bytes
+from dragoman.stores.sqlite.reads import first_summary, task_bytes
 
 MAX_OWNER_RANGES: Final = 64
 """The tasks of a scope with more owners are read by agent and state, and those of other scopes skipped."""
@@ -46,7 +51,14 @@ SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
 """
 _IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
 """Whether a principal created all tasks of an owner. Others may have tasks of theirs where a scope shares its tasks."""
-_NEXT_AGENT: Final = "SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} AND agent > ? ORDER BY agent LIMIT 1"
+_AGENTS: Final = """
+WITH RECURSIVE a (agent) AS (
+    SELECT (SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} ORDER BY agent LIMIT 1)
+    UNION ALL SELECT (
+        SELECT t.agent FROM tasks t INDEXED BY {index} WHERE {states} AND t.agent > a.agent ORDER BY t.agent LIMIT 1
+    ) FROM a WHERE a.agent IS NOT NULL
+) SELECT agent FROM a WHERE agent IS NOT NULL
+"""
 _INACTIVE: Final = ("tasks_inactive", "state > 2")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
 """Tasks in other states than SUBMITTED and WORKING are always visible."""
@@ -54,7 +66,8 @@ _BY_KEY: Final = "INDEXED BY tasks_by_key"
 _LOOKUP_COST: Final = 10
 """Tasks that follow each other in an index over all owners are far apart in the table."""
 _FOUND_TASK: Final = f"""
-SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.created FROM tasks t WHERE t.owner = ? AND t.task = ?
+SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.created, o.scope, o.principal
+FROM tasks t JOIN owners o USING (owner) WHERE t.owner = ? AND t.task = ?
 """
 
 
@@ -86,7 +99,7 @@ class SqliteRange:
 
 def search(connection: sqlite3.Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
     """One page of a search."""
-    reader = SqliteRangeReader(connection, query, ranges_of(connection, query))
+    reader = SqliteRangeReader(connection, query)
     positions, following = reader.page()
     total, is_total_exact = reader.count() if query.after is None else (0, False)
     tasks = [_found_task(connection, query, position, budget) for position in positions]
@@ -98,14 +111,49 @@ def scopes(connection: sqlite3.Connection, limit: int) -> list[str]:
     return [scope for (scope,) in connection.execute(_SELECT_SCOPES, (limit,))]
 
 
+def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[StateCount]:
+    """The number of tasks in each state that match a search, whatever its states are."""
+    query = query.for_counts
+    reader = SqliteRangeReader(connection, query)
+    counts, unread = Counter[int](), set[int]()
+    for one in reader.ranges:
+        limit = MAX_TOTAL + 1 - counts[one.state] if one.state else query.searched_rows
+        if limit <= 0:
+            continue
+        low = reader.low(one)
+        where, values = reader.where(one, None, low)
+        rows = f"SELECT t.state FROM tasks t {one.index} WHERE {where} ORDER BY {reader.order} LIMIT ?"
+        found = dict(connection.execute(f"SELECT state, count(*) FROM ({rows}) GROUP BY state", (*values, limit)))
+        counts.update(found)
+        if low is not None or sum(found.values()) == limit:
+            unread.update((one.state,) if one.state else STORED_STATES)
+    return state_counts(counts, unread)
+
+
+def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[OpenTasks]:
+    """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
+    query = replace(query, states=OPEN)
+    reader = SqliteRangeReader(connection, query)
+    found = []
+    for one in reader.ranges:
+        low = reader.low(one)
+        where, values = reader.where(one, None, low)
+        oldest_first = f"SELECT t.updated FROM tasks t {one.index} WHERE {where} ORDER BY t.updated, t.owner, t.task"
+        sql = f"SELECT count(*), min(updated) FROM ({oldest_first} LIMIT ?)"
+        count, oldest = connection.execute(sql, (*values, MAX_TOTAL + 1)).fetchone()
+        if count or low is not None:
+            found.append(OpenTasks(one.agent, one.state, count, low is None, oldest or 0))
+    return open_task_counts(found)
+
+
 class SqliteRangeReader:
     """Reads the ranges of one search."""
 
-    def __init__(self, connection: sqlite3.Connection, query: TaskSearch, ranges: list[SqliteRange]) -> None:
+    def __init__(self, connection: sqlite3.Connection, query: TaskSearch) -> None:
         self._connection = connection
         self._query = query
-        self.ranges = ranges
-        self.rows_per_range = max(query.searched_rows // _ROUNDS // max(len(ranges), 1), _MIN_RANGE_ROWS)
+        self.ranges = ranges_of(connection, query)
+        self.rows_per_range = max(query.searched_rows // _ROUNDS // max(len(self.ranges), 1), _MIN_RANGE_ROWS)
         self._by_creation = query.order == "created"
         # Counts use it too: without an order, SQLite takes less of an index, and reads the rows of other states.
         self.order = "t.task DESC" if self._by_creation else "t.updated DESC, t.owner DESC, t.task DESC"
@@ -115,18 +163,19 @@ class SqliteRangeReader:
         """The positions of the next tasks, and where the page after them continues."""
         size, after, read = self._query.page_size, self._query.after, 0
         found: list[SearchPosition] = []
-        range_rows = self.rows_per_range
         while True:
             floor: SearchPosition | None = None
             rows: list[SearchPosition] = []
             for one in self.ranges:
-                low = self.low(one, after, range_rows // one.cost)
-                matching = self._matching(one, after, low, size + 1)
+                low = self.low(one, after)
+                where, values = self.where(one, after, low)
+                sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
+                matching = self._connection.execute(sql, (*values, size + 1)).fetchall()
                 rows += matching
                 cut = matching[-1] if len(matching) > size else low
                 if cut is not None:  # what this range has below is not known yet
                     floor = cut if floor is None else max(floor, cut, key=self._sort_key)
-                    read += range_rows
+                    read += self.rows_per_range
             rows.sort(key=self._sort_key, reverse=True)
             found += [row for row in rows if floor is None or self._sort_key(row) >= self._sort_key(floor)]
             if len(found) > size:
@@ -138,9 +187,8 @@ class SqliteRangeReader:
     def count(self) -> tuple[int, bool]:
         """The number of tasks that match, at most `max_total`, and whether that is all."""
         total, is_exact = 0, True
-        rows = self.rows_per_range
         for one in self.ranges:
-            low = self.low(one, None, rows // one.cost)
+            low = self.low(one)
             where, values = self.where(one, None, low)
             rows_sql = f"SELECT 1 FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
             sql = f"SELECT count(*) FROM ({rows_sql})"
@@ -153,21 +201,15 @@ class SqliteRangeReader:
     def _sort_key(self, position: SearchPosition) -> Any:
         return position[2] if self._by_creation else position
 
-    def low(self, one: SqliteRange, after: SearchPosition | None, rows: int) -> SearchPosition | None:
+    def low(self, one: SqliteRange, after: SearchPosition | None = None) -> SearchPosition | None:
         """The last position to read of a range; None if it has fewer rows, or all of them match."""
         if not one.row_where:
             return None
         where, values = self._bounded(one, after, None)
+        offset = max(self.rows_per_range // one.cost, 1) - 1
         sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT 1 OFFSET ?"
-        found: SearchPosition | None = self._connection.execute(sql, (*values, max(rows, 1) - 1)).fetchone()
+        found: SearchPosition | None = self._connection.execute(sql, (*values, offset)).fetchone()
         return found
-
-    def _matching(
-        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None, limit: int
-    ) -> list[SearchPosition]:
-        where, values = self.where(one, after, low)
-        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
-        return self._connection.execute(sql, (*values, limit)).fetchall()
 
     def where(
         self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
@@ -300,25 +342,18 @@ def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSear
 def _pairs(connection: sqlite3.Connection, index: str, condition: str, query: TaskSearch) -> list[tuple[str, int]]:
     """The pairs of agent and state in an index that the search may cover."""
     indexed = sorted(state for state in query.states or STORED_STATES if (state > 2) == (index == _INACTIVE[0]))
-    agents = sorted(query.agents) or list(_agents(connection, _NEXT_AGENT.format(index=index, states=condition)))
+    agents = sorted(query.agents)
+    if not agents:
+        agents = [agent for (agent,) in connection.execute(_AGENTS.format(index=index, states=condition))]
     return [(agent, state) for agent in agents for state in indexed]
-
-
-def _agents(connection: sqlite3.Connection, next_agent: str) -> Iterator[str]:
-    agent = ""
-    while row := connection.execute(next_agent, (agent,)).fetchone():
-        if row[0] <= agent:  # damaged text, which reads as a smaller one
-            return
-        (agent,) = row
-        yield agent
 
 
 def _found_task(
     connection: sqlite3.Connection, query: TaskSearch, position: SearchPosition, budget: ResponseBudget
 ) -> FoundTask:
     _, number, key = position
-    *row, created = connection.execute(_FOUND_TASK, (number, key)).fetchone()
-    record = record_from_row(TaskRef(Owner(*owner_of(connection, number)), key), row)
+    *row, created, scope, principal = connection.execute(_FOUND_TASK, (number, key)).fetchone()
+    record = record_from_row(TaskRef(Owner(scope, principal), key), row)
     if not record.summary:
         record.summary = first_summary(connection, number, key)
     task = task_bytes(connection, number, record, row[-1], 0, query.artifacts, budget)
