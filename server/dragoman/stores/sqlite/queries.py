@@ -10,13 +10,17 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dragoman.stores.shared.queries import Query
-from dragoman.stores.sqlite.hot.writer import SqliteWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Submit = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
-"""Runs a function of the writer's connection in the next commit."""
+
+class Submit(Protocol):
+    """Runs a function of the writer's connection in the next commit, or when nothing else waits."""
+
+    def __call__(
+        self, job: Callable[[sqlite3.Connection], Any], *, low_priority: bool = False
+    ) -> asyncio.Future[Any]: ...
 
 
 class Read(Protocol):
@@ -75,33 +79,26 @@ def run_query(connection: sqlite3.Connection, query: Query[T]) -> T:
         return found
 
 
-class SqliteQueryRunner:
+class SqliteQueryRunner(SqliteAccess):
     """Implements `QueryRunner`: reads on the readers, writes in the writer's commits."""
 
-    def __init__(
-        self, read: Read, writer: SqliteWriter, clock: Callable[[], int], *, secure_delete: bool = False
-    ) -> None:
-        """secure_delete: see `overwriting_deleted_rows`."""
-        self._read = read
-        self._writer = writer
-        self._clock = clock
-        self._secure_delete = secure_delete
+    secure_delete = False
+    """See `overwriting_deleted_rows`."""
 
-    async def read(self, query: Callable[P, Query[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        found: T = await self._read(lambda connection: run_query(connection, query(*args, **kwargs)))
-        return found
+    def read(self, query: Callable[P, Query[T]], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        return self._read(lambda connection: run_query(connection, query(*args, **kwargs)))
 
     def write(self, query: Callable[P, Query[T]], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        return self._writer.submit(lambda connection: self._run(connection, query(*args, **kwargs)))
+        return self._submit(lambda connection: self._run(connection, query(*args, **kwargs)))
 
     def write_low_priority(self, query: Callable[P, Query[T]], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        return self._writer.submit(lambda connection: self._run(connection, query(*args, **kwargs)), low_priority=True)
+        return self._submit(lambda connection: self._run(connection, query(*args, **kwargs)), low_priority=True)
 
     async def now(self) -> int:
         return self._clock()
 
     def _run(self, connection: sqlite3.Connection, query: Query[T]) -> T:
-        with overwriting_deleted_rows(connection) if self._secure_delete else nullcontext():
+        with overwriting_deleted_rows(connection) if self.secure_delete else nullcontext():
             return run_query(connection, query)
 
 

@@ -156,8 +156,8 @@ class SqliteStore:
         self._backup_pages = timings.backup_pages
         self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
         self.writer = SqliteWriter(connection, clock, self._checkpointer, timings)
-        self.commit_counters = self.writer.commits
-        self.quota_counters = self.writer.quota_counters
+        self.commit_counters = self.writer.committer.counters
+        self.quota_counters = self.writer.committer.quota_counters
         self._reader_local = threading.local()
         self._files = DatabaseFiles(path)
         self._backup_source = _open_backup_source(path)
@@ -169,9 +169,8 @@ class SqliteStore:
         self.blob_files = BlobFiles(backup.blob_folder(path))
         self.blobs = SqliteBlobRestorer(self.blob_files, self._read, secret, marker, sizes.inline_bytes, clock)
         self._blob_offloader = SqliteBlobOffloader(self.blob_files, self.blobs, marker, self.writer.submit)
-        write_low_priority = partial(self.writer.submit, low_priority=True)
-        self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, write_low_priority)
-        runner = SqliteQueryRunner(self._read, self.writer, clock)
+        self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, self.writer.submit)
+        runner = SqliteQueryRunner(self._read, self.writer.submit, clock)
         self._compactor = Compactor(runner, sizes, merge_chunks)
         self.api_keys = StoredApiKeys(runner)
         self.pushes = SqlitePushes(self._read, self.writer.submit, clock)
@@ -228,11 +227,8 @@ class SqliteStore:
 
     def renew_session(self, session: int, lease: float) -> int:
         self._check_files()
-        remaining: list[int] = []  # a job that is repeated appends another
-        self.writer.write_blocking(
-            lambda connection: remaining.append(claims.renew_session(connection, session, self._clock(), lease))
-        )
-        return remaining[-1]
+        now = self._clock
+        return self.writer.write_blocking(lambda connection: claims.renew_session(connection, session, now(), lease))
 
     async def sessions(self) -> dict[int, int]:
         return await self._read(claims.live_sessions, self._clock())

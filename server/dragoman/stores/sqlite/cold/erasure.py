@@ -101,8 +101,7 @@ def delete_task_records(
     return number, erased
 
 
-def measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> ErasureCounts:
-    """Counts and bytes of these tasks."""
+def _measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> ErasureCounts:
     total = ErasureCounts()
     for record in records:
         where = (owner_number(connection, record.ref.owner), record.ref.key)
@@ -123,13 +122,15 @@ class SqliteEraser(Eraser):
         after_erasure: Callable[[], Awaitable[None]],
     ) -> None:
         """clear_caches: called when tasks have disappeared."""
-        super().__init__(SqliteQueryRunner(read, writer, clock, secure_delete=True), SELECTION, after_erasure)
+        runner = SqliteQueryRunner(read, writer.submit, clock)
+        runner.secure_delete = True
+        super().__init__(runner, SELECTION, after_erasure)
         self._read = read
         self._writer = writer
         self._clear_caches = clear_caches
 
     async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        return await self._read(measure, records)
+        return await self._read(_measure, records)
 
     async def _delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
@@ -139,7 +140,7 @@ class SqliteEraser(Eraser):
             for record in erased:
                 owner = owner_number(connection, record.ref.owner)
                 assert owner is not None, "the task existed"
-                self._writer.quota_counters.record_erasure(connection, owner, record)
+                self._writer.committer.quota_counters.record_erasure(connection, owner, record)
             return receipt, erased
 
         result: tuple[int, list[TaskRecord]] = await self._writer.submit(delete, low_priority=True)
@@ -153,8 +154,7 @@ class SqliteEraser(Eraser):
                 if selection.covers_owners:
                     daily_usage.erase_principal(connection, selection.principal, selection.scope)
                 if run_query(connection, delete_context_or_principal(selection)):
-                    self._writer.clear_owner_numbers()
-                    self._writer.quota_counters.clear()
+                    self._writer.committer.clear_owners()
 
         await self._writer.submit(delete, low_priority=True)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol, TypeVar
@@ -18,7 +18,7 @@ from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_qu
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
-from dragoman.stores.shared.compaction import MAX_COUNTED_TASKS, ArtifactGrowth
+from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.sqlite.cold import daily_usage
 from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
 
@@ -214,12 +214,9 @@ class SqliteQuotaCounters(CommitObserver):
     ) -> None:
         """Subtracts the messages after one number, up to another: they are delivered."""
         unread = self.unread.pop(record.ref.key, None)
-        if unread is None:
-            unread = (
-                _message_sizes(flushed_connection(), owner, record, after, record.last_received)
-                if record.last_received > after
-                else []
-            )
+        if unread is None and record.last_received > after:
+            unread = _message_sizes(flushed_connection(), owner, record, after, record.last_received)
+        unread = unread or []
         self._queue([message for message in unread if message[0] <= upto], -1)
         if remaining := [message for message in unread if message[0] > upto]:
             _remember(self.unread, record.ref.key, remaining)
@@ -244,13 +241,9 @@ def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipal
     for (agent,) in connection.execute(_HIDDEN_TASKS, (principal,)):
         load.live_tasks[agent] = load.live_tasks.get(agent, 0) + 1
     # Tasks of others can have messages of this principal only where tasks are shared.
-    for owner, task in _unfinished_tasks(connection, "" if shared else principal):
+    for owner, task in connection.execute(_UNFINISHED_TASKS, ("" if shared else principal,)).fetchall():
         load.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]
     return load
-
-
-def _unfinished_tasks(connection: sqlite3.Connection, principal: str) -> Iterator[tuple[int, bytes]]:
-    yield from connection.execute(_UNFINISHED_TASKS, (principal,)).fetchall()
 
 
 def _message_sizes(
@@ -279,8 +272,8 @@ _INSERT_LONG_LOG: Final = "INSERT OR IGNORE INTO long_logs (ended, owner, task) 
 class SqliteArtifactGrowth(CommitObserver):
     """Records the tasks that are worth compacting."""
 
-    def __init__(self, max_tasks: int = MAX_COUNTED_TASKS) -> None:
-        self._growth = ArtifactGrowth(max_tasks)
+    def __init__(self) -> None:
+        self._growth = ArtifactGrowth()
 
     def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         row_key = owner, plan.record.ref.key
