@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -51,6 +52,9 @@ SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
 """
 _IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
 """Whether a principal created all tasks of an owner. Others may have tasks of theirs where a scope shares its tasks."""
+_HAS_PRINCIPAL: Final = """
+coalesce(nullif(t.principal, ''), (SELECT o.principal FROM owners o WHERE o.owner = t.owner)) = ?
+"""
 _AGENTS: Final = """
 WITH RECURSIVE a (agent) AS (
     SELECT (SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} ORDER BY agent LIMIT 1)
@@ -121,8 +125,7 @@ def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[Stat
         if limit <= 0:
             continue
         low = reader.low(one)
-        where, values = reader.where(one, None, low)
-        rows = f"SELECT t.state FROM tasks t {one.index} WHERE {where} ORDER BY {reader.order} LIMIT ?"
+        rows, values = reader.rows(one, "t.state", low=low)
         found = dict(connection.execute(f"SELECT state, count(*) FROM ({rows}) GROUP BY state", (*values, limit)))
         counts.update(found)
         if low is not None or sum(found.values()) == limit:
@@ -132,14 +135,12 @@ def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[Stat
 
 def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[OpenTasks]:
     """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
-    query = replace(query, states=OPEN)
-    reader = SqliteRangeReader(connection, query)
+    reader = SqliteRangeReader(connection, replace(query, states=OPEN))
     found = []
     for one in reader.ranges:
         low = reader.low(one)
-        where, values = reader.where(one, None, low)
-        oldest_first = f"SELECT t.updated FROM tasks t {one.index} WHERE {where} ORDER BY t.updated, t.owner, t.task"
-        sql = f"SELECT count(*), min(updated) FROM ({oldest_first} LIMIT ?)"
+        rows, values = reader.rows(one, "t.updated", low=low, direction="ASC")
+        sql = f"SELECT count(*), min(updated) FROM ({rows})"
         count, oldest = connection.execute(sql, (*values, MAX_TOTAL + 1)).fetchone()
         if count or low is not None:
             found.append(OpenTasks(one.agent, one.state, count, low is None, oldest or 0))
@@ -152,11 +153,9 @@ class SqliteRangeReader:
     def __init__(self, connection: sqlite3.Connection, query: TaskSearch) -> None:
         self._connection = connection
         self._query = query
-        self.ranges = ranges_of(connection, query)
-        self.rows_per_range = max(query.searched_rows // _ROUNDS // max(len(self.ranges), 1), _MIN_RANGE_ROWS)
+        self.ranges = _ranges_of(connection, query)
+        self._rows_per_range = max(query.searched_rows // _ROUNDS // max(len(self.ranges), 1), _MIN_RANGE_ROWS)
         self._by_creation = query.order == "created"
-        # Counts use it too: without an order, SQLite takes less of an index, and reads the rows of other states.
-        self.order = "t.task DESC" if self._by_creation else "t.updated DESC, t.owner DESC, t.task DESC"
         self._position = "0, t.owner, t.task" if self._by_creation else "t.updated, t.owner, t.task"
 
     def page(self) -> tuple[list[SearchPosition], SearchPosition | None]:
@@ -168,14 +167,13 @@ class SqliteRangeReader:
             rows: list[SearchPosition] = []
             for one in self.ranges:
                 low = self.low(one, after)
-                where, values = self.where(one, after, low)
-                sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
+                sql, values = self.rows(one, self._position, after, low)
                 matching = self._connection.execute(sql, (*values, size + 1)).fetchall()
                 rows += matching
                 cut = matching[-1] if len(matching) > size else low
                 if cut is not None:  # what this range has below is not known yet
                     floor = cut if floor is None else max(floor, cut, key=self._sort_key)
-                    read += self.rows_per_range
+                    read += self._rows_per_range
             rows.sort(key=self._sort_key, reverse=True)
             found += [row for row in rows if floor is None or self._sort_key(row) >= self._sort_key(floor)]
             if len(found) > size:
@@ -186,94 +184,89 @@ class SqliteRangeReader:
 
     def count(self) -> tuple[int, bool]:
         """The number of tasks that match, at most `max_total`, and whether that is all."""
-        total, is_exact = 0, True
+        total, is_exact, most = 0, True, self._query.max_total
         for one in self.ranges:
             low = self.low(one)
-            where, values = self.where(one, None, low)
-            rows_sql = f"SELECT 1 FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
-            sql = f"SELECT count(*) FROM ({rows_sql})"
-            total += self._connection.execute(sql, (*values, self._query.max_total + 1 - total)).fetchone()[0]
+            rows, values = self.rows(one, "1", low=low)
+            total += self._connection.execute(f"SELECT count(*) FROM ({rows})", (*values, most + 1 - total)).fetchone()[
+                0
+            ]
             is_exact = is_exact and low is None
-            if total > self._query.max_total:
-                return self._query.max_total, False
+            if total > most:
+                return most, False
         return total, is_exact
-
-    def _sort_key(self, position: SearchPosition) -> Any:
-        return position[2] if self._by_creation else position
 
     def low(self, one: SqliteRange, after: SearchPosition | None = None) -> SearchPosition | None:
         """The last position to read of a range; None if it has fewer rows, or all of them match."""
         if not one.row_where:
             return None
-        where, values = self._bounded(one, after, None)
-        offset = max(self.rows_per_range // one.cost, 1) - 1
-        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT 1 OFFSET ?"
-        found: SearchPosition | None = self._connection.execute(sql, (*values, offset)).fetchone()
+        sql, values = self.rows(replace(one, row_where="", row_values=()), self._position, after)
+        offset = max(self._rows_per_range // one.cost, 1) - 1
+        found: SearchPosition | None = self._connection.execute(f"{sql} OFFSET ?", (*values, 1, offset)).fetchone()
         return found
 
-    def where(
-        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
-    ) -> tuple[str, tuple[Any, ...]]:
-        where, values = self._bounded(one, after, low)
-        return where + one.row_where, (*values, *one.row_values)
+    def rows(
+        self,
+        one: SqliteRange,
+        columns: str,
+        after: SearchPosition | None = None,
+        low: SearchPosition | None = None,
+        direction: str = "DESC",
+    ) -> tuple[str, list[Any]]:
+        """A statement for the tasks of a range between two positions that match, and its values without the limit.
 
-    def _bounded(
-        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
-    ) -> tuple[str, tuple[Any, ...]]:
-        where, values = one.where, one.values
+        Always in order: otherwise SQLite takes less of an index, and reads the rows of other states.
+        """
+        query, where, values = self._query, one.where, list(one.values)
         top = after or _HIGHEST
-        if not self._by_creation and self._query.changed_before:
-            top = min(top, (self._query.changed_before, 0, b""))
+        if not self._by_creation and query.changed_before:
+            top = min(top, (query.changed_before, 0, b""))
+        key = ("t.task",) if self._by_creation else ("t.updated", "t.owner", "t.task")
         for position, comparison in ((top, "<"), (low, ">=")):
-            if position is not None and self._by_creation:
-                where, values = f"{where} AND t.task {comparison} ?", (*values, position[2])
-            elif position is not None:
-                where = f"{where} AND (t.updated, t.owner, t.task) {comparison} (?, ?, ?)"
-                values = (*values, *position)
-        if self._query.changed_since and not self._by_creation:
-            where, values = f"{where} AND t.updated >= ?", (*values, self._query.changed_since)
-        return where, values
+            if position is not None:
+                where += f" AND ({', '.join(key)}) {comparison} ({_marks(key)})"
+                values += position[-len(key) :]
+        if query.changed_since and not self._by_creation:
+            where += " AND t.updated >= ?"
+            values.append(query.changed_since)
+        order = ", ".join(f"{column} {direction}" for column in key)
+        sql = f"SELECT {columns} FROM tasks t {one.index} WHERE {where}{one.row_where} ORDER BY {order} LIMIT ?"
+        return sql, [*values, *one.row_values]
+
+    def _sort_key(self, position: SearchPosition) -> Any:
+        return position[2] if self._by_creation else position
 
 
 def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
     """Conditions on each row: on these fields of the search, and on its text and metadata."""
-    where, values = "", list[Any]()
-    for name, column, wanted in (("agents", "t.agent", query.agents), ("states", "t.state", query.states)):
-        if name in names and wanted:
-            where += f" AND {column} IN ({_marks(wanted)})"
-            values += sorted(wanted)
-    if "scopes" in names and query.scopes:
-        scopes = f"o.scope IN ({_marks(query.scopes)})"
-        where += f" AND EXISTS (SELECT 1 FROM owners o WHERE o.owner = t.owner AND {scopes})"
-        values += sorted(query.scopes)
-    if "principal" in names and query.principal:
-        owner = "(SELECT o.principal FROM owners o WHERE o.owner = t.owner)"
-        where += f" AND coalesce(nullif(t.principal, ''), {owner}) = ?"
-        values.append(query.principal)
-    if "context" in names and query.context:
-        where += " AND t.context = ?"
-        values.append(query.context)
-    for time, comparison in ((query.changed_since, ">="), (query.changed_before, "<")):
-        if "times" in names and time:
-            where += f" AND t.updated {comparison} ?"
-            values.append(time)
+    in_scopes = f"EXISTS (SELECT 1 FROM owners o WHERE o.owner = t.owner AND o.scope IN ({_marks(query.scopes)}))"
+    fields: tuple[tuple[str, str, list[Any]], ...] = (
+        ("agents", f"t.agent IN ({_marks(query.agents)})", sorted(query.agents)),
+        ("states", f"t.state IN ({_marks(query.states)})", sorted(query.states)),
+        ("scopes", in_scopes, sorted(query.scopes)),
+        ("principal", _HAS_PRINCIPAL, [query.principal]),
+        ("context", "t.context = ?", [query.context]),
+        ("times", "t.updated >= ?", [query.changed_since]),
+        ("times", "t.updated < ?", [query.changed_before]),
+    )
+    conditions = [(condition, values) for name, condition, values in fields if name in names and any(values)]
     if query.text:
-        digits = id_digits(query.text)
+        digits, pattern = id_digits(query.text), like_pattern(query.text)
         of_id = " OR hex(t.task) LIKE ?" if digits else ""
-        where += f" AND (t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
-        values += [like_pattern(query.text)] * 2 + [f"%{digits}%"] * bool(digits)
+        texts = f"(t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
+        conditions.append((texts, [pattern, pattern, *([f"%{digits}%"] if digits else ())]))
     for key, value in query.metadata:
-        entries = metadata_entries(key, value)
-        where += f" AND ({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})"
-        values += entries
-    return where, tuple(values)
+        entries: list[Any] = [*metadata_entries(key, value)]
+        conditions.append((f"({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})", entries))
+    values = (value for _, values in conditions for value in values)
+    return "".join(f" AND {condition}" for condition, _ in conditions), tuple(values)
 
 
-def _marks(values: frozenset[Any]) -> str:
+def _marks(values: Collection[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
+def _ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
     """Where tasks may match."""
     if query.task_id:
         rest = _conditions(query, "scopes", "agents", "states", "principal", "context", "times")
