@@ -13,13 +13,7 @@ from typing import Final
 
 from dragoman.core.errors import OutOfMemory
 from dragoman.core.task import blob_references
-from dragoman.core.task.blob_references import (
-    EVENT_TREE,
-    URL_FIELD,
-    BlobReference,
-    FieldTree,
-    OffloadedChange,
-)
+from dragoman.core.task.blob_references import EVENT_TREE, URL_FIELD, BlobReference, FieldTree, OffloadedChange
 from dragoman.core.task.contents import ContentReader, ResponseBudget, RowData, RowSize, StoredContent
 from dragoman.core.task.log import Append, Appended, Event, TaskRef
 

@@ -29,10 +29,7 @@ from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, Event, TaskRecord, TaskRef
-from dragoman.core.task.maintenance import (
-    DEFAULT_STORAGE_OPTIONS,
-    StorageOptions,
-)
+from dragoman.core.task.maintenance import DEFAULT_STORAGE_OPTIONS, StorageOptions
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.compaction import Compactor, merge_chunks
@@ -50,13 +47,7 @@ from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, sear
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
-from dragoman.stores.sqlite.errors import (
-    damaged_texts,
-    is_undecodable,
-    raising_failures,
-    row_of,
-    tolerate_damaged_text,
-)
+from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, raising_failures, row_of, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop

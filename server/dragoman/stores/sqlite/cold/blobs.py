@@ -211,12 +211,7 @@ class SqliteBlobRestorer(BlobRestorer):
         return replace(snapshot, task=self.restore(snapshot.task, TASK_TREE, budget))
 
     def get(
-        self,
-        connection: sqlite3.Connection,
-        owner: Owner,
-        agent: str,
-        task_id: str,
-        history: int | None,
+        self, connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str, history: int | None
     ) -> TaskSnapshot | None:
         record = reads.find(connection, owner, agent, task_id)
         return self.read(connection, record.ref, history, True) if record else None
