@@ -111,14 +111,8 @@ class CompactionCursor:
     artifact: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedLog:
-    """The log of a finished task: when it ended, and its last event."""
-
-    ended: int
-    owner: int
-    task: bytes
-    last: int
+FinishedLog = tuple[int, int, bytes, int]
+"""The log of a finished task: when it ended, the owner's number, the task's key, and the sequence of its last event."""
 
 
 def find_grown_task(min_rows: int) -> Query[CompactionCursor | None]:
@@ -130,14 +124,14 @@ def find_grown_task(min_rows: int) -> Query[CompactionCursor | None]:
 def find_long_log(until: int) -> Query[FinishedLog | None]:
     """A log to truncate: its task ended at `until` or before, and has no undelivered push."""
     found = yield from select_first(_SELECT_LONG_LOG, until)
-    return FinishedLog(*found) if found else None
+    return (found[0], found[1], found[2], found[3]) if found else None
 
 
 def truncate_log(finished_log: FinishedLog) -> Query[int]:
     """One step. Returns how many events were dropped; the first step that drops none is the last."""
     dropped, size, end = 0, 0, 0
-    where = finished_log.owner, finished_log.task
-    last = finished_log.last - MIN_KEPT_EVENTS + 1
+    ended, *where, last = finished_log
+    last -= MIN_KEPT_EVENTS - 1
     for first, count, length in (yield from select(_SELECT_OLD_EVENTS, *where, last, COMPACTION_STEP_ROWS)):
         if end and size + length > COMPACTION_STEP_BYTES:
             break
@@ -145,7 +139,7 @@ def truncate_log(finished_log: FinishedLog) -> Query[int]:
     if end:
         yield from change(_DELETE_EVENTS, *where, end)
     else:
-        yield from change(_DELETE_LONG_LOG, finished_log.ended, *where)
+        yield from change(_DELETE_LONG_LOG, ended, *where)
     return dropped
 
 

@@ -29,12 +29,11 @@ from dragoman.core.task.contents import (
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
-from dragoman.core.task.projection import event_state, join_artifact_rows, summary_of, unframe_message
+from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 from dragoman.stores.sqlite.cold import task_tables
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
@@ -269,12 +268,6 @@ def content_rows(connection: sqlite3.Connection, content: StoredContent, first: 
         if limit <= 0:
             break
     return found
-
-
-def first_summary(connection: sqlite3.Connection, owner: int, key: bytes) -> str:
-    """The summary of a task that was created before summaries were stored."""
-    row = connection.execute(MESSAGE, (owner, key, 1)).fetchone()
-    return summary_of(pb.Message.FromString(unframe_message(row[0]))) if row else ""
 
 
 def events(connection: sqlite3.Connection, task: TaskRef, after: int, limit: int) -> list[Event]:

@@ -34,7 +34,7 @@ from dragoman.core.task.log import TaskRef
 from dragoman.core.task.states import OPEN, STORED_STATES
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite.cold import task_tables
-from dragoman.stores.sqlite.reads import first_summary, task_bytes
+from dragoman.stores.sqlite.reads import task_bytes
 
 MAX_OWNER_RANGES: Final = 64
 """The tasks of a scope with more owners are read by agent and state, and those of other scopes skipped."""
@@ -347,7 +347,5 @@ def _found_task(
     _, number, key = position
     *row, created, scope, principal = connection.execute(_FOUND_TASK, (number, key)).fetchone()
     record = record_from_row(TaskRef(Owner(scope, principal), key), row)
-    if not record.summary:
-        record.summary = first_summary(connection, number, key)
     task = task_bytes(connection, number, record, row[-1], 0, query.artifacts, budget)
     return FoundTask(record, created, task, task_tables.usage_of(connection, number, key))

@@ -6,7 +6,7 @@ Each is a `CommitObserver`, so the transaction names none of them. What they wri
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -106,7 +106,7 @@ V = TypeVar("V")
 class SqlitePrincipalLoad:
     """Unfinished tasks by agent, and bytes of undelivered messages."""
 
-    live_tasks: dict[str, int] = field(default_factory=dict)
+    live_tasks: Counter[str] = field(default_factory=Counter)
     queued_bytes: int = 0
 
 
@@ -139,7 +139,7 @@ class SqliteQuotaCounters(CommitObserver):
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
         check_quota(
             quota,
-            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks.get(agent, 0), load.queued_bytes, wait),
+            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks[agent], load.queued_bytes, wait),
             plan,
         )
         if every and starts_turn(plan):
@@ -182,11 +182,7 @@ class SqliteQuotaCounters(CommitObserver):
 
     def _count(self, principal: str, agent: str, delta: int) -> None:
         if load := self.loads.get(principal):
-            live = load.live_tasks.get(agent, 0) + delta
-            if live > 0:
-                load.live_tasks[agent] = live
-            else:
-                load.live_tasks.pop(agent, None)
+            load.live_tasks[agent] = max(load.live_tasks[agent] + delta, 0)
 
     def _queue(self, messages: UnreadMessages, sign: int) -> None:
         for _, size, sender in messages:
@@ -237,9 +233,9 @@ def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipal
         for agent, state, tasks in connection.execute(_SELECT_TOTALS, (number,)).fetchall():
             if (number,) in shared:
                 (tasks,) = connection.execute(_COUNT_IN_SHARED, (number, agent, state, principal)).fetchone()
-            load.live_tasks[agent] = load.live_tasks.get(agent, 0) + tasks
+            load.live_tasks[agent] += tasks
     for (agent,) in connection.execute(_HIDDEN_TASKS, (principal,)):
-        load.live_tasks[agent] = load.live_tasks.get(agent, 0) + 1
+        load.live_tasks[agent] += 1
     # Tasks of others can have messages of this principal only where tasks are shared.
     for owner, task in connection.execute(_UNFINISHED_TASKS, ("" if shared else principal,)).fetchall():
         load.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]
