@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Self
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from dragoman.bindings.request_log import RejectionLog, RequestMetrics
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
@@ -102,7 +102,7 @@ def _no_problem() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Options of both servers. Port 0 lets the system choose a free port."""
+    """Options of the gRPC and the HTTP server. Port 0 lets the system choose a free port."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -142,11 +142,7 @@ class ServerOptions:
     store_problem: Callable[[], str] = _no_problem
     """Returns why the store is not usable, empty if it is; `/readyz` and gRPC health then report not ready."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions(ServerOptions):
-    """Options of the HTTP server."""
-
+    # Of HTTP alone
     timeouts: HttpTimeouts = field(default_factory=HttpTimeouts)
     overflow_connections: int = OVERFLOW_CONNECTIONS
     """Connections beyond the maximum that still get an error response."""
@@ -172,8 +168,3 @@ class HttpOptions(ServerOptions):
     """Returns text and media type of `/metrics` for an `Accept` header."""
     bus_problem: Callable[[], str] = _no_problem
     """Returns the problem of the bus, empty for none; reported by `/readyz`, which stays ready."""
-
-    @classmethod
-    def of(cls, options: ServerOptions) -> Self:
-        """The same options for an HTTP server; the rest are the defaults."""
-        return cls(**{each.name: getattr(options, each.name) for each in fields(options)})

@@ -18,7 +18,7 @@ from aiohttp import web
 from dragoman.bindings.admin.endpoints import authorize_http
 from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.http import listener
-from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound
 
@@ -194,7 +194,7 @@ def liveness_response() -> web.Response:
     return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
 
 
-def readiness_response(options: HttpOptions) -> web.Response:
+def readiness_response(options: ServerOptions) -> web.Response:
     """Reports readiness: 200 or 503, and a problem of the store or the bus, if any."""
     if options.draining.is_set():
         return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE_HEADERS)
@@ -207,7 +207,7 @@ def readiness_response(options: HttpOptions) -> web.Response:
 
 
 @asynccontextmanager
-async def serve_health(options: HttpOptions) -> AsyncIterator[BoundAddress]:
+async def serve_health(options: ServerOptions) -> AsyncIterator[BoundAddress]:
     """Serves only health, in worker processes. Raises OSError when the address cannot be bound."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -226,7 +226,7 @@ ReadMetrics = Callable[[str], Awaitable[tuple[bytes, str]]]
 METRICS_PATH: Final = "/metrics"
 
 
-async def metrics_response(request: web.BaseRequest, options: HttpOptions) -> web.Response:
+async def metrics_response(request: web.BaseRequest, options: ServerOptions) -> web.Response:
     """Serves `/metrics` on the API port, to operators. Raises Unauthenticated, PermissionDenied."""
     if options.metrics is None:
         raise MethodNotFound("this server does not serve metrics here")

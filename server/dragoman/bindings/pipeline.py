@@ -60,7 +60,6 @@ CallerConnection = web.BaseRequest | PlainRequest | grpc.aio.ServicerContext[byt
 _log: Final = logging.getLogger("dragoman.bindings.pipeline")
 
 Answer = TypeVar("Answer")
-Options = TypeVar("Options", bound=ServerOptions)
 
 
 class ClientDisconnected(Exception):
@@ -143,10 +142,10 @@ class RequestExchange(ABC, Generic[Answer]):
         """Sets `status`, and returns the error response."""
 
 
-class Pipeline(Generic[Options]):
+class Pipeline:
     """Runs the requests of one port, with everything that their steps need."""
 
-    def __init__(self, operations: Operations, cards: Cards, options: Options, streams: StreamRegistry) -> None:
+    def __init__(self, operations: Operations, cards: Cards, options: ServerOptions, streams: StreamRegistry) -> None:
         self.operations = operations
         self.cards = cards
         self.options = options

@@ -17,7 +17,7 @@ from aiohttp import web
 from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards, Origin, ServedCard
 from dragoman.bindings.http.request import card_response
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, authenticate
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.access.jwt_claims import Issuer
@@ -39,7 +39,7 @@ _DOMAIN: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 """A domain name in lower case; not an IP address."""
 
 
-async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options: HttpOptions) -> web.Response:
+async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options: ServerOptions) -> web.Response:
     """Serves the AI catalog with the agents whose cards the caller may read. Raises Unauthenticated.
 
     Without credentials and with private pages, those are the public agents.
@@ -106,7 +106,7 @@ def _identifier(domain: str, namespace: str, agent: str, url: str) -> str:
 # ---- Protected resource metadata
 
 
-def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, options: HttpOptions) -> web.Response:
+def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, options: ServerOptions) -> web.Response:
     """Serves the metadata of the server, or of the endpoint whose path follows PROTECTED_RESOURCE_PATH.
 
     Needs no credentials: clients read it to get some. Raises MethodNotFound on a server without token issuers.
@@ -132,7 +132,7 @@ def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any
     }
 
 
-def resource_metadata_url(path: str, origin: Origin | None, agent_cards: Cards, options: HttpOptions) -> str:
+def resource_metadata_url(path: str, origin: Origin | None, agent_cards: Cards, options: ServerOptions) -> str:
     """The URL of an endpoint's metadata, for `challenge_headers`; empty without token issuers.
 
     `path`: of the endpoint as in the request, such as `/agent-1`.

@@ -17,7 +17,7 @@ from dragoman.bindings import options
 from dragoman.bindings.http import plain
 from dragoman.bindings.http import server as http
 from dragoman.bindings.http.plain import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
-from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -27,7 +27,7 @@ SEND = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "h
 @asynccontextmanager
 async def serving(service: FakeService | None = None, **options: Any) -> AsyncIterator[BoundAddress]:
     service = service or FakeService(pb.SendMessageResponse(task=TASK))
-    async with http.serve_http(service.operations, make_cards(), HttpOptions(**options)) as at:
+    async with http.serve_http(service.operations, make_cards(), ServerOptions(**options)) as at:
         yield at
 
 

@@ -44,7 +44,6 @@ _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
 DEADLINE_MARGIN: Final = 0.5
 """Seconds before the caller's deadline when a blocking send returns the task in its current state."""
 
-GrpcPipeline = Pipeline[ServerOptions]
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -76,7 +75,7 @@ async def serve_grpc(
     )
     streams = StreamRegistry()
     options.request_metrics.add_stream_count(GRPC_LABEL, lambda: streams.count)
-    pipeline = GrpcPipeline(operations, cards, options, streams)
+    pipeline = Pipeline(operations, cards, options, streams)
     reader = messages.caller_messages(options.message_bytes)
     names = []
     for descriptor, rows in method_table.rpc_services():
@@ -153,9 +152,7 @@ class GrpcExchange(RequestExchange[bytes]):
 
     row: RpcRow
 
-    def __init__(
-        self, pipeline: GrpcPipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext) -> None:
         """`path`: service and method, for the request log."""
         log_entry = RequestLogEntry(pipeline.options.request_metrics, GRPC_LABEL, path, row.dialect.value)
         super().__init__(log_entry, text_metadata(context), context)
@@ -267,7 +264,7 @@ def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
     return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
 
 
-def _method_handler(row: RpcRow, pipeline: GrpcPipeline, reader: MessageReader) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _method_handler(row: RpcRow, pipeline: Pipeline, reader: MessageReader) -> grpc.RpcMethodHandler[bytes, bytes]:
     """Returns the handler of one row for grpc. It has no serializers, so it gets and returns bytes."""
     path = f"{row.service}/{row.name}"
 

@@ -19,9 +19,15 @@ from typing import Any, Final, Never
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from dragoman.bindings import options
 from dragoman.bindings.http.plain import REQUEST_TIMEOUT_RESPONSE, PlainCall, PlainConnection, no_plain_call
-from dragoman.bindings.request_log import RejectionLog
+from dragoman.bindings.options import (
+    BODY_DISCARD_TIMEOUT,
+    IDLE_WEBSOCKET_BYTES_PER_SECOND,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    MAX_REQUEST_LINE_BYTES,
+    ServerOptions,
+)
 from dragoman.core.errors import InvalidRequest, Unavailable
 from dragoman.supervision import log_fault
 from dragoman.wire import errors
@@ -61,30 +67,21 @@ class HttpConnections(web.Server):
     def __init__(
         self,
         handler: HttpHandler,
+        options: ServerOptions,
         plain_call: PlainCall = no_plain_call,
-        *,
-        max_connections: int,
-        max_body_bytes: int,
-        timeouts: options.HttpTimeouts,
         clock: Callable[[], float] | None = None,
-        rejections: RejectionLog | None = None,
-        overflow_connections: int = options.OVERFLOW_CONNECTIONS,
     ) -> None:
-        """`plain_call`: returns the coroutine for a plain request, or None.
-
-        `max_body_bytes`: in total, of all bodies being received. `clock`: seconds, monotonic.
-        """
+        """`plain_call`: returns the coroutine for a plain request, or None. `clock`: seconds, monotonic."""
         # Handlers of disconnected clients are canceled: their response would not be read.
         super().__init__(self._serve, handler_cancellation=True)
         self._lacks_descriptors = False
         self._handler = handler
         self.plain_call = plain_call
-        self._max_connections = max_connections
-        self._overflow_connections = overflow_connections
-        self.timeouts = timeouts
-        self.rejections = rejections or RejectionLog()
+        self._options = options
+        self.timeouts = options.timeouts
+        self.rejections = options.rejections
         self.clock = clock or asyncio.get_running_loop().time
-        self.body_budget = BodyBudget(max_body_bytes)
+        self.body_budget = BodyBudget(options.bodies)
         self.open_connections: set[Connection] = set()
         self.idle_connections: dict[Connection, None] = {}
         """Idle connections, longest idle first."""
@@ -103,12 +100,13 @@ class HttpConnections(web.Server):
 
     def add(self, connection: Connection) -> None:
         """Accepts a connection, dropping the longest idle one at the limit; drops it beyond the overflow."""
-        if len(self.open_connections) >= self._max_connections and self.idle_connections:
+        most = self._options.connections
+        if len(self.open_connections) >= most and self.idle_connections:
             next(iter(self.idle_connections)).drop()
-        if len(self.open_connections) >= self._max_connections + self._overflow_connections:
+        if len(self.open_connections) >= most + self._options.overflow_connections:
             connection.drop()
             return
-        connection.is_over_limit = len(self.open_connections) >= self._max_connections
+        connection.is_over_limit = len(self.open_connections) >= most
         self.open_connections.add(connection)
         self.idle_connections[connection] = None
 
@@ -181,10 +179,10 @@ class HttpConnection(web.RequestHandler):
             connections,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=connections.timeouts.idle,
-            lingering_time=options.BODY_DISCARD_TIMEOUT,
-            max_line_size=options.MAX_REQUEST_LINE_BYTES,
-            max_field_size=options.MAX_HEADER_BYTES,
-            max_headers=options.MAX_HEADERS,
+            lingering_time=BODY_DISCARD_TIMEOUT,
+            max_line_size=MAX_REQUEST_LINE_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            max_headers=MAX_HEADERS,
             access_log=None,  # type: ignore[arg-type]  # None disables aiohttp's access log
         )
         self._connections = connections
@@ -238,10 +236,10 @@ class HttpConnection(web.RequestHandler):
         error: InvalidRequest
         if not isinstance(exc, LineTooLong):
             error = InvalidRequest(f"the request is not valid HTTP/1.1: {type(exc).__name__}")
-        elif options.MAX_HEADER_BYTES in exc.args:
-            error = errors.HeaderTooLong(f"a header may have at most {options.MAX_HEADER_BYTES} bytes")
+        elif MAX_HEADER_BYTES in exc.args:
+            error = errors.HeaderTooLong(f"a header may have at most {MAX_HEADER_BYTES} bytes")
         else:
-            error = errors.RequestLineTooLong(f"a request line may have at most {options.MAX_REQUEST_LINE_BYTES} bytes")
+            error = errors.RequestLineTooLong(f"a request line may have at most {MAX_REQUEST_LINE_BYTES} bytes")
         # The dialect is unknown, because the path could not be read. Every client of REST finds this form of the error.
         encoded = errors.rest_error(error, Dialect.V03)
         response = web.Response(status=encoded.status, body=encoded.body, content_type=errors.ERROR_CONTENT_TYPE)
@@ -300,7 +298,7 @@ class HttpConnection(web.RequestHandler):
                 self.force_close()
                 return
         elif self._is_websocket:
-            self._received_bytes = max(0, self._received_bytes - options.IDLE_WEBSOCKET_BYTES_PER_SECOND)
+            self._received_bytes = max(0, self._received_bytes - IDLE_WEBSOCKET_BYTES_PER_SECOND)
             if (
                 self._received_bytes
                 and now - self._receiving_since > http_timeouts.body + self._received_bytes / http_timeouts.rate

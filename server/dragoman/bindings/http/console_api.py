@@ -9,7 +9,7 @@ from aiohttp import web
 
 from dragoman.bindings.admin.endpoints import HttpEndpoint
 from dragoman.bindings.http.request import read_json
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import authenticate
 from dragoman.core.errors import InvalidParams
 
@@ -18,7 +18,7 @@ _MAX_BODY_BYTES: Final = 64 * 1024
 _FIELDS: Final = ("issuer", "code", "codeVerifier", "redirectUri")
 
 
-def console_endpoints(options: HttpOptions) -> Iterator[tuple[str, str, HttpEndpoint]]:
+def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEndpoint]]:
     """Yields method, path and endpoint of each."""
     sign_in = options.console_sign_in
 

@@ -18,7 +18,7 @@ from yarl import URL
 from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http.plain import PlainRequest
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import OriginNotAllowed
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.net.targets import names_this_machine, parse_host_port
@@ -43,7 +43,7 @@ class CrossOriginPolicy:
       addresses, `localhost`, names under it, and its configured names.
     """
 
-    def __init__(self, agent_cards: Cards, options: HttpOptions) -> None:
+    def __init__(self, agent_cards: Cards, options: ServerOptions) -> None:
         self._cards = agent_cards
         self._allowed_origins = frozenset(options.cors)
         self._allows_all = "*" in self._allowed_origins

@@ -21,13 +21,12 @@ from dragoman.bindings.http.request import (
     JSONRPC_SSE_FRAMING,
     AnyRequest,
     HttpExchange,
-    HttpPipeline,
     accepts_only_json,
     idempotency_key,
     retry_after_header,
 )
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
-from dragoman.bindings.pipeline import challenge_headers, event_adapter, minor_version
+from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
 from dragoman.bindings.request_log import JSONRPC_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
@@ -62,7 +61,7 @@ class JsonRpcExchange(HttpExchange):
     row: JsonRpcRow
 
     def __init__(
-        self, pipeline: HttpPipeline, request: AnyRequest, path: str, tenant: str, binding: str = JSONRPC_LABEL
+        self, pipeline: Pipeline, request: AnyRequest, path: str, tenant: str, binding: str = JSONRPC_LABEL
     ) -> None:
         name = "JSON-RPC" if binding is JSONRPC_LABEL else "WebSocket"  # until the call names its method
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from dragoman.bindings.http.connections import HttpConnections
 from dragoman.bindings.http.plain import PlainCall, no_plain_call
-from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.supervision import Background, start_task
 
 TLS_HANDSHAKE_TIMEOUT: Final = 10.0
@@ -45,22 +45,14 @@ log = logging.getLogger("dragoman.tls")
 @asynccontextmanager
 async def listen_http(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
-    options: HttpOptions,
+    options: ServerOptions,
     plain_call: PlainCall = no_plain_call,
 ) -> AsyncIterator[BoundAddress]:
     """Serves requests while the block runs, then gives those in flight `options.grace` seconds.
 
     Raises OSError if the address cannot be bound.
     """
-    server = HttpConnections(
-        handler,
-        plain_call,
-        max_connections=options.connections,
-        max_body_bytes=options.bodies,
-        timeouts=options.timeouts,
-        rejections=options.rejections,
-        overflow_connections=options.overflow_connections,
-    )
+    server = HttpConnections(handler, options, plain_call)
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
     watch_task = start_task(Background.HTTP_CONNECTIONS, server.watch)

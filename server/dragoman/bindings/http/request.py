@@ -18,7 +18,6 @@ from dragoman.bindings.cards import CARD_MAX_AGE, Origin, ServedCard
 from dragoman.bindings.http.connections import BodyBudget, HttpConnection
 from dragoman.bindings.http.cors import request_id, response_headers
 from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
-from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.pipeline import (
     VERSION_HEADER,
     ClientDisconnected,
@@ -37,8 +36,6 @@ from dragoman.wire.json import request as json_request
 
 T = TypeVar("T")
 
-HttpPipeline = Pipeline[HttpOptions]
-
 AnyRequest = web.BaseRequest | PlainRequest
 
 JSON_CONTENT_TYPE: Final = "application/json"
@@ -53,7 +50,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
 
     def __init__(
         self,
-        pipeline: HttpPipeline,
+        pipeline: Pipeline,
         request: AnyRequest,
         path: str,
         tenant: str = "",

@@ -26,14 +26,13 @@ from dragoman.bindings.http.request import (
     SSE_FRAMING,
     AnyRequest,
     HttpExchange,
-    HttpPipeline,
     card_response,
     idempotency_key,
     named_versions,
     retry_after_header,
 )
 from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
-from dragoman.bindings.pipeline import challenge_headers, check_version, event_adapter
+from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter
 from dragoman.bindings.request_log import REST_LABEL, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
@@ -53,7 +52,7 @@ from dragoman.wire.json import protojson
 A2A_JSON_CONTENT_TYPE: Final = "application/a2a+json"
 
 
-def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline) -> Response:
+def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipeline: Pipeline) -> Response:
     """Returns the response to a failed request."""
     encoded = _encoded_error(request, error, dialect, pipeline)
     headers = {
@@ -67,7 +66,7 @@ def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipe
 
 
 def _encoded_error(
-    request: AnyRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline
+    request: AnyRequest, error: Exception, dialect: Dialect, pipeline: Pipeline
 ) -> errors.RestErrorResponse:
     with_list = dialect is Dialect.GOOGLE and google_parameters.wants_error_list(request)
     return errors.rest_error(error, dialect, table=pipeline.options.error_table, with_list=with_list)
@@ -86,7 +85,7 @@ def media_type(request: AnyRequest, dialect: Dialect) -> str:
 class RestRoute:
     """One HTTP rule of one row of the method table."""
 
-    def __init__(self, row: RpcRow, rule: Rule, transcoder: Transcoder[Any], pipeline: HttpPipeline) -> None:
+    def __init__(self, row: RpcRow, rule: Rule, transcoder: Transcoder[Any], pipeline: Pipeline) -> None:
         self.row = row
         self.dialect = rule_dialect(row, rule)
         self.is_google = self.dialect is Dialect.GOOGLE
@@ -109,7 +108,7 @@ class RestExchange(HttpExchange):
 
     def __init__(
         self,
-        pipeline: HttpPipeline,
+        pipeline: Pipeline,
         request: AnyRequest,
         path: str,
         route: RestRoute,
@@ -257,7 +256,7 @@ class RestExchange(HttpExchange):
         return response
 
 
-def rest_routes(pipeline: HttpPipeline) -> Iterator[tuple[Rule, RestRoute]]:
+def rest_routes(pipeline: Pipeline) -> Iterator[tuple[Rule, RestRoute]]:
     """Yields every HTTP rule with its route, 1.0 first."""
     for descriptor, rows in method_table.rpc_services():
         transcoders: dict[tuple[str, str, str], Transcoder[Any]] = {}
