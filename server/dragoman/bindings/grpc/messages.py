@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,11 +53,6 @@ ReceivedBytes = Callable[[Collection[str]], Mapping[str, int]]
 """Returns the bytes received on the connection of each peer, as far as they are known."""
 
 
-def no_received_bytes(peers: Collection[str]) -> Mapping[str, int]:
-    """Says of no peer how much was received."""
-    return {}
-
-
 @dataclass(slots=True)
 class _Read:
     """One message being received."""
@@ -67,30 +61,6 @@ class _Read:
     principal: str
     since: float
     end_reason: A2AError | None = None
-
-
-class ConnectionLimit:
-    """Limits how many messages of one connection are read at a time.
-
-    Nothing waits: calls with messages that stay incomplete would hold up all others.
-    """
-
-    def __init__(self, max_reads: int) -> None:
-        self._max_reads = max_reads
-        self._reads: Counter[str] = Counter()
-
-    @contextmanager
-    def reading(self, peer: str) -> Iterator[None]:
-        """Counts a message of a connection. Raises Unavailable if it has too many."""
-        if self._reads[peer] >= self._max_reads:
-            raise Unavailable("too many messages of this connection are incomplete; try again later")
-        self._reads[peer] += 1
-        try:
-            yield
-        finally:
-            self._reads[peer] -= 1
-            if not self._reads[peer]:
-                del self._reads[peer]
 
 
 class MessageReader:
@@ -104,19 +74,21 @@ class MessageReader:
         slow_after: float,
         read_timeout: float,
         max_held: int | None = None,
-        connection_limit: ConnectionLimit | None = None,
-        received: ReceivedBytes = no_received_bytes,
+        connection_reads: int | None = None,
+        received: ReceivedBytes = lambda _: {},
         clock: Callable[[], float] | None = None,
     ) -> None:
         """`budget`: bytes that all messages may hold that are incomplete after `slow_after` seconds.
 
         `max_held`: bytes that one holds at most, by default `max_bytes`; it counts as much if `received` does not know.
-        `clock`: seconds, monotonic.
+        `connection_reads`: of one connection at a time, further ones fail; nothing waits, because calls with messages
+        that stay incomplete would hold up all others. `clock`: seconds, monotonic.
         """
         self._max_bytes = max_bytes
         self._max_held = max_held or max_bytes
         self._budget = budget
-        self._connection_limit = connection_limit
+        self._connection_reads = connection_reads
+        self._reads_by_peer: Counter[str] = Counter()
         self._slow_after = slow_after
         self._timeout = read_timeout
         self._received = received
@@ -138,10 +110,18 @@ class MessageReader:
 
         Raises InvalidRequest for a slow message, PayloadTooLarge, and Unavailable when too much is being received.
         """
-        if self._connection_limit is None:
+        if self._connection_reads is None:
             return await self._receive(context, principal)
-        with self._connection_limit.reading(context.peer()):
+        counts, peer = self._reads_by_peer, context.peer()
+        if counts[peer] >= self._connection_reads:
+            raise Unavailable("too many messages of this connection are incomplete; try again later")
+        counts[peer] += 1
+        try:
             return await self._receive(context, principal)
+        finally:
+            counts[peer] -= 1
+            if not counts[peer]:
+                del counts[peer]
 
     async def _receive(self, context: GrpcContext, principal: str) -> bytes | None:
         task = asyncio.current_task()
@@ -237,5 +217,5 @@ def public_messages(message_bytes: int) -> MessageReader:
         slow_after=PUBLIC_SLOW_AFTER,
         read_timeout=PUBLIC_TIMEOUT,
         max_held=largest,
-        connection_limit=ConnectionLimit(MAX_CONNECTION_READS),
+        connection_reads=MAX_CONNECTION_READS,
     )

@@ -22,7 +22,7 @@ from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import listener, messages, worker_service
-from dragoman.bindings.grpc.messages import MessageReader
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.pipeline import Pipeline, RequestExchange, activated_extensions, event_adapter, unchanged
@@ -44,8 +44,6 @@ _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
 DEADLINE_MARGIN: Final = 0.5
 """Seconds before the caller's deadline when a blocking send returns the task in its current state."""
 
-GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
-
 
 @asynccontextmanager
 async def serve_grpc(
@@ -59,20 +57,7 @@ async def serve_grpc(
     At the end of the block streams end with UNAVAILABLE at once, other calls get `options.grace` seconds.
     Raises OSError if the address cannot be bound.
     """
-    server = grpc.aio.server(
-        options=(
-            ("grpc.max_receive_message_length", options.message_bytes + messages.MESSAGE_OVERHEAD_BYTES),
-            ("grpc.max_send_message_length", -1),
-            # Off by default: a second server on the same port would silently get half of the connections.
-            ("grpc.so_reuseport", int(options.shared)),
-            # Streams may be idle for hours: pings detect dead peers, and clients may send them, too.
-            ("grpc.keepalive_time_ms", 60_000),
-            ("grpc.keepalive_timeout_ms", 20_000),
-            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-            *listener.limit_options(options),
-        )
-    )
+    server = grpc.aio.server(options=listener.channel_options(options))
     streams = StreamRegistry()
     options.request_metrics.add_stream_count(GRPC_LABEL, lambda: streams.count)
     pipeline = Pipeline(operations, cards, options, streams)
@@ -82,17 +67,22 @@ async def serve_grpc(
         names.append(descriptor.full_name)
         handlers = {name: _method_handler(row, pipeline, reader) for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    abort = CallAborter(options)
     names.append(OPS_SERVICE.full_name)
     if admin is not None:
         server.add_generic_rpc_handlers(
             (
-                admin_handlers.grpc_handler(admin, options, abort, streams, reader),
-                worker_service.worker_service_handler(admin.worker_hub, options, abort, streams, reader),
+                admin_handlers.grpc_handler(admin, options, abort_call, streams, reader),
+                worker_service.worker_service_handler(admin.worker_hub, options, abort_call, streams, reader),
             )
         )
         names.append(worker_service.WORKER_SERVICE.full_name)
-    health_servicer = await _add_health(server, names, options)
+    # Health (grpc.health.v1) of each service, and reflection of all. Both need no credentials.
+    names.append(listener.HEALTH_SERVICE_NAME)
+    public_reader = messages.public_messages(options.message_bytes)
+    health_servicer = listener.HealthServicer(names, public_reader)
+    server.add_generic_rpc_handlers((health_servicer.handler(),))
+    await health_servicer.report(serving=True)
+    listener.add_reflection(server, names, public_reader)
     address = str(BoundAddress(options.host, options.port))
     try:
         port = listener.add_port(server, address, options.certificates)
@@ -116,16 +106,6 @@ async def serve_grpc(
         streams.close()
         await server.stop(options.grace)
         cards.grpc = None
-
-
-async def _add_health(server: grpc.aio.Server, names: list[str], options: ServerOptions) -> listener.HealthServicer:
-    """Adds health (grpc.health.v1) for each service, and reflection of all services. Both need no credentials."""
-    reader = messages.public_messages(options.message_bytes)
-    health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME), reader)
-    server.add_generic_rpc_handlers((health_servicer.handler(),))
-    await health_servicer.report(serving=True)
-    listener.add_reflection(server, (*names, listener.HEALTH_SERVICE_NAME), reader)
-    return health_servicer
 
 
 HEALTH_POLL_INTERVAL: Final = 0.25
@@ -283,20 +263,16 @@ def _method_handler(row: RpcRow, pipeline: Pipeline, reader: MessageReader) -> g
     return grpc.stream_unary_rpc_method_handler(serve)
 
 
-class CallAborter:
+async def abort_call(
+    options: ServerOptions, context: GrpcContext, error: Exception, log_entry: RequestLogEntry
+) -> Never:
     """Ends a failed call of Dragoman's own services, with the errors of 1.0."""
-
-    def __init__(self, options: ServerOptions) -> None:
-        self.metrics = options.request_metrics
-        self._options = options
-
-    async def __call__(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
-        if not isinstance(error, A2AError):
-            log_fault(_log, f"{log_entry.method} failed", error)
-        self._options.rejections.record(error, peer=context.peer(), method=log_entry.method)
-        status = grpc_status(error, Dialect.V1, table=self._options.error_table)
-        log_entry.finish(status.code.name)
-        await abort_with(context, status)
+    if not isinstance(error, A2AError):
+        log_fault(_log, f"{log_entry.method} failed", error)
+    options.rejections.record(error, peer=context.peer(), method=log_entry.method)
+    status = grpc_status(error, Dialect.V1, table=options.error_table)
+    log_entry.finish(status.code.name)
+    await abort_with(context, status)
 
 
 async def abort_with(context: GrpcContext, status: GrpcStatus) -> Never:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
 from dragoman.bindings.admin.handlers import AbortCall
-from dragoman.bindings.grpc.messages import MessageReader
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, LOCAL_ONLY, authenticate, is_local
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
@@ -26,8 +26,6 @@ from dragoman.wire.field_count import parse_message
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 WORKER_SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
-
-GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
 
 def worker_service_handler(
@@ -56,9 +54,8 @@ def worker_service_handler(
             handoff.end()
 
     async def connect(frames: AsyncIterator[bytes], context: GrpcContext) -> AsyncIterator[bytes]:
-        log_entry = RequestLogEntry(
-            options.request_metrics, GRPC_LABEL, f"{WORKER_SERVICE.full_name}/Connect", "worker"
-        )
+        path = f"{WORKER_SERVICE.full_name}/Connect"
+        log_entry = RequestLogEntry(options.request_metrics, GRPC_LABEL, path, "worker")
         handoff = _FrameHandoff()
         # A separate asyncio task, because the stream registry may cancel it: if gRPC's own task were canceled during a
         # send, the call would end without a status.
@@ -68,7 +65,7 @@ def worker_service_handler(
                 yield frame
             await serve_task
         except Exception as error:
-            await abort(context, error, log_entry)
+            await abort(options, context, error, log_entry)
         except asyncio.CancelledError:
             log_entry.finish("CANCELLED")
             raise
@@ -76,9 +73,8 @@ def worker_service_handler(
             serve_task.cancel()
         log_entry.finish("OK")
 
-    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]]
-    handlers = {"Connect": grpc.stream_stream_rpc_method_handler(connect)}
-    return grpc.method_handlers_generic_handler(WORKER_SERVICE.full_name, handlers)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(connect)
+    return grpc.method_handlers_generic_handler(WORKER_SERVICE.full_name, {"Connect": handler})
 
 
 class _FrameHandoff:
@@ -105,17 +101,11 @@ class _FrameHandoff:
         return await self._queue.get()
 
 
-async def _parse_frames(first: bytes, frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectRequest]:
+async def _parse_frames(first: bytes, frames: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     """Parses the first frame and the following ones. Raises InvalidParams for invalid bytes."""
-    yield _parse_frame(first)
+    yield parse_message(wk.ConnectRequest, first)
     async for frame in frames:
-        yield _parse_frame(frame)
-
-
-def _parse_frame(frame: bytes) -> wk.ConnectRequest:
-    parsed = parse_message(wk.ConnectRequest, frame)
-    assert isinstance(parsed, wk.ConnectRequest)
-    return parsed
+        yield parse_message(wk.ConnectRequest, frame)
 
 
 async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> Identity:
