@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import distribution
@@ -26,8 +26,6 @@ _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
 # ---- Headers
 
-_INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
-
 
 def wants_html(request: web.BaseRequest) -> bool:
     """Whether the client is a browser."""
@@ -35,7 +33,7 @@ def wants_html(request: web.BaseRequest) -> bool:
 
 
 def html_headers(csp: str) -> dict[str, str]:
-    """Returns the headers of an HTML page with its CSP."""
+    """The headers of an HTML page with its CSP."""
     return {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": csp,
@@ -46,21 +44,8 @@ def html_headers(csp: str) -> dict[str, str]:
     }
 
 
-def content_security_policy(text: str, *, scripts: str = "", styles: str = "", images: str = "data:") -> str:
-    """Returns the CSP of a page: inline code by hash, the named sources, and requests to this server only."""
-    sources = {"script": [scripts] if scripts else [], "style": [styles] if styles else []}
-    for kind, content in _INLINE_ELEMENT.findall(text):
-        digest = b64encode(sha256(content.encode()).digest()).decode()
-        sources[kind].append(f"'sha256-{digest}'")
-    return (
-        f"default-src 'none'; script-src {' '.join(sources['script'])}; style-src {' '.join(sources['style'])}; "
-        f"connect-src 'self'; img-src {images}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-
-
 # ---- Documentation
 
-_SWAGGER_MAX_AGE: Final = 3600
 _SWAGGER_FILES: Final = {
     "swagger-ui.css": ("swagger_style.css", "text/css; charset=utf-8"),
     "swagger-ui-bundle.js": ("swagger_bundle.js", "text/javascript; charset=utf-8"),
@@ -91,23 +76,30 @@ SwaggerUIBundle({
 """
 
 
+_INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+
+
 def docs_response() -> web.Response:
-    """Returns the API documentation page."""
-    policy = content_security_policy(_DOCS_PAGE, scripts="'self'", styles="'self'", images="'self' data:")
+    """The API documentation page; its CSP allows inline code by hash, and requests to this server only."""
+    inline = {
+        kind: b64encode(sha256(content.encode()).digest()).decode()
+        for kind, content in _INLINE_ELEMENT.findall(_DOCS_PAGE)
+    }
+    policy = (
+        f"default-src 'none'; script-src 'self' 'sha256-{inline['script']}'; "
+        f"style-src 'self' 'sha256-{inline['style']}'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
     return web.Response(body=_DOCS_PAGE.encode(), headers=html_headers(policy))
 
 
 def docs_asset(name: str) -> web.Response:
-    """Returns a file of the API documentation page. Raises MethodNotFound."""
+    """A file of the API documentation page. Raises MethodNotFound."""
     if name not in _SWAGGER_FILES:
         raise MethodNotFound(f"there is no file {name[:200]} here")
     file, media_type = _SWAGGER_FILES[name]
-    headers = {
-        "Content-Type": media_type,
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": f"public, max-age={_SWAGGER_MAX_AGE}",
-    }
-    return web.Response(body=_read_swagger_file(file), headers=headers)
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=3600"}
+    return web.Response(body=_read_swagger_file(file), headers={"Content-Type": media_type, **headers})
 
 
 @cache
@@ -134,12 +126,11 @@ _CONSOLE_CSP: Final = (
 
 def redirect_to_console(location: str = "console") -> web.Response:
     """Redirects a browser to the console."""
-    headers = {"Location": location, "Vary": "Accept", "Cache-Control": "no-cache"}
-    return web.Response(status=302, headers=headers)
+    return web.Response(status=302, headers={"Location": location, "Vary": "Accept", "Cache-Control": "no-cache"})
 
 
 def console_response(request: web.BaseRequest, file: str | None) -> web.Response:
-    """Returns a file of the console; None: its page. Raises MethodNotFound."""
+    """A file of the console; None: its page. Raises MethodNotFound."""
     if file == "":  # the page's relative links fail under /console/
         return redirect_to_console("../console")
     name = file or _CONSOLE_PAGE
@@ -160,13 +151,12 @@ def console_response(request: web.BaseRequest, file: str | None) -> web.Response
 
 @cache
 def _read_console_file(name: str) -> tuple[bytes, str]:
-    """Returns a file and its ETag."""
     content = files("dragoman").joinpath("console", name).read_bytes()
     return content, f'"{sha256(content).hexdigest()[:32]}"'
 
 
 def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | None) -> web.Response:
-    """Returns the list of agents with the URLs of their cards, in the given order."""
+    """The list of agents with the URLs of their cards, in the given order."""
     base = cards.base_url(origin)
     agents = [
         {
@@ -196,18 +186,17 @@ def liveness_response() -> web.Response:
 
 def readiness_response(options: ServerOptions) -> web.Response:
     """Reports readiness: 200 or 503, and a problem of the store or the bus, if any."""
+    status, body = 200, {"status": "ok"}
     if options.draining.is_set():
-        return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE_HEADERS)
-    if problem := options.store_problem():
-        body = {"status": "not ready", "reason": f"store: {problem}"}
-        return web.json_response(body, status=503, headers=_NO_STORE_HEADERS)
-    if problem := options.bus_problem():
-        return web.json_response({"status": "degraded", "reason": f"bus: {problem}"}, headers=_NO_STORE_HEADERS)
-    return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
+        status, body = 503, {"status": "draining"}
+    elif problem := options.store_problem():
+        status, body = 503, {"status": "not ready", "reason": f"store: {problem}"}
+    elif problem := options.bus_problem():
+        body = {"status": "degraded", "reason": f"bus: {problem}"}
+    return web.json_response(body, status=status, headers=_NO_STORE_HEADERS)
 
 
-@asynccontextmanager
-async def serve_health(options: ServerOptions) -> AsyncIterator[BoundAddress]:
+def serve_health(options: ServerOptions) -> AbstractAsyncContextManager[BoundAddress]:
     """Serves only health, in worker processes. Raises OSError when the address cannot be bound."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -216,12 +205,11 @@ async def serve_health(options: ServerOptions) -> AsyncIterator[BoundAddress]:
             return web.json_response({"error": "this worker process serves only /healthz and /readyz"}, status=404)
         return liveness_response() if path in LIVENESS_PATHS else readiness_response(options)
 
-    async with listener.listen_http(handle, options) as bound:
-        yield bound
+    return listener.listen_http(handle, options)
 
 
 ReadMetrics = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Returns the metrics as text with its media type, for an `Accept` header."""
+"""Reads the metrics as text with its media type, for an `Accept` header."""
 
 METRICS_PATH: Final = "/metrics"
 
@@ -234,8 +222,7 @@ async def metrics_response(request: web.BaseRequest, options: ServerOptions) -> 
     return await _metrics_text(request, options.metrics)
 
 
-@asynccontextmanager
-async def serve_metrics(host: str, port: int, read: ReadMetrics) -> AsyncIterator[BoundAddress]:
+def serve_metrics(host: str, port: int, read: ReadMetrics) -> AbstractAsyncContextManager[BoundAddress]:
     """Serves only `/metrics`, without authentication. Raises OSError."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -243,13 +230,7 @@ async def serve_metrics(host: str, port: int, read: ReadMetrics) -> AsyncIterato
             return web.Response(status=404, text=f"only GET {METRICS_PATH} is served here\n")
         return await _metrics_text(request, read)
 
-    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-        yield BoundAddress(*runner.addresses[0][:2])
-    finally:
-        await runner.cleanup()
+    return listener.listen_http(handle, ServerOptions(host=host, port=port, grace=1.0))
 
 
 async def _metrics_text(request: web.BaseRequest, read: ReadMetrics) -> web.Response:

@@ -121,7 +121,7 @@ class _HttpServer:
     ) -> None:
         self._cards = agent_cards
         self._options = options
-        self._cors = CorsHeaders(options.cors, (paths for paths, _ in options.extension_paths))
+        self._cors = CorsHeaders(options)
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
         self._pipeline = Pipeline(operations, agent_cards, options, stream_registry)
         self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
@@ -213,7 +213,7 @@ class _HttpServer:
 
     def plain_call(self, request: PlainRequest) -> Awaitable[Response] | None:
         """Returns the coroutine that serves a plain request; None if it has to be served by aiohttp."""
-        if self._cors.has_origins:
+        if self._cors.origins:
             return None
         try:
             found = self._find(request, request.path)
