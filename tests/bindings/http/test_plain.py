@@ -14,9 +14,9 @@ from tests.bindings.fake_service import TASK, FakeService, chunk_event, make_car
 from tests.bindings.raw_client import RawClient
 
 from dragoman.bindings import options
-from dragoman.bindings.http import plain
+from dragoman.bindings.http import connections as plain
 from dragoman.bindings.http import server as http
-from dragoman.bindings.http.plain import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
+from dragoman.bindings.http.connections import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -8,7 +8,6 @@ handler, but not the task.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -25,21 +24,19 @@ from dragoman.bindings.grpc import listener, messages, worker_service
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
-from dragoman.bindings.pipeline import Pipeline, RequestExchange, activated_extensions, event_adapter, unchanged
+from dragoman.bindings.pipeline import Pipeline, RequestExchange, event_adapter, log_call_fault, unchanged
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core import exceptions
-from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.errors import Unavailable
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.supervision import Background, log_fault, start_task
+from dragoman.supervision import Background, start_task
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import GrpcStatus, grpc_status
-
-_log: Final = logging.getLogger("dragoman.bindings.grpc.server")
 
 DEADLINE_MARGIN: Final = 0.5
 """Seconds before the caller's deadline when a blocking send returns the task in its current state."""
@@ -184,9 +181,8 @@ class GrpcExchange(RequestExchange[bytes]):
 
     async def describe(self) -> bytes:
         cards = self._pipeline.cards
-        if self.row.op.extended_card:
-            return cards.extended_message(self.caller).SerializeToString()
-        return cards.v03_card(self.caller).SerializeToString()
+        card = cards.extended_message if self.row.op.extended_card else cards.v03_card
+        return card(self.caller).SerializeToString()
 
     async def respond(self, response: bytes) -> bytes:
         row, base64_files = self.row, self._base64_files
@@ -223,11 +219,8 @@ class GrpcExchange(RequestExchange[bytes]):
         return b""
 
     async def _send_activated_extensions(self) -> None:
-        """Sends the requested extensions that the agent supports, as metadata."""
-        activated = activated_extensions(self.extensions, self._pipeline.cards, self.caller.agent)
-        if activated:
-            header = "x-a2a-extensions" if self.row.dialect is Dialect.V03 else "a2a-extensions"
-            await self._context.send_initial_metadata(((header, activated),))
+        if headers := self.activation_headers(self._pipeline.cards):
+            await self._context.send_initial_metadata(tuple((name.lower(), value) for name, value in headers.items()))
 
     async def reject(self, error: Exception) -> bytes:
         status = grpc_status(error, self.row.dialect, table=self._pipeline.options.error_table)
@@ -267,8 +260,7 @@ async def abort_call(
     options: ServerOptions, context: GrpcContext, error: Exception, log_entry: RequestLogEntry
 ) -> Never:
     """Ends a failed call of Dragoman's own services, with the errors of 1.0."""
-    if not isinstance(error, A2AError):
-        log_fault(_log, f"{log_entry.method} failed", error)
+    log_call_fault(error, log_entry.method)
     options.rejections.record(error, peer=context.peer(), method=log_entry.method)
     status = grpc_status(error, Dialect.V1, table=options.error_table)
     log_entry.finish(status.code.name)

@@ -17,7 +17,7 @@ from yarl import URL
 
 from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http.plain import PlainRequest
+from dragoman.bindings.http.connections import PlainRequest
 from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import OriginNotAllowed
 from dragoman.core.net.addresses import is_loopback_host

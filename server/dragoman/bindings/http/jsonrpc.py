@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from dragoman.bindings import method_table
-from dragoman.bindings.http.plain import PlainRequest, Response
+from dragoman.bindings.http.connections import PlainRequest, Response
 from dragoman.bindings.http.request import (
     CURSOR_HEADER,
     JSON_CONTENT_TYPE,
@@ -140,7 +140,7 @@ class JsonRpcExchange(HttpExchange):
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:
-        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers()}
+        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers(self.pipeline.cards)}
         return Response(200, headers, json_request.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dragoman.bindings.http.connections import HttpConnections
-from dragoman.bindings.http.plain import PlainCall, no_plain_call
+from dragoman.bindings.http.connections import HttpConnections, PlainCall
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.supervision import Background, start_task
 
@@ -46,7 +45,7 @@ log = logging.getLogger("dragoman.tls")
 async def listen_http(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
     options: ServerOptions,
-    plain_call: PlainCall = no_plain_call,
+    plain_call: PlainCall = lambda _: None,
 ) -> AsyncIterator[BoundAddress]:
     """Serves requests while the block runs, then gives those in flight `options.grace` seconds.
 

@@ -6,7 +6,7 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from inspect import isawaitable
@@ -20,10 +20,10 @@ from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
+from dragoman.bindings.http.connections import PlainRequest, Response
 from dragoman.bindings.http.console_api import console_endpoints
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
-from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.request import (
     JSON_CONTENT_TYPE,
     AnyRequest,
@@ -32,7 +32,7 @@ from dragoman.bindings.http.request import (
     card_response,
     named_versions,
 )
-from dragoman.bindings.http.rest import RestRoute
+from dragoman.bindings.http.rest import RestExchange, RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.pipeline import Pipeline, authenticate_visitor, check_version, minor_version
@@ -211,7 +211,7 @@ class _HttpServer:
             self._log_entry(request, is_known=False).finish(response.status)
             return response
 
-    def plain_call(self, request: PlainRequest) -> Awaitable[Response] | None:
+    def plain_call(self, request: PlainRequest) -> Coroutine[Any, Any, Response | web.StreamResponse] | None:
         """Returns the coroutine that serves a plain request; None if it has to be served by aiohttp."""
         if self._cors.origins:
             return None
@@ -219,7 +219,7 @@ class _HttpServer:
             found = self._find(request, request.path)
         except A2AError:
             return None
-        return self._serve_plain(found) if isinstance(found, HttpExchange) and found.is_unary else None
+        return self._pipeline.serve(found) if isinstance(found, HttpExchange) and found.is_unary else None
 
     def _find(self, request: AnyRequest, path: str) -> HttpExchange | Candidate[HttpEndpoint]:
         """Returns the exchange of a call, or else the endpoint of its path. Raises A2AError."""
@@ -241,12 +241,7 @@ class _HttpServer:
         chosen = cast("Candidate[RestRoute]", first)
         if len(match.candidates) > 1:
             chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
-        return chosen.target.exchange(request, path, chosen.variables, is_rust=rust)
-
-    async def _serve_plain(self, exchange: HttpExchange) -> Response:
-        response = await self._pipeline.serve(exchange)
-        assert isinstance(response, Response)
-        return response
+        return RestExchange(self._pipeline, request, path, chosen.target, chosen.variables, is_rust=rust)
 
     def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
