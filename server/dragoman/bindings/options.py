@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dragoman.bindings.request_log import RejectionLog, RequestMetrics
@@ -43,6 +43,10 @@ class BoundAddress:
     def is_any(self) -> bool:
         """Whether it listens on every address of the machine, so clients cannot connect to `host`."""
         return self.host in ("0.0.0.0", "::", "")
+
+    def reachable(self, host: str) -> BoundAddress:
+        """The same, with `host` instead of every address."""
+        return replace(self, host=host) if self.is_any else self
 
     @property
     def url(self) -> str:

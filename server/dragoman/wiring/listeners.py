@@ -193,4 +193,4 @@ async def listen(
 
 def reachable_url(bound: BoundAddress) -> str:
     """The URL of an address for clients on this machine."""
-    return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
+    return bound.reachable("127.0.0.1").url

@@ -181,8 +181,9 @@ class GrpcExchange(RequestExchange[bytes]):
 
     async def describe(self) -> bytes:
         cards = self._pipeline.cards
-        card = cards.extended_message if self.row.op.extended_card else cards.v03_card
-        return card(self.caller).SerializeToString()
+        if self.row.op.extended_card:
+            return cards.extended_card(self.caller, None, Dialect.V1, as_message=True)
+        return cards.v03_card(self.caller, None, as_message=True).body
 
     async def respond(self, response: bytes) -> bytes:
         row, base64_files = self.row, self._base64_files

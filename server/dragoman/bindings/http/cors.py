@@ -15,7 +15,6 @@ from typing import Final
 from aiohttp import web
 from yarl import URL
 
-from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http.connections import PlainRequest
 from dragoman.bindings.options import ServerOptions
@@ -70,7 +69,7 @@ class CrossOriginPolicy:
             and (_FETCH_SITE_HEADER in headers or "Origin" in headers)
             and headers.get("Origin") not in self._allowed_origins
         ):
-            base_url = self._cards.base_url(cards.caller_origin(request, self._cards))
+            base_url = self._cards.base_url(self._cards.origin(request))
             if is_cross_site(request, _authority(base_url)):
                 raise OriginNotAllowed(
                     f"{_describe_origin(request)} may not call; add its origin to --cors to allow it"

@@ -123,7 +123,7 @@ class JsonRpcExchange(HttpExchange):
 
     def extended_card(self) -> bytes:
         """The card as the JSON of `result`."""
-        return self.pipeline.cards.extended_document(self.caller, self.origin(), self.row.dialect)
+        return self.pipeline.cards.extended_card(self.caller, self.origin(), self.row.dialect)
 
     def result(self, response: bytes) -> bytes:
         """The JSON of `result` for a serialized message of 1.0."""

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import HttpVersion11, web
 
-from dragoman.bindings import cards
 from dragoman.bindings.cards import CARD_MAX_AGE, Origin, ServedCard
 from dragoman.bindings.http.connections import HandOver, HttpConnection, PlainRequest, Response
 from dragoman.bindings.http.cors import request_id, response_headers
@@ -89,7 +88,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
         """The address that the caller used."""
         if not isinstance(self.request, web.BaseRequest):
             raise HandOver
-        return cards.caller_origin(self.request, self.pipeline.cards)
+        return self.pipeline.cards.origin(self.request)
 
     async def send_events(
         self,

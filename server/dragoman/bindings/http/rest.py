@@ -187,10 +187,10 @@ class RestExchange(HttpExchange):
         if isinstance(request, PlainRequest):
             raise HandOver
         if self.row.op.extended_card:
-            body = agent_cards.extended_document(caller, self.origin(), self._route.dialect)
+            body = agent_cards.extended_card(caller, self.origin(), self._route.dialect)
             headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "private, no-store"}
             return Response(200, headers, body)
-        card = agent_cards.v03_rest_document(caller, self.origin())
+        card = agent_cards.v03_card(caller, self.origin())
         if not self._format.is_default:
             body = self._format.encode_value(orjson.loads(card.body))
             return Response(200, {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}, body)

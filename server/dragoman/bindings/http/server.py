@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from dragoman.bindings import cards, openapi, pages, well_known
+from dragoman.bindings import openapi, pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
@@ -280,7 +280,7 @@ class _HttpServer:
             scope, agent = resolve_tenant(tenant, self._cards.root)
         await self._authenticate(request, agent, scope)
         version = minor_version(check_version(named_versions(request)))
-        origin, private = cards.caller_origin(request, self._cards), self._options.private_pages
+        origin, private = self._cards.origin(request), self._options.private_pages
         card = self._cards.document(agent, origin, version, legacy=legacy, scope=scope)
         vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
         return card_response(request, card, vary=vary, private=private)
@@ -292,7 +292,7 @@ class _HttpServer:
         identity = await self._authenticate(request)
         policy = self._options.access_policy
         visible = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, identity)]
-        return pages.index_response(visible, self._cards, cards.caller_origin(request, self._cards))
+        return pages.index_response(visible, self._cards, self._cards.origin(request))
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Serves the signing keys without authentication: webhook receivers have no credentials."""
@@ -303,7 +303,7 @@ class _HttpServer:
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
-        base = self._cards.base_url(cards.caller_origin(request, self._cards))
+        base = self._cards.base_url(self._cards.origin(request))
         document = openapi.served_document(base, self._cards.security, self._options.access_policy)
         return web.Response(body=document, headers={"Content-Type": JSON_CONTENT_TYPE})
 
