@@ -176,7 +176,7 @@ class Pipeline:
             # 2 rate
             operations.admission.check_rate(identity)
             # 3 trace
-            if log_entry.is_traced:
+            if log_entry.metrics.tracer is not None:
                 log_entry.start_trace(headers.get(TRACE_HEADER, ""))
             # 4 read
             await exchange.read()
