@@ -1,26 +1,31 @@
-"""HTML pages, the console, health and metrics, with their headers (CSP Level 3 §2.3)."""
+"""HTML pages, OpenAPI documents, the console, health and metrics, with their headers (CSP Level 3 §2.3)."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import orjson
 from aiohttp import web
 
-from dragoman.bindings.admin.endpoints import authorize_http
+from dragoman.bindings.admin.endpoints import HttpEndpoint, authorize_http
 from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.http import listener
+from dragoman.bindings.http.request import read_json
 from dragoman.bindings.options import BoundAddress, ServerOptions
+from dragoman.bindings.pipeline import authenticate
+from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import MethodNotFound
+from dragoman.core.cards.security_schemes import ServerSecurity
+from dragoman.core.errors import InvalidParams, MethodNotFound
 
 _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
@@ -45,6 +50,39 @@ def html_headers(csp: str) -> dict[str, str]:
 
 
 # ---- Documentation
+
+
+@cache
+def openapi_files() -> Mapping[str, bytes]:
+    """The documents that are installed with the protos, by relative path: 1.2 MB, read when first asked for.
+
+    `make openapi` writes them from the routes and the comments of the protos (`tools/openapi`).
+    """
+    package = files("dragoman_pb")
+    for folder in (package / "openapi", package / ".." / "openapi"):  # a wheel, a source tree
+        root = Path(str(folder))
+        if root.is_dir():
+            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
+    return {}
+
+
+def served_document(url: str, security: ServerSecurity, access_policy: AccessPolicy) -> bytes:
+    """OpenAPI 3.1 with the URL of a server and the credentials that it accepts.
+
+    Operations that need no credentials have an empty `security` of their own.
+    """
+    document = {**_openapi_document(), "servers": [{"url": url}]}
+    components = {**document["components"], "securitySchemes": security.schemes}
+    requirements: list[Mapping[str, tuple[str, ...]]] = [*security.requirements]
+    if requirements and access_policy.public_agents:
+        requirements.append({})  # public and other agents share the paths
+    return orjson.dumps({**document, "components": components, "security": requirements})
+
+
+@cache
+def _openapi_document() -> Any:
+    return orjson.loads(openapi_files()["dragoman.openapi.json"])
+
 
 _SWAGGER_FILES: Final = {
     "swagger-ui.css": ("swagger_style.css", "text/css; charset=utf-8"),
@@ -153,6 +191,48 @@ def console_response(request: web.BaseRequest, file: str | None) -> web.Response
 def _read_console_file(name: str) -> tuple[bytes, str]:
     content = files("dragoman").joinpath("console", name).read_bytes()
     return content, f'"{sha256(content).hexdigest()[:32]}"'
+
+
+_MAX_SIGN_IN_BYTES: Final = 64 * 1024
+_SIGN_IN_FIELDS: Final = ("issuer", "code", "codeVerifier", "redirectUri")
+
+
+def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEndpoint]]:
+    """Yields method, path and endpoint of the console's calls besides the API: sign-in, and the caller's identity."""
+    sign_in = options.console_sign_in
+
+    async def providers(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """Lists where people sign in. Public, like the console."""
+        found = await sign_in.providers() if sign_in is not None else []
+        return web.json_response(
+            {"providers": [_camel_case(one._asdict()) for one in found]}, headers=_NO_STORE_HEADERS
+        )
+
+    async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """Exchanges an authorization code for a token."""
+        body = await read_json(request, _MAX_SIGN_IN_BYTES)
+        fields = body if isinstance(body, dict) else {}
+        for name in _SIGN_IN_FIELDS:
+            if not isinstance(fields.get(name), str):
+                raise InvalidParams(f"{name}: must be a string")
+        if sign_in is None:
+            raise InvalidParams("issuer: nobody signs in at an issuer here; set console_client of --issuers")
+        found = await sign_in.exchange(*(fields[name] for name in _SIGN_IN_FIELDS))
+        return web.json_response(_camel_case(found._asdict()), headers=_NO_STORE_HEADERS)
+
+    async def caller(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """Tells callers who they are, and their grants."""
+        identity = await authenticate(request.headers.items(), options, request)
+        body = {"principal": identity.principal, "grants": sorted(identity.grants)}
+        return web.json_response(body, headers=_NO_STORE_HEADERS)
+
+    yield "GET", "/console/sign-in", providers
+    yield "POST", "/console/token", token
+    yield "GET", "/console/caller", caller
+
+
+def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name.split("_")[0] + "".join(map(str.title, name.split("_")[1:])): fields[name] for name in fields}
 
 
 def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | None) -> web.Response:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
@@ -106,16 +106,20 @@ class TlsListener:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for info in dict.fromkeys(addresses):
-                self._sockets.append(_bind_socket(info, self._shared))
+            for family, _, _, _, address in dict.fromkeys(addresses):
+                listening = socket.create_server(
+                    address, family=family, backlog=LISTEN_BACKLOG, reuse_port=self._shared
+                )
+                listening.setblocking(False)
+                self._sockets.append(listening)
         except OSError:
             await self.close()
             raise
         self._accept_tasks = [
             start_task(Background.TLS_LISTENER, partial(self._accept, each)) for each in self._sockets
         ]
-        address = self._sockets[0].getsockname()
-        return address[0], address[1]
+        host, port, *_ = self._sockets[0].getsockname()
+        return host, port
 
     async def close(self) -> None:
         """Stops accepting. Connections with a finished handshake belong to the server."""
@@ -160,24 +164,6 @@ class TlsListener:
             connection.close()
             raise
         connection.close()
-
-
-def _bind_socket(info: tuple[Any, ...], shared: bool) -> socket.socket:
-    family, kind, proto, _, address = info
-    listening = socket.socket(family, kind, proto)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
-        listening.bind(address)
-        listening.listen(LISTEN_BACKLOG)
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening
 
 
 async def _peek_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:

@@ -14,14 +14,13 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from dragoman.bindings import openapi, pages, well_known
+from dragoman.bindings import pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
 from dragoman.bindings.http.connections import PlainRequest, Response
-from dragoman.bindings.http.console_api import console_endpoints
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.request import (
@@ -133,7 +132,7 @@ class _HttpServer:
         for rule, operation in http_endpoints(admin, options, stream_registry):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, self._logged(operation))
-        for method, path, endpoint in console_endpoints(options):
+        for method, path, endpoint in pages.console_endpoints(options):
             self._routes.add(method, httprule.parse(path), self._logged(endpoint))
         names = []
         for paths, settings in options.extension_paths:
@@ -304,7 +303,7 @@ class _HttpServer:
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
         base = self._cards.base_url(self._cards.origin(request))
-        document = openapi.served_document(base, self._cards.security, self._options.access_policy)
+        document = pages.served_document(base, self._cards.security, self._options.access_policy)
         return web.Response(body=document, headers={"Content-Type": JSON_CONTENT_TYPE})
 
     async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
@@ -315,8 +314,8 @@ class _HttpServer:
         await self._authenticate(request)
         name = variables["file"]
         if not name:
-            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(openapi.openapi_files())]})
-        content = openapi.openapi_files().get(name)
+            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(pages.openapi_files())]})
+        content = pages.openapi_files().get(name)
         if content is None:
             raise MethodNotFound(f"there is no file {name[:200]}; /openapi/ lists the files")
         return web.Response(body=content, headers={"Content-Type": JSON_CONTENT_TYPE})
