@@ -203,7 +203,6 @@ class Cards:
         return sorted(self.agents.values(), key=lambda spec: (spec.id != self.root, spec.id))
 
     def card_url(self, agent: str, origin: Origin | None) -> str:
-        """The URL of an agent's card."""
         return self.base_url(origin) + ("" if agent == self.root else f"/{agent}") + "/.well-known/agent-card.json"
 
     def origin(self, request: web.BaseRequest) -> Origin | None:

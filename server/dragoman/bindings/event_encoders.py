@@ -157,8 +157,6 @@ WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
 
 @dataclass(frozen=True, slots=True)
 class _WebhookFormat:
-    """The webhook format of one dialect."""
-
     encode_body: Callable[[pb.StreamResponse], bytes]
     inline_prefix: str = "configuration.taskPushNotificationConfig."
     token_header: str = WEBHOOK_TOKEN_HEADER

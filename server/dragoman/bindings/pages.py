@@ -33,7 +33,6 @@ _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
 
 def wants_html(request: web.BaseRequest) -> bool:
-    """Whether the client is a browser."""
     return "text/html" in request.headers.get("Accept", "")
 
 
@@ -260,7 +259,6 @@ HEALTH_PATHS: Final = frozenset((*LIVENESS_PATHS, *READINESS_PATHS))
 
 
 def liveness_response() -> web.Response:
-    """Reports that the process responds."""
     return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
 
 

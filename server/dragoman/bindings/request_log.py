@@ -59,7 +59,6 @@ class RequestLogEntry:
                 self._span = self.method, context, parent
 
     def set_caller(self, caller: Caller, request: object) -> None:
-        """Records the caller, its agent, and the 1.0 request."""
         self.agent, self.identity, self.request = caller.agent, caller.identity, request
 
     def finish(self, status: object) -> None:
@@ -152,7 +151,6 @@ class RequestMetrics:
         self._stream_counts: list[tuple[str, Callable[[], int]]] = []
 
     def count(self, binding: str, method: str, dialect: str, code: object, seconds: float) -> None:
-        """Counts one finished request."""
         series = self._series.get((binding, method, dialect))
         if series is None:
             series = self._series[binding, method, dialect] = RequestSeries()

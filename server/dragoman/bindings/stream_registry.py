@@ -41,7 +41,6 @@ class StreamRegistry:
 
     @property
     def count(self) -> int:
-        """The number of open streams."""
         return len(self._tasks)
 
     @contextmanager
@@ -81,7 +80,6 @@ class StreamRegistry:
             await self.recheck_credentials(authenticator)
 
     async def recheck_credentials(self, authenticator: Authenticator) -> None:
-        """Ends the streams whose credentials are no longer valid."""
         readers = {
             stream.identity.credential_id: stream.identity
             for stream in self._tasks.values()

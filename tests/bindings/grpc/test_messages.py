@@ -46,6 +46,7 @@ class Reads:
             4000,
             slow_after=1.0,
             read_timeout=60.0,
+            max_held=1000,
             received=lambda peers: {peer: received[peer] for peer in peers if peer in received},
             clock=lambda: self.now,
         )
@@ -150,7 +151,7 @@ async def test_messages_that_arrive_at_once_are_not_counted() -> None:
 
 async def test_a_connection_has_a_number_of_messages_read_and_others_do_not_wait_for_it() -> None:
     async with reads() as read:
-        read.reader = MessageReader(1000, 4000, slow_after=1.0, read_timeout=60.0, connection_reads=1)
+        read.reader = MessageReader(1000, 4000, slow_after=1.0, read_timeout=60.0, max_held=1000, connection_reads=1)
         calls = [await read.start("anonymous", peer) for peer in ("a", "b", "a")]
         assert await read.ended() == [2]
         with pytest.raises(Unavailable, match="of this connection"):

@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from dragoman.bindings.http import connections
 from dragoman.bindings.http import server as http
 from dragoman.bindings.http.connections import HttpConnections
-from dragoman.bindings.options import OVERFLOW_CONNECTIONS, BoundAddress, HttpTimeouts, ServerOptions
+from dragoman.bindings.options import BoundAddress, HttpTimeouts, ServerOptions
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -425,7 +425,7 @@ async def test_connections_beyond_the_overflow_are_closed_immediately() -> None:
         raise AssertionError
 
     async with handling(busy, limit=1) as (_, _, bound), AsyncExitStack() as stack:
-        for _ in range(1 + OVERFLOW_CONNECTIONS):
+        for _ in range(1 + ServerOptions().overflow_connections):
             peer = await stack.enter_async_context(RawClient.connect(bound))
             await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await started.acquire()

@@ -11,7 +11,7 @@ import grpc
 
 from dragoman.bindings.admin.actions import Operation, OperatorCall
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
-from dragoman.bindings.grpc.messages import GrpcContext, MessageReader
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import (
     LOCAL_ONLY,
@@ -37,7 +37,7 @@ async def authorize_grpc(
     `local_only`: without authentication only callers on this machine are operators. `--insecure` opens the agents to
     other machines, but not the tasks of all callers. `operation`: None for services that need the operator's grant.
     """
-    metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
+    metadata = text_metadata(context).items()
     if local_only and options.authenticator is None and not is_local(metadata, options, context):
         raise Unauthenticated(LOCAL_ONLY.format(what="operations on the store are allowed"))
     return await authorize(metadata, options, context, context.peer(), operation)

@@ -107,20 +107,17 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
         self._reader = reader
 
     async def report(self, *, serving: bool) -> None:
-        """Sets the status of every service."""
         status = health_pb2.HealthCheckResponse
         for name in self._names:
             await self.set(name, status.SERVING if serving else status.NOT_SERVING)
 
     async def List(self, request: object, context: Any) -> Any:  # noqa: N802  # the RPC's name
-        """Lists the status of every service."""
         statuses = {
             name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in self._names
         }
         return health_pb2.HealthListResponse(statuses=statuses)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Returns the handler of the service."""
 
         def unary(request_type: type[Message], respond: Any) -> grpc.RpcMethodHandler[bytes, bytes]:
             async def call(_: object, context: Any) -> bytes:

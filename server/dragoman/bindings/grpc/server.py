@@ -14,14 +14,13 @@ from functools import partial
 from typing import Any, Final, Never
 
 import grpc
-from multidict import CIMultiDict
 
 from dragoman.bindings import event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import listener, messages, worker_service
-from dragoman.bindings.grpc.messages import GrpcContext, MessageReader
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.pipeline import Pipeline, RequestExchange, event_adapter, log_call_fault, unchanged
@@ -233,11 +232,6 @@ class GrpcExchange(RequestExchange[bytes]):
             raise asyncio.CancelledError from None
 
 
-def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
-    """The metadata of a call whose values are text."""
-    return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
-
-
 def _method_handler(row: RpcRow, pipeline: Pipeline, reader: MessageReader) -> grpc.RpcMethodHandler[bytes, bytes]:
     """Returns the handler of one row for grpc. It has no serializers, so it gets and returns bytes."""
     path = f"{row.service}/{row.name}"
@@ -269,7 +263,6 @@ async def abort_call(
 
 
 async def abort_with(context: GrpcContext, status: GrpcStatus) -> Never:
-    """Ends a call with a status and its details."""
     context.set_trailing_metadata((("grpc-status-details-bin", status.status_bin),))
     await context.abort(_STATUS_CODES[status.code], status.details)
 

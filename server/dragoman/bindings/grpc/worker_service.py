@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 
 from dragoman.bindings.admin.handlers import AbortCall
-from dragoman.bindings.grpc.messages import GrpcContext, MessageReader
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, LOCAL_ONLY, authenticate, is_local
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
@@ -31,8 +31,6 @@ WORKER_SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
 def worker_service_handler(
     worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
-    """Returns the handler of the worker service."""
-
     async def serve(
         frames: AsyncIterator[bytes], context: GrpcContext, log_entry: RequestLogEntry, handoff: _FrameHandoff
     ) -> None:
@@ -92,7 +90,6 @@ class _FrameHandoff:
         self._queue.put_nowait(frame)
 
     def end(self) -> None:
-        """Marks the end of the frames."""
         self._queue.put_nowait(None)
 
     async def next(self) -> bytes | None:
@@ -110,7 +107,7 @@ async def _parse_frames(first: bytes, frames: AsyncIterator[bytes]) -> AsyncIter
 
 async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> Identity:
     """Returns the worker's identity. Raises Unauthenticated without credentials, unless it is local and auth is off."""
-    metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+    metadata = text_metadata(context).items()
     # `public`, so the error messages below apply instead of the general one.
     identity = await authenticate(metadata, options, context, public=True)
     if options.authenticator is None and not is_local(metadata, options, context):

@@ -10,8 +10,8 @@ slow bodies, invalid HTTP.
 # aiohttp adds 35 to 45 µs of CPU to each request. Its bare handler takes 57 µs with 64 callers, and 85 µs with one.
 #
 # A connection is *idle* from its start, or its last response, until the next request's head is complete. At the limit,
-# a new connection replaces the one idle longest. If none is idle, up to OVERFLOW_CONNECTIONS more are accepted: health
-# checks are served on them, other requests get Unavailable in their dialect.
+# a new connection replaces the one idle longest. If none is idle, some more are accepted (`overflow_connections`):
+# health checks are served on them, other requests get Unavailable in their dialect.
 #
 # aiohttp times idle connections. Slow heads, slow bodies and unread responses are checked once a second for all
 # connections: a timer per request would cost more than all of this module.
@@ -23,6 +23,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from email.utils import formatdate
 from functools import cached_property, lru_cache
 from http import HTTPStatus
@@ -34,14 +35,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
-from dragoman.bindings.options import (
-    BODY_DISCARD_TIMEOUT,
-    IDLE_WEBSOCKET_BYTES_PER_SECOND,
-    MAX_HEADER_BYTES,
-    MAX_HEADERS,
-    MAX_REQUEST_LINE_BYTES,
-    ServerOptions,
-)
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import InvalidRequest, Unavailable
 from dragoman.supervision import log_fault
 from dragoman.wire import errors
@@ -112,7 +106,6 @@ class PlainRequest:
 
     @property
     def remote(self) -> str:
-        """The client's address."""
         peer = self.transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 
@@ -295,7 +288,6 @@ class PlainConnection(asyncio.Protocol):
         self.transport.resume_reading()
 
     def drop(self) -> None:
-        """Closes the connection at once."""
         self._connections.remove(self)
         if self.transport is not None:
             self.transport.abort()
@@ -370,16 +362,32 @@ def _http_date(second: int) -> str:
 # ---- Limits
 
 
+BODY_DISCARD_TIMEOUT: Final = 5.0
+"""Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
+
+MAX_REQUEST_LINE_BYTES: Final = 8190
+"""Maximum bytes of a request line."""
+
+MAX_HEADER_BYTES: Final = 16 * 1024
+"""Maximum bytes of one header: larger than the credentials limit, so that Dragoman itself rejects those."""
+
+MAX_HEADERS: Final = 96
+"""Maximum headers of a request."""
+
+IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
+"""Bytes per second of WebSocket traffic outside of messages, such as pings."""
+
+
 class BodyTooSlow(web.RequestPayloadError, TimeoutError):
     """The body arrives too slowly. The handler gets the error, and aiohttp does not wait for the rest."""
 
 
+@dataclass(slots=True)
 class BodyBudget:
     """Limits the total bytes of all bodies being received."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.used = 0
+    size: int
+    used: int = 0
 
     def reserve(self, size: int) -> None:
         """Reserves bytes. Raises Unavailable over the limit."""
@@ -489,19 +497,6 @@ class HttpConnections(web.Server):
 class HttpConnection(web.RequestHandler):
     """One HTTP connection with its timeouts, as aiohttp serves it."""
 
-    __slots__ = (
-        "_connections",
-        "_is_websocket",
-        "_received_bytes",
-        "_receiving_since",
-        "_request",
-        "body_budget",
-        "discards_input",
-        "is_over_limit",
-        "stalled_since",
-        "unsent_bytes",
-    )
-
     def __init__(self, connections: HttpConnections, receiving_since: float) -> None:
         super().__init__(
             connections,
@@ -608,7 +603,6 @@ class HttpConnection(web.RequestHandler):
         return self._received_bytes if self._is_websocket else 0
 
     def drop(self) -> None:
-        """Closes the connection at once."""
         self._connections.remove(self)
         if self.transport is not None:
             self.transport.abort()

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -75,31 +76,22 @@ async def listen_http(
         await runner.cleanup()
 
 
+@dataclass(eq=False)
 class TlsListener:
     """Accepts TLS connections on one address, with a timeout and a limit for concurrent handshakes.
 
     Plain HTTP on the port gets a 400 that names https.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], asyncio.BaseProtocol],
-        context: ssl.SSLContext,
-        *,
-        handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT,
-        max_handshakes: int = MAX_HANDSHAKES,
-        shared: bool = False,
-    ) -> None:
-        """`handshake_timeout`: seconds. `max_handshakes`: at the same time. `shared`: other server processes listen on
-        the same port."""
-        self._factory = factory
-        self._context = context
-        self._handshake_timeout = handshake_timeout
-        self._max_handshakes = max_handshakes
-        self._shared = shared
-        self._sockets: list[socket.socket] = []
-        self._accept_tasks: list[asyncio.Task[None]] = []
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+    factory: Callable[[], asyncio.BaseProtocol]
+    context: ssl.SSLContext
+    handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT
+    max_handshakes: int = MAX_HANDSHAKES
+    shared: bool = False
+    """Other server processes listen on the same port."""
+    _sockets: list[socket.socket] = field(default_factory=list, init=False)
+    _accept_tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
+    _handshakes: dict[asyncio.Task[None], None] = field(default_factory=dict, init=False)
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Starts listening and returns the host and port of the first socket. Raises OSError."""
@@ -107,9 +99,7 @@ class TlsListener:
         addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
             for family, _, _, _, address in dict.fromkeys(addresses):
-                listening = socket.create_server(
-                    address, family=family, backlog=LISTEN_BACKLOG, reuse_port=self._shared
-                )
+                listening = socket.create_server(address, family=family, backlog=LISTEN_BACKLOG, reuse_port=self.shared)
                 listening.setblocking(False)
                 self._sockets.append(listening)
         except OSError:
@@ -139,7 +129,7 @@ class TlsListener:
                     # `HttpConnections` logs it, also for ports without TLS.
                     await asyncio.sleep(ACCEPT_RETRY_DELAY)
                 continue
-            if len(self._handshakes) >= self._max_handshakes:
+            if len(self._handshakes) >= self.max_handshakes:
                 next(iter(self._handshakes)).cancel()
             task = asyncio.create_task(self._start_tls(connection), name="tls-handshake")
             self._handshakes[task] = None
@@ -148,12 +138,12 @@ class TlsListener:
     async def _start_tls(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._handshake_timeout):
+            async with asyncio.timeout(self.handshake_timeout):
                 connection.setblocking(False)
                 first_byte = await _peek_byte(loop, connection)
                 if first_byte == _TLS_HANDSHAKE_BYTE:
                     await loop.connect_accepted_socket(
-                        self._factory, connection, ssl=self._context, ssl_handshake_timeout=self._handshake_timeout
+                        self.factory, connection, ssl=self.context, ssl_handshake_timeout=self.handshake_timeout
                     )
                     return
                 if first_byte:

@@ -85,7 +85,6 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
         self.body = await read_json(self.request, options.message_bytes, lossy_numbers=options.lossy_numbers)
 
     def origin(self) -> Origin | None:
-        """The address that the caller used."""
         if not isinstance(self.request, web.BaseRequest):
             raise HandOver
         return self.pipeline.cards.origin(self.request)
@@ -264,8 +263,6 @@ _STREAM_HEADERS: Final = {
 
 
 class _StreamWriter:
-    """A response that is streamed element by element."""
-
     def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
         self._response = response
         self._framing = framing

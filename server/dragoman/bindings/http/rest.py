@@ -53,7 +53,6 @@ A2A_JSON_CONTENT_TYPE: Final = "application/a2a+json"
 
 
 def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipeline: Pipeline) -> Response:
-    """The response to a failed request."""
     encoded = _encoded_error(request, error, dialect, pipeline)
     headers = {"Content-Type": media_type(request, dialect), **challenge_headers(error), **retry_after_header(error)}
     if isinstance(error, MethodNotAllowed):

@@ -111,7 +111,6 @@ class WebSocketEndpoint:
         self._pipeline = pipeline
 
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        """Serves one connection until it closes."""
         options = self._pipeline.options
         socket = web.WebSocketResponse(
             timeout=WEBSOCKET_CLOSE_TIMEOUT,
