@@ -23,12 +23,7 @@ from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Caller
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import AgentSpec, CardOverride
 from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, apply_security
-from dragoman.core.errors import (
-    AgentNotFound,
-    ExtendedAgentCardNotConfigured,
-    Unauthenticated,
-    UnsupportedOperation,
-)
+from dragoman.core.errors import AgentNotFound, ExtendedAgentCardNotConfigured, Unauthenticated, UnsupportedOperation
 from dragoman.core.names import DEFAULT_SCOPE, resource_name
 from dragoman.ports import CardSigner
 from dragoman.wire.cards import agent_card

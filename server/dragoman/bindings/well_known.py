@@ -62,10 +62,7 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
 
 
 def catalog_of(
-    specs: Iterable[AgentSpec],
-    agent_cards: Cards,
-    origin: Origin | None,
-    paths: Sequence[HttpPaths] = (),
+    specs: Iterable[AgentSpec], agent_cards: Cards, origin: Origin | None, paths: Sequence[HttpPaths] = ()
 ) -> dict[str, Any]:
     """The AI catalog of these agents: of each its A2A card, and its entries for the paths of extensions."""
     base = agent_cards.base_url(origin)

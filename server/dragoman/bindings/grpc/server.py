@@ -43,10 +43,7 @@ DEADLINE_MARGIN: Final = 0.5
 
 @asynccontextmanager
 async def serve_grpc(
-    operations: Operations,
-    cards: Cards,
-    options: ServerOptions,
-    admin: OperationTable | None = None,
+    operations: Operations, cards: Cards, options: ServerOptions, admin: OperationTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all gRPC services while the block runs; without `admin` no worker service and no operator calls.
 

@@ -546,11 +546,7 @@ class HttpConnection(web.RequestHandler):
         super().data_received(data)
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """Responds to invalid HTTP: aiohttp would log a traceback and echo the bytes, which may contain credentials."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:

@@ -113,9 +113,7 @@ class WebSocketEndpoint:
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         options = self._pipeline.options
         socket = web.WebSocketResponse(
-            timeout=WEBSOCKET_CLOSE_TIMEOUT,
-            max_msg_size=max_body_bytes(options.message_bytes),
-            heartbeat=30.0,
+            timeout=WEBSOCKET_CLOSE_TIMEOUT, max_msg_size=max_body_bytes(options.message_bytes), heartbeat=30.0
         )
         if not socket.can_prepare(request):
             raise InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
