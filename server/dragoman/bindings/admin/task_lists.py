@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import page_limit, set_timestamps, within_grants
+from dragoman.bindings.admin.fields import message_from, page_limit, within_grants
 from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, Caller, Identity
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied, Unauthenticated
 from dragoman.core.limits.quotas import BILLION
@@ -49,13 +49,13 @@ _SEARCH_FIELDS: Final = (
 """Fields of a request that select among the tasks of all principals."""
 
 
+@dataclass(frozen=True, slots=True)
 class TaskLists:
     """Lists tasks: of all principals for operators and viewers, else the caller's."""
 
-    def __init__(self, store: Store, access: Access, admission: Admission) -> None:
-        self._store = store
-        self._access = access
-        self._admission = admission
+    store: Store
+    access: Access
+    admission: Admission
 
     async def list_tasks(
         self, operator: OperatorCall, request: tasks_pb.ListTasksRequest
@@ -69,7 +69,7 @@ class TaskLists:
             if field.name in _SEARCH_FIELDS:
                 text = "is for operators and viewers, in lists of tasks of all principals"
                 raise InvalidParams.field(field.camelcase_name, text)
-        self._admission.check_rate(operator.identity)
+        self.admission.check_rate(operator.identity)
         return await self._list_own(operator, request, limit)
 
     async def watch_tasks(
@@ -94,20 +94,20 @@ class TaskLists:
     ) -> tasks_pb.ListTasksResponse:
         query = within_grants(identity, task_search(request, limit))
         after = parse_search_token(query, request.page_token) if request.page_token else None
-        found = await self._store.search(replace(query, after=after))
+        found = await self.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
         response = tasks_pb.ListTasksResponse(
             tasks=map(_found_task, found.tasks),
             total=found.total,
             total_is_minimum=not found.is_total_exact and not request.page_token,
-            scopes=[scope for scope in await self._store.scopes(MAX_SCOPES) if not granted or scope in granted],
+            scopes=[scope for scope in await self.store.scopes(MAX_SCOPES) if not granted or scope in granted],
         )
         if found.next is not None:
             response.next_page_token = search_token(query, found.next)
         if request.count_states and not request.page_token:
             response.state_counts.extend(
                 tasks_pb.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
-                for one in await self._store.count_states(query)
+                for one in await self.store.count_states(query)
             )
         return response
 
@@ -140,12 +140,12 @@ class TaskLists:
 
     async def _reachable(self, identity: Identity, is_viewer: bool) -> list[tuple[AgentTasks, Caller]]:
         """The agents with tasks that the identity sees, most recently changed first, with the caller of each."""
-        own = {(known.scope, known.agent): known for known in await self._store.agents_of(identity.principal)}
-        shared = {(known.scope, known.agent): known for known in await self._store.agents_of(SHARED_PRINCIPAL)}
+        own = {(known.scope, known.agent): known for known in await self.store.agents_of(identity.principal)}
+        shared = {(known.scope, known.agent): known for known in await self.store.agents_of(SHARED_PRINCIPAL)}
         reachable = []
         for scope, agent in own.keys() | {key for key in shared if is_viewer or _may_know(identity, key[0])}:
             try:
-                caller = self._access.authorize(tenant_of(scope, agent), identity)
+                caller = self.access.authorize(tenant_of(scope, agent), identity)
             except (AgentNotFound, PermissionDenied, Unauthenticated):
                 continue
             known = (shared if caller.owner.principal == SHARED_PRINCIPAL else own).get((scope, agent))
@@ -164,11 +164,11 @@ class TaskLists:
                 history=0,
                 artifacts=request.include_artifacts,
             )
-            return await self._store.page(query)
-        record = await self._store.find(caller.owner, caller.agent, request.task_id)
+            return await self.store.page(query)
+        record = await self.store.find(caller.owner, caller.agent, request.task_id)
         if record is None or request.context_id not in ("", record.context) or request.state not in (0, record.state):
             return TaskPage()
-        snapshot = await self._store.read(record.ref, history=0, artifacts=request.include_artifacts)
+        snapshot = await self.store.read(record.ref, history=0, artifacts=request.include_artifacts)
         if snapshot is None:
             return TaskPage()
         return TaskPage([snapshot.task], 1, summaries=[record.summary])
@@ -190,18 +190,16 @@ def _may_know(identity: Identity, scope: str) -> bool:
 
 def _found_task(found: FoundTask) -> tasks_pb.ListedTask:
     record = found.record
-    message = tasks_pb.ListedTask(
+    return message_from(
+        tasks_pb.ListedTask,
+        found,
+        found.usage,
+        record,
         scope=record.ref.owner.scope,
-        agent=record.agent,
         task=pb.Task.FromString(found.task),
-        principal=record.principal,
-        summary=record.summary,
         status_text=record.status_text if record.state in states.EXPLAINED else "",
-        tokens=found.usage.tokens,
         cost=found.usage.cost / BILLION,
     )
-    set_timestamps(message, created=found.created)
-    return message
 
 
 def check_state_names(request: tasks_pb.ListTasksRequest) -> None:
