@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import is_dataclass
 from functools import wraps
 from typing import Any, NoReturn
@@ -16,20 +16,29 @@ import typer
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, NotFound, is_resolution_failure
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
-from dragoman.cli.options import ServerTarget
 from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
 
 
-def command_group(name: str, help: str) -> typer.Typer:
-    """Returns an empty group of commands: `dragoman NAME COMMAND`."""
-    return typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="markdown")
+def add_group(cli: typer.Typer, name: str, help: str, **commands: Callable[..., Any]) -> typer.Typer:
+    """Adds a group of commands, `dragoman NAME COMMAND`, and returns it."""
+    group = typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="markdown")
+    for command, function in commands.items():
+        add_command(group, command, function)
+    cli.add_typer(group)
+    return group
 
 
-def add_command(cli: typer.Typer, name: str, function: Callable[..., Any], **settings: Any) -> None:
+def add_command(
+    cli: typer.Typer,
+    name: str,
+    function: Callable[..., Any],
+    options: Iterable[inspect.Parameter] = (),
+    **settings: Any,
+) -> None:
     """Adds a command that ends the process with the exit code that its function returns; None is success.
 
-    A parameter whose type is a dataclass stands for one option for each of its fields. A coroutine function runs in a
-    loop of its own, and its errors name the server of its `ServerTarget`.
+    A parameter whose type is a dataclass stands for one option for each of its fields, `**` for `options`. A coroutine
+    function runs in a loop of its own, and its errors name the `server` of its options.
     """
     signature = inspect.signature(function, eval_str=True)
     groups: dict[str, inspect.Signature] = {}
@@ -39,6 +48,8 @@ def add_command(cli: typer.Typer, name: str, function: Callable[..., Any], **set
         if isinstance(kind, type) and is_dataclass(kind):
             groups[parameter.name] = inspect.signature(kind, eval_str=True)
             own = list(groups[parameter.name].parameters.values())
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            own = list(options)
         parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
     @wraps(function)
@@ -47,8 +58,7 @@ def add_command(cli: typer.Typer, name: str, function: Callable[..., Any], **set
         for group, options in groups.items():
             build = signature.parameters[group].annotation
             values[group] = build(**{option: values.pop(option) for option in options.parameters})
-            if isinstance(values[group], ServerTarget):
-                server = values[group].server
+            server = getattr(values[group], "server", server)
         result = function(**values)
         if isinstance(result, Coroutine):
             run_command(server, result)

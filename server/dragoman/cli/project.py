@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from dragoman import __version__
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.commands import add_command, add_group
 from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.ports.extension import Option
@@ -26,10 +26,7 @@ from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_conf
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
     add_command(cli, "new", new)
-    group = command_group("config", "Write and show the settings of a server.")
-    add_command(group, "init", init)
-    add_command(group, "show", show)
-    cli.add_typer(group)
+    add_group(cli, "config", "Write and show the settings of a server.", init=init, show=show)
 
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
