@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn
 
 import typer
@@ -59,20 +59,18 @@ def add_command(
             build = signature.parameters[group].annotation
             values[group] = build(**{option: values.pop(option) for option in options.parameters})
             server = getattr(values[group], "server", server)
-        result = function(**values)
-        if isinstance(result, Coroutine):
-            run_command(server, result)
-        raise typer.Exit(result or ExitCode.OK)
+        run_command(server, partial(function, **values))
 
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     cli.command(name, **settings)(command)
 
 
-def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
-    """Runs a command against a server and ends the process with its exit code."""
+def run_command(server: str, command: Callable[[], Any]) -> NoReturn:
+    """Runs a command against a server and ends the process with its exit code. A coroutine has a loop of its own."""
     try:
-        code = asyncio.run(command)
+        result = command()
+        code = asyncio.run(result) if isinstance(result, Coroutine) else result
     except ClientError as error:
         code = _print_client_error(server, error)
     except A2AError as error:  # of a command on a store
@@ -84,14 +82,16 @@ def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     except Exception as error:
-        # Only commands on a store raise these, and others need not import them: that takes longer than their call.
+        # Only some commands raise these, and others need not import them: that takes longer than their call.
+        from dragoman.cli.profiles import ProfileError
         from dragoman.ports.extension import StartError
         from dragoman.settings.sources import SettingsError
+        from dragoman.wiring.agent_loader import LoadError
 
-        if not isinstance(error, SettingsError | StartError):
+        if not isinstance(error, SettingsError | LoadError | ProfileError | StartError):
             raise
-        code = print_error(error, ExitCode.USAGE if isinstance(error, SettingsError) else ExitCode.FAILED)
-    raise typer.Exit(code)
+        code = print_error(error, ExitCode.FAILED if isinstance(error, StartError) else ExitCode.USAGE)
+    raise typer.Exit(code or ExitCode.OK)
 
 
 def _print_client_error(server: str, error: ClientError) -> ExitCode:

@@ -28,7 +28,6 @@ from dragoman.cli.process_setup import (
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
-from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.extensions import (
     installed_extensions,
@@ -39,7 +38,7 @@ from dragoman.settings.groups import TracingSettings
 from dragoman.settings.settings import Settings, SettingsError, load_worker_settings
 from dragoman.settings.types import parse_headers
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
+from dragoman.wiring.agent_loader import LoadedApp, load_app
 from dragoman.wiring.agents import run_startup_hooks
 from dragoman.wiring.extensions import import_libraries, open_worker_sources
 from dragoman.wiring.loop_guard import guarded_loop
@@ -50,15 +49,10 @@ from dragoman.worker.stream import ServerStream
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command."""
     add_command(cli, "worker", worker, option_parameters(worker_options()), help=help_with_examples(worker))
 
 
 log = logging.getLogger("dragoman.worker")
-
-
-class InvalidKeyFile(Exception):
-    """The key file cannot be read, or does not contain a key. The text names file and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +102,7 @@ class WorkerOptions:
     name: Annotated[str, option("--name", "TEXT", "A name for logs and lists. [host and process id]")] = ""
 
     def read_key(self) -> str:
-        """Reads the key from its file; empty without a file. Raises InvalidKeyFile."""
+        """Reads the key from its file; empty without a file. Raises SettingsError."""
         file = self.key_file
         if file is None:
             return ""
@@ -116,9 +110,9 @@ class WorkerOptions:
             key = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file"
-            raise InvalidKeyFile(f"--key-file: {file} cannot be read: {reason}") from error
+            raise SettingsError(f"--key-file: {file} cannot be read: {reason}") from error
         if not key or not key.isascii() or not key.isprintable():
-            raise InvalidKeyFile(f"--key-file: {file} must contain one line with an API key or a token")
+            raise SettingsError(f"--key-file: {file} must contain one line with an API key or a token")
         return key
 
     async def grpc_address(self) -> str:
@@ -155,34 +149,20 @@ def worker(options: WorkerOptions, **settings_options: Any) -> ExitCode:
 
     **Exit codes**: 0 stopped; 1 start-up function failed; 2 invalid usage or agents; 3 rejected by the server.
     """
-    try:
-        settings = load_worker_settings(settings_options)
-    except SettingsError as error:
-        return print_error(error, ExitCode.USAGE)
+    settings = load_worker_settings(settings_options)
     if not options.app and not used_sources(settings.extensions, ""):
         names = [source.option for one in installed_extensions() if (source := one.agents)]
         raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
-    return run_worker(options, settings)
-
-
-def run_worker(options: WorkerOptions, settings: Settings) -> ExitCode:
-    """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
     logs.configure_logging(settings.process.log_format, settings.process.log_level)
     try:
         import_libraries(used_sources(settings.extensions, options.app))
         # before Ctrl-C is taken over, so that it still interrupts the import
         app = load_app("" if is_recognized(options.app) else options.app)
         run_until_complete(_serve_until_stopped(options, settings, app))
-    except (LoadError, InvalidKeyFile, SettingsError) as error:
-        return print_error(error, ExitCode.USAGE)
-    except StartError as error:
-        return print_error(error, ExitCode.FAILED)
     except ClientError as error:
         return print_error(f"{options.server}: {error}", ExitCode.UNAVAILABLE)
     except StartInterrupted:
         log.info("stopped during the start")
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 

@@ -29,7 +29,7 @@ from dragoman.core.task.cursors import (
 )
 from dragoman.ports import AgentTasks, Store
 from dragoman.runtime.access import Access, Admission
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50
@@ -57,9 +57,7 @@ class TaskLists:
     access: Access
     admission: Admission
 
-    async def list_tasks(
-        self, operator: OperatorCall, request: tasks_pb.ListTasksRequest
-    ) -> tasks_pb.ListTasksResponse:
+    async def list_tasks(self, operator: OperatorCall, request: ops.ListTasksRequest) -> ops.ListTasksResponse:
         """Lists tasks, most recently changed first unless the request says otherwise."""
         check_state_names(request)
         limit = page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS)
@@ -73,30 +71,28 @@ class TaskLists:
         return await self._list_own(operator, request, limit)
 
     async def watch_tasks(
-        self, operator: OperatorCall, request: tasks_pb.WatchTasksRequest
-    ) -> AsyncGenerator[tasks_pb.WatchTasksResponse, None]:
+        self, operator: OperatorCall, request: ops.WatchTasksRequest
+    ) -> AsyncGenerator[ops.WatchTasksResponse, None]:
         """Lists tasks as `list_tasks` does, and again whenever the list has changed. Does not end."""
         clock = asyncio.get_running_loop().time
-        listed: tasks_pb.ListTasksResponse | None = None
+        listed: ops.ListTasksResponse | None = None
         while True:
             began = clock()
             found = await self.list_tasks(operator, request.filter)
             pause = max(WATCH_INTERVAL, WATCH_PAUSE * (clock() - began))
             if found != listed:
                 listed = found
-                yield tasks_pb.WatchTasksResponse(list=found)
+                yield ops.WatchTasksResponse(list=found)
             await asyncio.sleep(pause)
 
     # ---- all principals
 
-    async def _search(
-        self, identity: Identity, request: tasks_pb.ListTasksRequest, limit: int
-    ) -> tasks_pb.ListTasksResponse:
+    async def _search(self, identity: Identity, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
         query = within_grants(identity, task_search(request, limit))
         after = parse_search_token(query, request.page_token) if request.page_token else None
         found = await self.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
-        response = tasks_pb.ListTasksResponse(
+        response = ops.ListTasksResponse(
             tasks=map(_found_task, found.tasks),
             total=found.total,
             total_is_minimum=not found.is_total_exact and not request.page_token,
@@ -106,7 +102,7 @@ class TaskLists:
             response.next_page_token = search_token(query, found.next)
         if request.count_states and not request.page_token:
             response.state_counts.extend(
-                tasks_pb.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
+                ops.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
                 for one in await self.store.count_states(query)
             )
         return response
@@ -114,10 +110,10 @@ class TaskLists:
     # ---- one caller
 
     async def _list_own(
-        self, operator: OperatorCall, request: tasks_pb.ListTasksRequest, limit: int
-    ) -> tasks_pb.ListTasksResponse:
+        self, operator: OperatorCall, request: ops.ListTasksRequest, limit: int
+    ) -> ops.ListTasksResponse:
         reachable = await self._reachable(operator.identity, operator.is_viewer)
-        tasks: list[tasks_pb.ListedTask] = []
+        tasks: list[ops.ListedTask] = []
         total = 0
         for known, caller in reachable:
             if request.scope not in ("", known.scope) or request.agent not in ("", known.agent):
@@ -129,14 +125,12 @@ class TaskLists:
             page = await self._page(caller, request, limit)
             total += page.total
             tasks += [
-                tasks_pb.ListedTask(
-                    scope=known.scope, agent=known.agent, task=pb.Task.FromString(task), summary=summary
-                )
+                ops.ListedTask(scope=known.scope, agent=known.agent, task=pb.Task.FromString(task), summary=summary)
                 for task, summary in zip(page.tasks, page.summaries, strict=True)
             ]
             tasks = sorted(tasks, key=_sort_key, reverse=True)[:limit]
         scopes = sorted({known.scope for known, _ in reachable})
-        return tasks_pb.ListTasksResponse(tasks=tasks, total=total, scopes=scopes)
+        return ops.ListTasksResponse(tasks=tasks, total=total, scopes=scopes)
 
     async def _reachable(self, identity: Identity, is_viewer: bool) -> list[tuple[AgentTasks, Caller]]:
         """The agents with tasks that the identity sees, most recently changed first, with the caller of each."""
@@ -153,7 +147,7 @@ class TaskLists:
                 reachable.append((known, caller))
         return sorted(reachable, key=lambda pair: (-pair[0].changed, pair[0].scope, pair[0].agent))
 
-    async def _page(self, caller: Caller, request: tasks_pb.ListTasksRequest, limit: int) -> TaskPage:
+    async def _page(self, caller: Caller, request: ops.ListTasksRequest, limit: int) -> TaskPage:
         if not request.task_id:
             query = TaskQuery(
                 caller.owner,
@@ -174,11 +168,11 @@ class TaskLists:
         return TaskPage([snapshot.task], 1, summaries=[record.summary])
 
 
-def _sort_key(listed: tasks_pb.ListedTask) -> tuple[int, str]:
+def _sort_key(listed: ops.ListedTask) -> tuple[int, str]:
     return listed.task.status.timestamp.ToMilliseconds(), listed.task.id
 
 
-def _all_newer(tasks: list[tasks_pb.ListedTask], limit: int, known: AgentTasks) -> bool:
+def _all_newer(tasks: list[ops.ListedTask], limit: int, known: AgentTasks) -> bool:
     """Whether the list is full with tasks that changed after every task of this agent."""
     return len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed
 
@@ -188,10 +182,10 @@ def _may_know(identity: Identity, scope: str) -> bool:
     return scope == DEFAULT_SCOPE or SCOPE_GRANT_PREFIX + scope in identity.grants
 
 
-def _found_task(found: FoundTask) -> tasks_pb.ListedTask:
+def _found_task(found: FoundTask) -> ops.ListedTask:
     record = found.record
     return message_from(
-        tasks_pb.ListedTask,
+        ops.ListedTask,
         found,
         found.usage,
         record,
@@ -202,7 +196,7 @@ def _found_task(found: FoundTask) -> tasks_pb.ListedTask:
     )
 
 
-def check_state_names(request: tasks_pb.ListTasksRequest) -> None:
+def check_state_names(request: ops.ListTasksRequest) -> None:
     """Raises InvalidParams for a state that no stored task has."""
     for state in (request.state, *request.states):
         if state and state not in states.STORED_STATES:
@@ -210,7 +204,7 @@ def check_state_names(request: tasks_pb.ListTasksRequest) -> None:
             raise InvalidParams.field("state", f"must be one of {names}")
 
 
-def task_search(request: tasks_pb.ListTasksRequest, limit: int) -> TaskSearch:
+def task_search(request: ops.ListTasksRequest, limit: int) -> TaskSearch:
     """Returns the search that a request describes. Raises InvalidParams."""
     if len(request.text) > MAX_SEARCH_TEXT:
         raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
@@ -239,8 +233,8 @@ def task_search(request: tasks_pb.ListTasksRequest, limit: int) -> TaskSearch:
     )
 
 
-def _search_order(request: tasks_pb.ListTasksRequest) -> SearchOrder:
-    if request.order == tasks_pb.TASK_ORDER_UNSPECIFIED and request.text:
+def _search_order(request: ops.ListTasksRequest) -> SearchOrder:
+    if request.order == ops.TASK_ORDER_UNSPECIFIED and request.text:
         # The index by creation has the texts; others are for searches that have few tasks to look at.
         return "changed" if request.principal or request.state or request.states else "created"
-    return "created" if request.order == tasks_pb.TASK_ORDER_CREATED else "changed"
+    return "created" if request.order == ops.TASK_ORDER_CREATED else "changed"

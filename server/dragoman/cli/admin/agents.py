@@ -26,7 +26,6 @@ AgentId = Annotated[str, argument("AGENT", "The agent's id.", autocompletion=com
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     add_group(
         cli, "agents", "List, pause and resume the agents of a server; add and remove upstream A2A agents.",
         list=list_agents, pause=pause, resume=resume, add=add, remove=remove,

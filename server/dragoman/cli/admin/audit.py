@@ -27,7 +27,6 @@ entry contains the hash of the previous one.
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     add_group(cli, "audit", _AUDIT_HELP, export=export, verify=verify)
 
 

@@ -25,7 +25,6 @@ For operators: callers with the grant `operator`; on a server without authentica
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     add_group(cli, "keys", _KEYS_HELP, create=create, list=list_keys, rotate=rotate, revoke=revoke)
 
 

@@ -16,7 +16,6 @@ from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     help = "List push configurations and redeliver events."
     add_group(cli, "push", help, list=list_configs, redeliver=redeliver)
 

@@ -19,7 +19,6 @@ A new key is published at /.well-known/jwks.json before it signs; the previous o
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     group = add_group(cli, "signing", _SIGNING_HELP, list=list_keys, rotate=rotate)
     # One key id in 64 begins with a dash and would be parsed as an option.
     ids_are_words = {"ignore_unknown_options": True, "help_option_names": ["--help"]}

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from dragoman.cli import ExitCode, format_count, logs, print_error
+from dragoman.cli import ExitCode, format_count, logs
 from dragoman.cli.commands import add_command
 from dragoman.cli.parameters import argument, flag
 from dragoman.cli.process_setup import (
@@ -37,17 +37,15 @@ from dragoman.cli.serve.options import help_with_examples, option_parameters, se
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.ports.extension import StartError
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
+from dragoman.wiring.agent_loader import LoadedApp, load_own_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command with an option for each setting."""
     add_command(cli, "serve", serve, option_parameters(serve_options()), help=help_with_examples(serve))
 
 
@@ -106,7 +104,7 @@ def run_server(
     supervised: int | None = None,
     standby: Standby | None = None,
 ) -> int:
-    """Serves until a signal. Returns the exit code.
+    """Serves until a signal. Returns the exit code. Raises SettingsError, LoadError, StartError, KeyboardInterrupt.
 
     command_line: the arguments to start further processes with. supervised: set in such a process; the file
     descriptor of the socket to its supervisor. standby: gives the orders of `--reload`.
@@ -129,16 +127,10 @@ def run_server(
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
         changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
         run_until_complete(_serve(settings, own, parent, standby, changed_at))
-    except (SettingsError, LoadError) as error:
-        return print_error(error, ExitCode.USAGE)
-    except StartError as error:
-        return print_error(error, ExitCode.FAILED)
     except StartInterrupted:
         log.info("stopped during the start")
     except StandbyEnded:
-        return ExitCode.OK
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        pass
     return ExitCode.OK
 
 

@@ -22,13 +22,12 @@ def serve_options() -> Mapping[str, Sequence[Option]]:
     """All options by heading, with those of extensions; those under "" come first. Raises InvalidExtension."""
     stores = ", ".join(store.url_format for _, store in store_schemes().values())
     buses = ", ".join(f"{scheme}://HOST:PORT" for scheme in bus_schemes())
-    texts = {"{stores}, ": f"{stores}, " if stores else "", "{buses}": buses or "URL"}
     options: dict[str, list[Option]] = {}
     for group in own_groups().values():
-        own = options.setdefault(group.title, [])
-        own += [
-            replace(one, help=_replaced(one.help, texts)) for one, _ in options_of(group).values() if one.name != APP
-        ]
+        for one, _ in options_of(group).values():
+            help = one.help.replace("{stores}, ", f"{stores}, " if stores else "").replace("{buses}", buses or "URL")
+            if one.name != APP:
+                options.setdefault(group.title, []).append(replace(one, help=help))
     extensions = {
         one.title: [option for option, _ in extension_options(one).values()] for one in installed_extensions()
     }
@@ -48,12 +47,6 @@ def worker_options() -> Mapping[str, Sequence[Option]]:
         for heading, options in serve_options().items()
     }
     return {heading: options for heading, options in by_heading.items() if options}
-
-
-def _replaced(text: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        text = text.replace(name, value)
-    return text
 
 
 def help_with_examples(function: Callable[..., Any]) -> str:

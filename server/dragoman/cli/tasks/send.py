@@ -140,7 +140,7 @@ def send(
                 return await _send_without_waiting(of_agent, request, json=json)
             return await _send_and_wait(of_agent, request, json=json, stream=stream, save=save)
 
-    run_command(client.address, deliver())
+    run_command(client.address, deliver)
 
 
 async def _send_without_waiting(client: Client, request: pb.Message, *, json: bool) -> ExitCode:
