@@ -13,11 +13,12 @@ import signal
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import new_store
+from tests import groups, new_store
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 from tests.without_extras.needs import MODULES, WITHOUT_EXTRAS, needs_extra
@@ -57,6 +58,14 @@ settings.load_profile(PROFILE or "quick")
 
 
 collect_ignore = ["extensions", *MODULES] if WITHOUT_EXTRAS else []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    groups.add_option(parser)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return groups.is_left_out(collection_path, groups.selected(config)) or None
 
 
 def pytest_report_header() -> str:
