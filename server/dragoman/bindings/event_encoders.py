@@ -207,7 +207,7 @@ _WEBHOOK_FORMATS: Final = {
         inline_prefix="configuration.pushNotificationConfig.",
     ),
     Dialect.GOOGLE: _WebhookFormat(
-        lambda event: _GOOGLE_TASK_JSON.encode(v03.write_task(event.task)),
+        lambda event: _GOOGLE_TASK_JSON.encode(v03.convert(event.task, v03_pb.Task())),
         sends_task=True,
         field_prefix="pushNotificationConfig.",
         inline_prefix="configuration.pushNotification.",

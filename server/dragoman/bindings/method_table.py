@@ -245,6 +245,10 @@ def _v1(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
 
 
 def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
+    method = _V03_SERVICE.methods_by_name[rpc]
+    columns.setdefault("decode", lambda request: v03.read_request(request, op.request()))
+    if op.response is not empty_pb2.Empty and not op.streaming and not op.shows_card:
+        columns.setdefault("encode", lambda response: v03.convert(response, GetMessageClass(method.output_type)()))
     return _row(_V03_SERVICE, rpc, op, Dialect.V03, **columns)
 
 
@@ -260,18 +264,12 @@ RPC_ROWS: Final = (
     _v1("ListTaskPushNotificationConfigs", LIST_PUSH_CONFIGS),
     _v1("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG),
     _v1("GetExtendedAgentCard", EXTENDED_CARD),
-    _v03(
-        "SendMessage",
-        SEND_MESSAGE,
-        decode=v03.read_send_message,
-        encode=v03.write_send_message,
-        leaves_blocking_open=v03.leaves_blocking_open,
-    ),
-    _v03("SendStreamingMessage", STREAM_MESSAGE, decode=v03.read_send_message, turn=True),
-    _v03("GetTask", GET_TASK, decode=v03.read_get_task, encode=v03.write_task),
-    _v03("ListTasks", LIST_TASKS, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
-    _v03("CancelTask", CANCEL_TASK, decode=v03.read_cancel_task, encode=v03.write_task),
-    _v03("TaskSubscription", SUBSCRIBE_TASK, decode=v03.read_subscription, shows_finished=True),
+    _v03("SendMessage", SEND_MESSAGE, leaves_blocking_open=v03.leaves_blocking_open),
+    _v03("SendStreamingMessage", STREAM_MESSAGE, turn=True),
+    _v03("GetTask", GET_TASK),
+    _v03("ListTasks", LIST_TASKS),
+    _v03("CancelTask", CANCEL_TASK),
+    _v03("TaskSubscription", SUBSCRIBE_TASK, shows_finished=True),
     _v03(
         "CreateTaskPushNotificationConfig",
         SET_PUSH_CONFIG,
@@ -298,7 +296,7 @@ RPC_ROWS: Final = (
         qualify=v03.qualify_push_configs,
     ),
     _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
-    _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
+    _v03("GetAgentCard", PUBLIC_CARD),
 )
 
 
