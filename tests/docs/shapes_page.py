@@ -82,7 +82,7 @@ def task(dialect: str) -> Any:
         case "a2a.v1":
             return _by(json_proto.PROTOJSON_V03, v03.convert(TASK, v03_pb.Task()))
         case "0.1":
-            return json_v01.write_task(TASK)
+            return _by(json_v01.JSON_V01, TASK)
     return _by(FLAT[dialect], TASK)
 
 
@@ -96,7 +96,7 @@ def send(dialect: str) -> Any:
             named = pb.SendMessageRequest()
             named.CopyFrom(SEND)
             named.message.task_id = "t-1"
-            return json_v01.write_send(named)
+            return _by(json_v01.JSON_V01, named)
     return _by(FLAT[dialect], SEND)
 
 

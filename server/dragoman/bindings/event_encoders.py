@@ -193,6 +193,7 @@ class _WebhookFormat:
     inline_prefix: str = "configuration.taskPushNotificationConfig."
 
 
+_V01_TASK_JSON: Final = protojson.compile(pb.Task, json_v01.JSON_V01)
 _V03_TASK_JSON: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 _GOOGLE_TASK_JSON: Final = protojson.compile(v03_pb.Task, json_proto.PROTOJSON_V03)
 
@@ -213,7 +214,7 @@ _WEBHOOK_FORMATS: Final = {
         inline_prefix="configuration.pushNotification.",
     ),
     Dialect.V01: _WebhookFormat(
-        lambda event: orjson.dumps(json_v01.write_task(event.task)),
+        lambda event: _V01_TASK_JSON.encode(event.task),
         sends_task=True,
         field_prefix="pushNotificationConfig.",
         inline_prefix="pushNotification.",

@@ -388,9 +388,8 @@ JSONRPC_ROWS: Final = (
         json_v01.JSON_V01,
         event_encoders.v01_results,
         {"tasks/send": SEND_MESSAGE, "tasks/sendSubscribe": STREAM_MESSAGE, **TASK_METHODS, **OLD_PUSH_METHODS},
-        tasks_send={"read": json_v01.read_send, "write": json_v01.write_send_response, "names_tasks": True},
-        tasks_sendSubscribe={"read": json_v01.read_send, "names_tasks": True},
-        tasks_get={"read": json_v01.read_get},
+        tasks_send={"names_tasks": True},
+        tasks_sendSubscribe={"names_tasks": True},
     ),
     # fasta2a 0.5 and 0.6 speak 0.3 but use 0.1's names for these two methods.
     *_jsonrpc_rows(
@@ -435,7 +434,7 @@ SHARED_TASK_ROWS: Final = {
             json_v01.JSON_V01,
             event_encoders.shared_v01_results,
             TASK_METHODS,
-            tasks_get={"read": json_v01.read_get, "write": json_mixed.write_v01_task},
+            tasks_get={"write": json_mixed.write_v01_task},
             tasks_cancel={"write": json_mixed.write_v01_task},
         ),
         *_jsonrpc_rows(

@@ -5,7 +5,6 @@ Callers use the messages of `lf.a2a.v1` with every dialect. The public client an
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -55,6 +54,11 @@ _JSONRPC_METHODS_03: Final = {
     "CancelTask": "tasks/cancel",
     "SubscribeToTask": "tasks/resubscribe",
 }
+_JSONRPC_METHODS_01: Final = {
+    **_JSONRPC_METHODS_03,
+    "SendMessage": "tasks/send",
+    "SendStreamingMessage": "tasks/sendSubscribe",
+}
 
 
 def _jsonrpc_operations(dialect: protojson.JsonDialect, names: Mapping[str, str]) -> dict[str, ClientOperation]:
@@ -68,38 +72,10 @@ def _jsonrpc_operations(dialect: protojson.JsonDialect, names: Mapping[str, str]
     }
 
 
-def _task_id_params(request: Any) -> dict[str, Any]:
-    return {"id": request.id}
-
-
-_CANCEL_JSON_01: Final = protojson.compile(pb.CancelTaskRequest, json_v01.JSON_V01)
-
-
-def _cancel_params(request: Any) -> dict[str, Any]:
-    params = _CANCEL_JSON_01.to_dict(request)
-    return {key: params[key] for key in ("id", "metadata") if key in params}
-
-
-def _write_send_01(request: Any) -> dict[str, Any]:
-    """Encodes a 0.1 send, in which the client chooses the task id."""
-    request.message.task_id = request.message.task_id or str(uuid.uuid4())
-    return json_v01.write_send(request)
-
-
-def _read_send_01(result: Any) -> Message:
-    return pb.SendMessageResponse(task=json_v01.read_task(result))
-
-
 JSONRPC_OPERATIONS: Final[dict[str, dict[str, ClientOperation]]] = {
     "1.0": _jsonrpc_operations(json_proto.PROTOJSON_V1, {rpc: rpc for rpc in OPERATION_TYPES}),
     "0.3": _jsonrpc_operations(json_v03.JSON_V03, _JSONRPC_METHODS_03),
-    "0.1": {
-        "SendMessage": ClientOperation("tasks/send", _write_send_01, _read_send_01),
-        "SendStreamingMessage": ClientOperation("tasks/sendSubscribe", _write_send_01, json_v01.read_event),
-        "GetTask": ClientOperation("tasks/get", _task_id_params, json_v01.read_task),
-        "CancelTask": ClientOperation("tasks/cancel", _cancel_params, json_v01.read_task),
-        "SubscribeToTask": ClientOperation("tasks/resubscribe", _task_id_params, json_v01.read_event),
-    },
+    "0.1": _jsonrpc_operations(json_v01.JSON_V01, _JSONRPC_METHODS_01),
 }
 """By dialect, then by 1.0 name. Missing operations do not exist in that dialect."""
 

@@ -235,6 +235,7 @@ _DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
         ("message.contextId", "sessionId"),
         ("message.taskId", "id"),
         ("configuration.", ""),
+        ("taskPushNotificationConfig", "pushNotification"),
     ),
 }
 """Pairs of field names: as the 1.0 validation rules write them, and as the dialect does."""

@@ -92,6 +92,7 @@ def is_rust(request: object) -> bool:
     return isinstance(first, dict) and "type" in first
 
 
+_TASK_V01: Final = protojson.compile(pb.Task, json_v01.JSON_V01)
 _TASK_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 
 
@@ -130,7 +131,7 @@ def merge(own: Any, other: Any) -> Any:
 
 def write_v01_task(task: pb.Task) -> dict[str, Any]:
     """A task created over 0.1, readable for 0.3 too."""
-    value: dict[str, Any] = merge(json_v01.write_task(task), _TASK_V03.to_dict(task))
+    value: dict[str, Any] = merge(_TASK_V01.to_dict(task), _TASK_V03.to_dict(task))
     return value
 
 
