@@ -136,24 +136,20 @@ def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
     return lambda: results
 
 
-def v01_results() -> EncodeResults:
-    """The encoder of one 0.1 stream: its results depend on earlier events, so they are not shared."""
+def v01_results(*, shared: bool = False) -> EncodeResults:
+    """The encoder of one 0.1 stream: its results depend on earlier events, so they are not cached.
+
+    `shared`: in a form that 0.3 clients also parse. No dialect needs a Task in this stream.
+    """
     stream = json_v01.V01StreamWriter()
 
-    def results(event: Event, final: bool) -> Sequence[bytes]:
-        updates = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
-        last = len(updates) - 1
-        return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(updates)]
-
-    return results
-
-
-def shared_v01_results() -> EncodeResults:
-    """As `v01_results`, in a form that 0.3 clients also parse."""
-    write = json_mixed.v01_event_writer()
+    def encode(update: pb.StreamResponse, final: bool) -> bytes:
+        value = stream.write(update, final)
+        return orjson.dumps(json_mixed.merge(value, json_v03.write_event(update, final)) if shared else value)
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
-        return [orjson.dumps(update) for update in write(pb.StreamResponse.FromString(event.data), final)]
+        *others, last = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
+        return [*(encode(update, False) for update in others), encode(last, final)]
 
     return results
 

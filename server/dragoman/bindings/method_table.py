@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf import empty_pb2
@@ -432,7 +433,7 @@ SHARED_TASK_ROWS: Final = {
         *_jsonrpc_rows(
             Dialect.V01,
             json_v01.JSON_V01,
-            event_encoders.shared_v01_results,
+            partial(event_encoders.v01_results, shared=True),
             TASK_METHODS,
             tasks_get={"write": json_mixed.write_v01_task},
             tasks_cancel={"write": json_mixed.write_v01_task},

@@ -8,9 +8,9 @@ files anywhere. The link itself is the credential: whoever fetches it sends no o
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from google.protobuf.message import Message
@@ -19,6 +19,7 @@ from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.net.targets import DEFAULT_PORTS
 from dragoman.core.task.blob_references import BLOB_NAME, TEXT_MEDIA_TYPE, text_type
 from dragoman.core.task.contents import StoredContent
+from dragoman.wire.dialects.parts import find_parts
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _PATH: Final = "/blobs/"
@@ -85,26 +86,8 @@ def content_link(part: pb.Part, addresses: Collection[str]) -> ContentLink | Non
 
 def content_links(response: Message, addresses: Collection[str]) -> list[ContentLink]:
     """The links of a response, a task, a message or an event to contents of the server with these addresses."""
-    links = (content_link(part, addresses) for part in _parts(response))
+    links = (content_link(part, addresses) for _, part in find_parts(response))
     return [link for link in links if link is not None]
-
-
-def _parts(message: Any) -> Iterator[pb.Part]:
-    match message:
-        case pb.Message() | pb.Artifact():
-            yield from message.parts
-        case pb.Task():
-            for one in (message.status, *message.artifacts, *message.history):
-                yield from _parts(one)
-        case pb.TaskStatus() if message.HasField("message"):
-            yield from message.message.parts
-        case pb.TaskStatusUpdateEvent():
-            yield from _parts(message.status)
-        case pb.TaskArtifactUpdateEvent():
-            yield from message.artifact.parts
-        case pb.StreamResponse() | pb.SendMessageResponse():
-            if payload := message.WhichOneof("payload"):
-                yield from _parts(getattr(message, payload))
 
 
 def _query(link: SplitResult) -> dict[str, str]:

@@ -108,17 +108,3 @@ def test_an_event_is_wrapped_and_beside_it_in_the_form_of_0_3(write: Any, state:
     written = write(STATUS, True)
     assert (written["kind"], written["final"], written["status"]) == ("status-update", True, {"state": "working"})
     assert written["statusUpdate"] == {"taskId": "t", "contextId": "c", "status": {"state": state}}
-
-
-def test_a_stream_of_a_0_1_task_is_readable_for_0_3_and_only_its_last_event_is_final() -> None:
-    task = pb.Task.FromString(TASK.SerializeToString())
-    task.status.state = pb.TASK_STATE_INPUT_REQUIRED
-    write = json_mixed.v01_event_writer()
-    artifact, status = write(pb.StreamResponse(task=task), True)
-    assert (artifact["kind"], artifact["artifact"]["index"], artifact["artifact"]["artifactId"]) == (
-        "artifact-update",
-        0,
-        "a",
-    )
-    assert (status["kind"], status["id"], status["taskId"], status["final"]) == ("status-update", "t", "t", True)
-    assert write(STATUS, False)[0]["final"] is False

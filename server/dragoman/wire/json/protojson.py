@@ -531,9 +531,18 @@ class Decoders:
         key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
         convert_key = _bool_key if key.type == FieldDescriptor.TYPE_BOOL else self.converter_for(key)
         if value.message_type is None:
-            return _scalar_map_step(field.name, convert_key, self.converter_for(value))
-        nullable = value.message_type.full_name == "google.protobuf.Value"
-        return _message_map_step(field.name, convert_key, self._decoder(value.message_type), nullable)
+            convert = self.converter_for(value)
+            return _map_step(
+                field.name, convert_key, lambda container, key, item: container.__setitem__(key, convert(item))
+            )
+        decode, nullable = self._decoder(value.message_type), _takes_null(value)
+
+        def put(container: Any, key: Any, item: object) -> None:
+            if item is None and not nullable:
+                raise FieldError("must not be null")
+            decode(container[key], item)
+
+        return _map_step(field.name, convert_key, put)
 
 
 def _takes_null(field: FieldDescriptor) -> bool:
@@ -611,31 +620,16 @@ def _messages_step(name: str, decode: Decode, nullable: bool) -> Decode:
     return step
 
 
-def _scalar_map_step(name: str, key: Convert, value: Convert) -> Decode:
+def _map_step(name: str, key: Convert, put: Callable[[Any, Any, object], None]) -> Decode:
+    """`put` adds a JSON value to the container, under its key."""
+
     def step(message: Any, data: object) -> None:
         if type(data) is not dict:
             raise FieldError("must be a JSON object")
         container = getattr(message, name)
         for text, item in data.items():
             try:
-                container[key(text)] = value(item)
-            except FieldError as error:
-                error.path.append(text)
-                raise
-
-    return step
-
-
-def _message_map_step(name: str, key: Convert, decode: Decode, nullable: bool) -> Decode:
-    def step(message: Any, data: object) -> None:
-        if type(data) is not dict:
-            raise FieldError("must be a JSON object")
-        container = getattr(message, name)
-        for text, item in data.items():
-            try:
-                if item is None and not nullable:
-                    raise FieldError("must not be null")
-                decode(container[key(text)], item)
+                put(container, key(text), item)
             except FieldError as error:
                 error.path.append(text)
                 raise
