@@ -73,7 +73,6 @@ class CalledAgent(ABC, Generic[TurnT]):
         """Closes its connections."""
 
     def record_success(self) -> None:
-        """Records a response of any kind."""
         if self.breaker.record_success():
             self.log.info("%s responds again", self.location, extra={"agent": self.spec.id})
             self.availability_changed()
@@ -106,17 +105,14 @@ class CalledAgent(ABC, Generic[TurnT]):
 
     @property
     def seconds_absent(self) -> float:
-        """Seconds since it became unavailable."""
         return self.breaker.seconds_open
 
     @property
     def problem(self) -> str:
-        """Why it is unavailable; empty while it is available."""
         return self.breaker.last_error if self.is_unavailable else ""
 
     @property
     def running(self) -> int:
-        """The number of running turns."""
         return len(self._running)
 
     def describe_run(self, task_id: str) -> str:

@@ -43,7 +43,6 @@ class CalledRegistry(ABC, Generic[AgentT]):
         """Calls `refresh` when it is time. Runs until canceled."""
 
     def start_refresh(self) -> None:
-        """Starts to read all agents again."""
         for agent in self.all_agents():
             self.follow(agent)
 
@@ -78,7 +77,6 @@ class CalledRegistry(ABC, Generic[AgentT]):
             self.agent_registry.capacity_changed()
 
     async def close(self) -> None:
-        """Ends the reads, and closes all agents."""
         agents = tuple(self.all_agents())
         for agent in agents:
             if agent.refresh_task is not None:

@@ -91,7 +91,6 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
 
     @property
     def transport(self) -> UpstreamTransport:
-        """The preferred transport."""
         return self.transports[0]
 
     @property
@@ -168,7 +167,6 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
             log.warning("%s responded to a cancel with an invalid response: %s", self.location, error)
 
     async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Cancels the upstream task of our task, which was canceled while it waited for its caller."""
         task = read_task_state(task_state).task
         if task and not self.is_unavailable:
             await self.cancel(task, metadata)

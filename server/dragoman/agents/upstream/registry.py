@@ -84,7 +84,6 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
 
     @property
     def agents(self) -> Sequence[UpstreamAgent]:
-        """All served upstream agents."""
         return tuple(self._agents.values())
 
     # Start and stop ---------------------------------------------------------------------------------------------
@@ -214,7 +213,6 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
         return await self._agent_registry.unregister(agent.spec.id)
 
     def status(self) -> Sequence[UpstreamStatus]:
-        """The status of each agent, sorted by id."""
         return [self._status_of(agent) for _, agent in sorted(self._agents.items())]
 
     def _status_of(self, agent: UpstreamAgent) -> UpstreamStatus:
@@ -280,7 +278,6 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
             await self.sync_once()
 
     async def sync_once(self) -> None:
-        """Applies the changes in the store once."""
         stored = {added.agent: added for added in await self._store.list()}
         for name, agent in tuple(self._agents.items()):
             if not agent.from_settings and name not in stored:
@@ -298,7 +295,6 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
 
 
 def _encryption_context(agent: str) -> str:
-    """The context that a stored entry is encrypted for."""
     return f"upstream {agent}"
 
 
@@ -313,5 +309,4 @@ def with_token(upstream: UpstreamSpec) -> UpstreamSpec:
 
 
 def _is_transient(error: ClientError) -> bool:
-    """Whether a later attempt may succeed."""
     return isinstance(error, ProtocolError | ServerUnavailable)

@@ -61,7 +61,6 @@ class UpstreamTurn(CalledTurn):
 
     @property
     def is_marked_unsent(self) -> bool:
-        """Whether an earlier attempt noted that the message was not sent."""
         return self.writer.state.unsent
 
     async def mark_unsent(self) -> None:
@@ -104,7 +103,6 @@ class UpstreamTurn(CalledTurn):
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def answer(self) -> TurnResult:
-        """The result for the message, and for those that arrive meanwhile."""
         may_be_sent = self.may_have_begun
         follow_ups = FollowUpSender(self)
         forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.context.task_id} upstream")
@@ -131,7 +129,6 @@ class UpstreamTurn(CalledTurn):
         return await self._send()
 
     async def _send(self) -> TurnResult:
-        """Sends the message and follows its task."""
         without_context, streams = False, self.connection.supports_streaming
         while True:
             transport, task = self.connection.transport, self.writer.state.task
@@ -230,7 +227,6 @@ class UpstreamTurn(CalledTurn):
     # Following the task -----------------------------------------------------------------------------------------
 
     async def _follow(self) -> TurnResult:
-        """Follows the known upstream task until the turn is over."""
         polls, subscribes = 1, True
         while True:
             before = self.writer.event_count
@@ -341,19 +337,16 @@ class UpstreamTurn(CalledTurn):
     # Errors -----------------------------------------------------------------------------------------------------
 
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
-        """FAILED with this reason and text, without the agent's address."""
         log.warning("a turn upstream failed: %s: %s", reason, text, extra=self._fields)
         text = self._redact_urls(text)
         result = self.writer.statuses.failed_result(f"{reason}: {text}", self.writer.state_update())
         return replace(result, error=error(text)) if error is not None else result
 
     def refused(self, refused: CallRefused) -> TurnResult:
-        """REJECTED for an invalid message, else FAILED."""
         log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
         return self.writer.statuses.refused_result(refused, self.writer.state_update())
 
     def _redact_urls(self, text: str) -> str:
-        """A text for callers, without the agent's address."""
         contents = self.connection.linked_contents
         others = contents.addresses if contents is not None else ()
         for url in (self.connection.transport.interface.url, self.connection.location, *others):
