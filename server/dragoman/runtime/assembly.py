@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.quotas import NO_BUDGETS, Quotas, TaskBudgets
 from dragoman.core.push.delivery import DEFAULT_PUSH_RETRY_POLICY, PushRetryPolicy
 from dragoman.core.task.maintenance import RetentionPolicy
-from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder, is_remote
+from dragoman.ports import Agent, Bus, OutboundHttp, Store, WebhookEncoder
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.access import Access, Admission, Limits, OnAction
 from dragoman.runtime.cancel import CancelOperation
@@ -218,7 +218,7 @@ class _Turns:
     def __init__(self, ports: Ports, config: RuntimeConfig, session: _Session) -> None:
         store, bus, timings, clock = ports.store, ports.bus, config.timings, config.clocks.monotonic
         run_lease = session.run_lease
-        agents, specs, renew = session.registry.agents, session.registry.specs, session.heartbeat.renew_in_thread
+        agents, renew = session.registry.agents, session.heartbeat.renew_in_thread
         self.feeds = TaskFeeds(store, bus, timings.version_poll_interval)
         self.push_scheduler = (
             PushScheduler(
@@ -243,9 +243,8 @@ class _Turns:
             bus,
             log,
             session.number,
-            specs,
+            agents,
             renew,
-            remote=partial(_remote_agent, agents),
             clock=clock,
             blocked=config.blocked,
         )
@@ -419,10 +418,6 @@ def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, ti
         claim_hold=timings.push_claim_hold,
         tracer=ports.tracer,
     )
-
-
-def _remote_agent(agents: Mapping[str, Agent], agent: str) -> RemoteAgent | None:
-    return found if is_remote(found := agents.get(agent)) else None
 
 
 def root_of(agents: Sequence[Agent]) -> str:

@@ -49,45 +49,37 @@ class Explanation:
     """The first tasks that its agent delegated."""
 
 
+@dataclass(eq=False, repr=False)
 class Explainer:
     """Explains tasks of one store, as one process sees them."""
 
-    def __init__(
-        self,
-        store: Store,
-        scheduler: Scheduler,
-        feeds: TaskFeeds,
-        agents: Mapping[str, AgentSpec],
-        delivery_count: Callable[[TaskRef], int] | None = None,
-        retention_age: Callable[[str, int], int] = lambda agent, state: 0,
-        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        """`delivery_count`: subscribers of a task that are push deliveries. `retention_age`: milliseconds that a task
-        of an agent may stay in a state, 0 for ever. `now`: milliseconds since the epoch."""
-        self._retention_age = retention_age
-        self._now = now
-        self._delivery_count = delivery_count
-        self._store = store
-        self._scheduler = scheduler
-        self._feeds = feeds
-        self._agents = agents
+    store: Store
+    scheduler: Scheduler
+    feeds: TaskFeeds
+    agents: Mapping[str, AgentSpec]
+    delivery_count: Callable[[TaskRef], int] | None = None
+    """Subscribers of a task that are push deliveries."""
+    retention_age: Callable[[str, int], int] = lambda agent, state: 0
+    """Milliseconds that a task of an agent may stay in a state, 0 for ever."""
+    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Milliseconds since the epoch."""
 
     def leaked_threads(self, agent: str) -> int:
         """Threads of an agent that still run here although their turn has ended."""
-        return self._scheduler.leaked_threads(agent)
+        return self.scheduler.leaked_threads(agent)
 
     async def explain(self, task_id: str) -> list[Explanation]:
         """Explains every task with this id, which several clients may have chosen; empty when there is none."""
-        records = await self._store.locate(task_id)
-        sessions = await self._store.sessions() if records else {}
+        records = await self.store.locate(task_id)
+        sessions = await self.store.sessions() if records else {}
         return [
             replace(
                 self._explain_one(
-                    record, sessions, await self._store.pushes.list_configs(record.ref), await self._status_text(record)
+                    record, sessions, await self.store.pushes.list_configs(record.ref), await self._status_text(record)
                 ),
-                usage=await self._store.usage(record.ref),
-                trace=trace.trace_id_of(trace.trace_of(await self._store.envelope(record.ref, 1))),
-                delegated=await self._store.delegated_tasks(record.ref, MAX_DELEGATED),
+                usage=await self.store.usage(record.ref),
+                trace=trace.trace_id_of(trace.trace_of(await self.store.envelope(record.ref, 1))),
+                delegated=await self.store.delegated_tasks(record.ref, MAX_DELEGATED),
             )
             for record in records
         ]
@@ -98,14 +90,14 @@ class Explainer:
             return await self._last_error(record)
         if record.has_open_turn or record.state == states.COMPLETED:
             return ""
-        snapshot = await self._store.read(record.ref, history=0, artifacts=False)
+        snapshot = await self.store.read(record.ref, history=0, artifacts=False)
         if snapshot is None:
             return ""
         return " ".join(part.text for part in pb.Task.FromString(snapshot.task).status.message.parts if part.text)
 
     async def _last_error(self, record: TaskRecord) -> str:
         """Why the last attempt of a turn failed: the status update that announces the next one has it."""
-        for event in await self._store.events(record.ref, record.last_sequence - 1, 1):
+        for event in await self.store.events(record.ref, record.last_sequence - 1, 1):
             update = pb.StreamResponse.FromString(event.data).status_update
             return str(update.metadata.fields["error"].string_value)
         return ""
@@ -113,30 +105,30 @@ class Explainer:
     def _explain_one(
         self, record: TaskRecord, sessions: Mapping[int, int], pushes: Sequence[PushRecord], status_text: str
     ) -> Explanation:
-        runner, remote = self._scheduler.runs.find(record.ref), self._scheduler.queues.remote(record.agent)
-        spec = self._agents.get(record.agent)
+        runner, remote = self.scheduler.runs.find(record.ref), self.scheduler.queues.remote(record.agent)
+        spec = self.agents.get(record.agent)
         allowed = max(1 + spec.crash_retries, spec.max_attempts) if spec else 1
         expires = sessions.get(record.session, 0)
         return Explanation(
             record,
             attempts_allowed=allowed,
             session_expires=expires,
-            here=record.running and record.session == self._scheduler.session,
+            here=record.running and record.session == self.scheduler.session,
             stopping=runner is not None and runner.stop.requested,
-            subscribers=self._feeds.subscriber_count(record.ref)
-            - (self._delivery_count(record.ref) if self._delivery_count else 0),
-            free_slots=max(self._scheduler.runs.free_slots, 0),
+            subscribers=self.feeds.subscriber_count(record.ref)
+            - (self.delivery_count(record.ref) if self.delivery_count else 0),
+            free_slots=max(self.scheduler.runs.free_slots, 0),
             next=describe_next(
                 ExplainInput(
                     record,
                     spec,
                     expires,
-                    self._now(),
-                    self._retention_age(record.agent, record.state),
+                    self.now(),
+                    self.retention_age(record.agent, record.state),
                     status_text,
                     pushes,
                 ),
-                self._scheduler,
+                self.scheduler,
             ),
             pushes=pushes,
             worker=remote.runner_of(record.id) if remote else "",
