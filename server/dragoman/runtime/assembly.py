@@ -26,7 +26,7 @@ from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
-from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics
+from dragoman.runtime.observe.metrics import RuntimeMetrics
 from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.observe.watchdog import Watchdog
@@ -339,7 +339,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     session.registry.observe(turns.absent_agents)
     watchdog = config.watchdog(asyncio.get_running_loop())
     scheduler, feeds, push_scheduler = turns.scheduler, turns.feeds, turns.push_scheduler
-    deps = MetricsDeps(
+    metrics = RuntimeMetrics(
         store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=turns.event_log, retention=retention,
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
@@ -357,7 +357,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
             retention,
             session.registry,
             turns.absent_agents,
-            RuntimeMetrics(deps),
+            metrics,
             push_scheduler,
             lambda: session.heartbeat.problem or turns.health.problem,
             auditor,
