@@ -18,8 +18,9 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.ids import IDS
-from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
+from dragoman.ports import Bus, OutboundForbidden, Store, TaskSignal
 from dragoman.runtime.access import Call, OnAction
+from dragoman.runtime.push.delivery import PushOptions
 from dragoman.runtime.read import find_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -30,24 +31,20 @@ MAX_CONFIG_PAGE_SIZE: Final = 100
 
 @dataclass(eq=False, repr=False)
 class PushConfigOperations:
-    """Push configurations of one store. Without `outbound` every call raises PushNotificationNotSupported."""
+    """Push configurations of one store. Without `options` every call raises PushNotificationNotSupported."""
 
     store: Store
     bus: Bus
-    outbound: OutboundHttp | None
-    encoder: WebhookEncoder | None
+    options: PushOptions | None
+    """None on a server without push notifications."""
     on_action: OnAction | None = None
     new_id: Callable[[], str] = IDS.uuid
 
-    @property
-    def enabled(self) -> bool:
-        """Whether this server sends push notifications."""
-        return self.outbound is not None and self.encoder is not None
-
-    def check_enabled(self) -> None:
+    def check_enabled(self) -> PushOptions:
         """Raises PushNotificationNotSupported on a server without push notifications."""
-        if not self.enabled:
+        if self.options is None:
             raise PushNotificationNotSupported
+        return self.options
 
     def config_of_send(self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str) -> PushConfig:
         """The validated configuration that a send brings for its task. Raises as `create` does.
@@ -132,10 +129,8 @@ class PushConfigOperations:
     def _checked_config(
         self, requested: pb.TaskPushNotificationConfig, default_id: str, dialect: str, *, inline: bool
     ) -> PushConfig:
-        self.check_enabled()
-        assert self.outbound is not None
-        assert self.encoder is not None
-        prefix = self.encoder.field_prefix(dialect, inline=inline)
+        options = self.check_enabled()
+        prefix = options.encoder.field_prefix(dialect, inline=inline)
         if requested.id:
             configuration.check_push_config_id(requested.id, prefix)
         config = PushConfig(
@@ -148,10 +143,10 @@ class PushConfigOperations:
         )
         configuration.check_push_config(config, prefix)
         try:
-            self.outbound.check_url(config.url)
+            options.outbound.check_url(config.url)
         except OutboundForbidden as error:
             raise InvalidParams.field(f"{prefix}url", str(error)) from error
-        return self.encoder.encrypt_secrets(config)
+        return options.encoder.encrypt_secrets(config)
 
 
 def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:

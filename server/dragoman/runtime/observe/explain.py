@@ -195,7 +195,7 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     retry = f"(attempt {record.attempt + 1} of {retries + 1})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
     if runner is not None and runner.stop.requested:
-        limit = scheduler.services.timings.mute_timeout
+        limit = scheduler.services.options.timings.mute_timeout
         return f"Its agent was asked to stop; the task ends when it has. After {limit:g} s its verbs fail."
     if not facts.session_expires:
         action = f"repeat its turn {retry}" if tries else "mark the task FAILED"

@@ -84,10 +84,15 @@ class HostBreaker:
                 probe.set_result("")
 
 
+MAX_CALLS: Final = 256
+MAX_CALLS_PER_HOST: Final = 8
+"""Concurrent webhook requests, in total and per host."""
+
+
 class HostLimiter:
     """Limits concurrent requests, in total and per host, in order of arrival."""
 
-    def __init__(self, total: int, per_host: int) -> None:
+    def __init__(self, total: int = MAX_CALLS, per_host: int = MAX_CALLS_PER_HOST) -> None:
         self._total = asyncio.Semaphore(total)
         self._per_host = per_host
         self._hosts: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}

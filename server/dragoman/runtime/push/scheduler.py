@@ -28,17 +28,12 @@ from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
 from dragoman.runtime.push.breaker import HostBreaker
 from dragoman.runtime.push.delivery import DeliveryDeps, PushDelivery
-from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.push")
 
 MAX_HOSTS_PER_POLL: Final = 64
 """Hosts per query; the next one continues after them."""
-
-MAX_CALLS: Final = 256
-MAX_CALLS_PER_HOST: Final = 8
-"""Concurrent webhook requests, in total and per host."""
 
 MAX_HELD_PUSHES: Final = 4096
 MAX_HELD_PER_HOST: Final = 64
@@ -63,33 +58,21 @@ class PushScheduler:
 
     def __init__(
         self,
-        store: Store,
         session: int,
         deps: DeliveryDeps,
-        ready: asyncio.Event | None = None,
-        *,
-        lease: Lease | None = None,
         trusts_expiry: Callable[[], Awaitable[bool]],
-        poll_interval: float = DEFAULT_TIMINGS.push_poll_interval,
-        stop_timeout: float = DEFAULT_TIMINGS.push_stop_timeout,
+        lease: Lease | None = None,
     ) -> None:
-        """Delivers nothing before `ready` is set, if given.
-
-        `lease`: of this process; None if no other process uses the store. `trusts_expiry`: whether expired sessions
-        belong to dead processes. `poll_interval`: seconds between polls for due pushes. `stop_timeout`: seconds that
-        requests in flight get when the server stops.
-        """
-        self._stop_timeout = stop_timeout
+        """`trusts_expiry`: whether expired sessions belong to dead processes. `lease`: of this process; None if no
+        other process uses the store."""
         self._lease = lease
         self._trusts_expiry = trusts_expiry
-        self._store = store
+        self._store = deps.store
         self._session = session
         self._deps = deps
         self.breaker = HostBreaker(self._on_host_recovered)
         """The circuit breakers of all hosts."""
-        self._longest_delay = round(deps.retry_policy.max_delay * 1000)
-        self._ready = ready
-        self._poll_interval = poll_interval
+        self._longest_delay = round(deps.options.retry_policy.max_delay * 1000)
         self._next_poll = 0.0
         self._deliveries: dict[PushConfigKey, PushDelivery] = {}
         self._tasks: dict[PushConfigKey, asyncio.Task[None]] = {}
@@ -154,7 +137,7 @@ class PushScheduler:
             self._watching = start_task(Background.LEASE, watch, "of webhooks")
 
     async def stop(self) -> None:
-        """Stops. Requests in flight get `stop_timeout` seconds. May be called twice."""
+        """Stops. Requests in flight get `push_stop_timeout` seconds. May be called twice."""
         if self._running is None:
             return
         self._running.cancel()
@@ -163,7 +146,7 @@ class PushScheduler:
         for delivery in self._deliveries.values():
             delivery.stop()
         tasks = [self._running, *self._tasks.values()]
-        _, late = await asyncio.wait(tasks, timeout=self._stop_timeout)
+        _, late = await asyncio.wait(tasks, timeout=self._deps.timings.push_stop_timeout)
         for task in late:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -174,14 +157,14 @@ class PushScheduler:
         self._running = None
 
     async def _run(self) -> None:
-        if self._ready is not None:
-            await self._ready.wait()
+        if (ready := self._deps.options.ready) is not None:
+            await ready.wait()
         clock = asyncio.get_running_loop().time
         while True:
             try:
                 await self.claim_woken()
                 if clock() >= self._next_poll:
-                    self._next_poll = clock() + self._poll_interval
+                    self._next_poll = clock() + self._deps.timings.push_poll_interval
                     await self.poll()
             except Exception:
                 self.counts.failed_polls += 1
