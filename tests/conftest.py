@@ -22,8 +22,8 @@ from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 from tests.without_extras.needs import MODULES, WITHOUT_EXTRAS, needs_extra
 
-from dragoman.runtime.turn import context
 from dragoman.runtime.timings import Timings
+from dragoman.runtime.turn import context
 from dragoman.stores.sqlite import store
 
 __all__ = [

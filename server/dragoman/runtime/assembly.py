@@ -30,12 +30,11 @@ from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder, PushOptions
 from dragoman.runtime.push.scheduler import PushScheduler, Redelivery
 from dragoman.runtime.push_configs import PushConfigOperations
-from dragoman.runtime.read import ReadOperations
+from dragoman.runtime.read import ReadOperations, SubscribeOperation
 from dragoman.runtime.registry import AbsentAgents, AgentRegistry, UnservedTasks
 from dragoman.runtime.scheduler import RunTurns, Scheduler
 from dragoman.runtime.send import AppendBuilder, SendOperations, new_context_id, new_task_key
 from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery, Heartbeat, Reaper
-from dragoman.runtime.subscribe import SubscribeOperation
 from dragoman.runtime.turn.context import TurnOptions, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import Background, Component, Polling, running

@@ -93,15 +93,18 @@ class EventLog:
         on_result: Callable[[Appended | None], None] | None = None,
         is_over: Callable[[], bool] | None = None,
         attempt: int = 1,
+        future: asyncio.Future[Appended] | None = None,
     ) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events, then calls `on_result`.
 
         `on_result` gets None when the append failed; after an unknown outcome it may have been written
         (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append. `is_over`: of a turn,
-        whose change is tried again while the store is unavailable, until the turn is over. `attempt`: counts that.
+        whose change is tried again while the store is unavailable, until the turn is over. `attempt` counts that, and
+        `future` is that of the first.
         It raises core.task.log.AppendRejected or the store's error.
         """
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
         hold = self.lease.hold() if self.lease is not None and change.claim_session else None
         health = self.health
         if not (health.waiting or health.failures):
@@ -120,7 +123,7 @@ class EventLog:
                 health.note_failure(error)
                 if is_over is not None and _was_not_done(error) and not is_over():
                     self._failures.log(str(error), "events of a turn wait for the store: %s")
-                    again = partial(self._append_again, change, on_result, is_over, attempt + 1, future)
+                    again = partial(self.append, change, on_result, is_over, attempt + 1, future)
                     asyncio.get_running_loop().call_later(self.retry.delay(attempt), again)
                     return
             if error is None:
@@ -161,28 +164,6 @@ class EventLog:
 
         self.store.append(change).add_done_callback(committed)
         return future
-
-    def _append_again(
-        self,
-        change: Append,
-        on_result: Callable[[Appended | None], None] | None,
-        is_over: Callable[[], bool],
-        attempt: int,
-        future: asyncio.Future[Appended],
-    ) -> None:
-        """Another attempt, whose result settles the `future` of the first."""
-
-        def settle(done: asyncio.Future[Appended]) -> None:
-            error = done.exception()
-            if future.done():
-                return
-            if error is None:
-                future.set_result(done.result())
-            else:
-                future.set_exception(error)
-                future.exception()
-
-        self.append(change, on_result, is_over, attempt).add_done_callback(settle)
 
     def _publish(self, appended: Appended) -> None:
         """Tells subscribers and webhooks of committed events. What fails here, their polls of the store find."""

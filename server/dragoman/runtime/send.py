@@ -57,8 +57,8 @@ from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits, OnActio
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
+from dragoman.runtime.read import split_at_end
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.subscribe import split_at_end
 from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner, lost_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -58,7 +58,7 @@ class AgentOperations:
                     card_url=self._cards.card_url(spec.id, None),
                     input_modes=spec.input_modes,
                     output_modes=spec.output_modes,
-                    threads_left_behind=self._explainer.leaked_threads(spec.id),
+                    threads_left_behind=self._explainer.scheduler.leaked_threads(spec.id),
                     pause=_pause_message(self._pauses.by_agent.get(spec.id)),
                 )
                 for spec in self._cards.sorted_agents()

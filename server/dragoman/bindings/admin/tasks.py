@@ -97,7 +97,7 @@ class TaskOperations:
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
             limit = page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
-            pending = await self._redelivery.waiting(limit)
+            pending = await self._redelivery.store.pushes.unfinished(limit)
             configs = [push_config_message(push) for push in pending if _matches_request(request, push)]
         return push_pb.ListPushConfigsResponse(configs=configs)
 

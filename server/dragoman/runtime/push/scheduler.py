@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,8 +27,7 @@ from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
-from dragoman.runtime.push.breaker import HostBreaker
-from dragoman.runtime.push.delivery import DeliveryDeps, PushDelivery
+from dragoman.runtime.push.delivery import DeliveryDeps, HostBreaker, PushDelivery
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.push")
@@ -41,16 +41,6 @@ MAX_HELD_PER_HOST: Final = 64
 
 MAX_SETTLED_TASKS: Final = 65_536
 """Tasks known to need no wake-up; when full, all are forgotten and checked again."""
-
-
-@dataclass(slots=True)
-class PushCounters:
-    """Counters of this process. They only grow and may be read at any time."""
-
-    claimed: int = 0
-    """Claimed pushes."""
-    failed_polls: int = 0
-    """Polls that failed."""
 
 
 class PushScheduler:
@@ -88,7 +78,6 @@ class PushScheduler:
         self._running: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._unsubscribe: Unsubscribe | None = None
-        self.counts = PushCounters()
 
     # Hints ------------------------------------------------------------------------------------------------------
 
@@ -161,19 +150,13 @@ class PushScheduler:
             await ready.wait()
         clock = asyncio.get_running_loop().time
         while True:
-            try:
-                await self.claim_woken()
-                if clock() >= self._next_poll:
-                    self._next_poll = clock() + self._deps.timings.push_poll_interval
-                    await self.poll()
-            except Exception:
-                self.counts.failed_polls += 1
-                raise
-            try:
+            await self.claim_woken()
+            if clock() >= self._next_poll:
+                self._next_poll = clock() + self._deps.timings.push_poll_interval
+                await self.poll()
+            with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_poll):
                     await self._wakeup.wait()
-            except TimeoutError:
-                pass
 
     async def poll(self) -> None:
         """Claims and starts due pushes that no process delivers."""
@@ -246,7 +229,6 @@ class PushScheduler:
         self._unknown_claims = {}
         for push in claimed:
             self._start_delivery(push, hold)
-        self.counts.claimed += len(claimed)
         return len(claimed)
 
     def _start_delivery(self, push: PushRecord, hold: LeaseHold | None) -> None:
@@ -275,16 +257,16 @@ class PushHistory:
     attempts: list[DeliveryAttempt]
 
 
+@dataclass(frozen=True, slots=True)
 class Redelivery:
     """Push operations for operators."""
 
-    def __init__(self, store: Store, bus: Bus) -> None:
-        self._store = store
-        self._bus = bus
+    store: Store
+    bus: Bus
 
     async def of_task(self, record: TaskRecord) -> list[PushHistory]:
         """Every configuration of a task, oldest first."""
-        pushes = self._store.pushes
+        pushes = self.store.pushes
         return [
             PushHistory(push, await pushes.attempts(record.ref, push.config.id))
             for push in await pushes.list_configs(record.ref)
@@ -293,10 +275,6 @@ class Redelivery:
     async def of_selection(self, selection: TaskSelection) -> list[PushHistory]:
         """Every configuration of the tasks with an id. Raises TaskNotFound."""
         return [history for record in await self._records(selection) for history in await self.of_task(record)]
-
-    async def waiting(self, limit: int) -> list[PushRecord]:
-        """Configurations with undelivered events or given up, the longest failing first."""
-        return await self._store.pushes.unfinished(limit)
 
     async def redeliver(self, selection: TaskSelection, id: str = "", after: int | None = None) -> list[PushRecord]:
         """Restarts delivery to one configuration of a task, or to all: undelivered events, or all after event `after`.
@@ -309,14 +287,14 @@ class Redelivery:
             raise InvalidParams.field("taskId", "belongs to several tasks; name the agent, principal or scope")
         if after is not None and not 0 <= after < first.last_sequence:
             raise InvalidParams.field("from", f"must be an event of the task, 1 to {first.last_sequence}")
-        restarted = await self._store.pushes.restart(first.ref, [id] if id else [], after)
+        restarted = await self.store.pushes.restart(first.ref, [id] if id else [], after)
         if not restarted:
             raise PushConfigNotFound
-        self._bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
+        self.bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
         return restarted
 
     async def _records(self, selection: TaskSelection) -> list[TaskRecord]:
-        records = [record for record in await self._store.locate(selection.task) if selection.matches(record, 0)]
+        records = [record for record in await self.store.locate(selection.task) if selection.matches(record, 0)]
         if not records:
             raise TaskNotFound
         return records
