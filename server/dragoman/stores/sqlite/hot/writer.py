@@ -347,7 +347,6 @@ class SqliteWriter:
         self.connection.close()
 
     def _write_low_priority(self) -> None:
-        """Runs the low-priority writes that are due."""
         while (
             self._open_for_more
             and self._low_priority_writes
@@ -388,7 +387,6 @@ class SqliteWriter:
             self._checkpointer.after_commit(self.connection)
 
     def _next_batch(self) -> list[SqliteQueuedWrite]:
-        """The writes that wait."""
         work = self._taken = []
         item = self._queue.get()
         with suppress(Empty):
