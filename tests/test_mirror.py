@@ -68,7 +68,6 @@ MISSING: Final = frozenset(
         "cli/serve/options.py",
         "client/agent_connection.py",
         "client/operations.py",
-        "client/transport.py",
         "extensions/frameworks/child/a2a_sdk_v03.py",
         "extensions/frameworks/child/a2a_sdk_v1.py",
         "extensions/frameworks/child/fasta2a_adapter.py",
