@@ -22,6 +22,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import grpc
@@ -80,9 +81,15 @@ class RequestExchange(ABC, Generic[Answer]):
     """Known after authorization."""
 
     def __init__(
-        self, log_entry: RequestLogEntry, headers: MultiMapping[str], connection: CallerConnection, tenant: str = ""
+        self,
+        pipeline: Pipeline,
+        log_entry: RequestLogEntry,
+        headers: MultiMapping[str],
+        connection: CallerConnection,
+        tenant: str = "",
     ) -> None:
         """`headers`: HTTP headers or gRPC metadata. `tenant`: of the path, which wins over the request's."""
+        self.pipeline = pipeline
         self.log_entry = log_entry
         self.headers = headers
         self.connection = connection
@@ -93,7 +100,6 @@ class RequestExchange(ABC, Generic[Answer]):
         self.extensions: tuple[str, ...] = ()
         """The URIs of the extensions that the caller requests."""
         self.status: object = "OK"
-        """The status for logs and metrics."""
 
     @property
     @abstractmethod
@@ -113,9 +119,9 @@ class RequestExchange(ABC, Generic[Answer]):
         """Every `A2A-Version` of the request."""
         return self.headers.getall(VERSION_HEADER, ())
 
-    def activation_headers(self, cards: Cards) -> dict[str, str]:
+    def activation_headers(self) -> dict[str, str]:
         """The response header that names the requested extensions which the agent supports; empty for none."""
-        if not self.extensions or (spec := cards.agents.get(self.caller.agent)) is None:
+        if not self.extensions or (spec := self.pipeline.cards.agents.get(self.caller.agent)) is None:
             return {}
         declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
         activated = ", ".join(uri for uri in self.extensions if uri in declared)
@@ -151,14 +157,14 @@ class RequestExchange(ABC, Generic[Answer]):
         """Sets `status`, and returns the error response."""
 
 
+@dataclass(eq=False)
 class Pipeline:
     """Runs the requests of one port, with everything that their steps need."""
 
-    def __init__(self, operations: Operations, cards: Cards, options: ServerOptions, streams: StreamRegistry) -> None:
-        self.operations = operations
-        self.cards = cards
-        self.options = options
-        self.streams = streams
+    operations: Operations
+    cards: Cards
+    options: ServerOptions
+    streams: StreamRegistry
 
     async def serve(self, exchange: RequestExchange[Answer]) -> Answer:
         """Runs a request. Errors become responses.

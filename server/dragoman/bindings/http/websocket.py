@@ -37,14 +37,6 @@ from dragoman.wire.json.request import AmbiguousJson
 MAX_WEBSOCKET_CALLS: Final = 64
 """Maximum concurrent calls of one connection; further ones are rejected."""
 
-CLIENT_CLOSED_STATUS: Final = 499
-"""Response status, only logged, for a client that disconnected before the upgrade."""
-
-WEBSOCKET_CLOSE_TIMEOUT: Final = 1.0
-"""Seconds that a client has to answer a close frame."""
-
-STREAM_COMPLETE_RESULT: Final = b'{"status":"stream_complete"}'
-
 _SENT: Final = web.Response()
 """The answer to a frame: its response has been sent, as frames."""
 
@@ -84,7 +76,7 @@ class WebSocketExchange(JsonRpcExchange):
                 for event in batch:
                     for result in encode_results(event):
                         await self._send_result(result)
-        return await self._send_result(STREAM_COMPLETE_RESULT)
+        return await self._send_result(b'{"status":"stream_complete"}')
 
     async def reject(self, error: Exception) -> web.StreamResponse:
         if self.body is None:  # rejected before it was read: several calls may be open, so the response needs its id
@@ -112,9 +104,8 @@ class WebSocketEndpoint:
 
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         options = self._pipeline.options
-        socket = web.WebSocketResponse(
-            timeout=WEBSOCKET_CLOSE_TIMEOUT, max_msg_size=max_body_bytes(options.message_bytes), heartbeat=30.0
-        )
+        largest = max_body_bytes(options.message_bytes)
+        socket = web.WebSocketResponse(timeout=1.0, max_msg_size=largest, heartbeat=30.0)
         if not socket.can_prepare(request):
             raise InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
         try:
@@ -137,8 +128,8 @@ class WebSocketEndpoint:
         socket.headers.update(response_headers(request))
         try:
             await socket.prepare(request)
-        except ConnectionError:  # the client disconnected before the upgrade, so this response is not sent
-            return web.Response(status=CLIENT_CLOSED_STATUS)
+        except ConnectionError:  # the client disconnected before the upgrade, so this status is only logged
+            return web.Response(status=499)
         try:
             with streams.open(identity):
                 await self._read_frames(socket, request, tenant)
