@@ -111,24 +111,20 @@ def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
     return lambda: results
 
 
-def v01_results() -> EncodeResults:
-    """The encoder of one 0.1 stream: its results depend on earlier events, so they are not shared."""
+def v01_results(*, shared: bool = False) -> EncodeResults:
+    """The encoder of one 0.1 stream: its results depend on earlier events, so they are not cached.
+
+    `shared`: in a form that 0.3 clients also parse. No dialect needs a Task in this stream.
+    """
     stream = json_v01.V01StreamWriter()
 
-    def results(event: Event, final: bool) -> Sequence[bytes]:
-        updates = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
-        last = len(updates) - 1
-        return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(updates)]
-
-    return results
-
-
-def shared_v01_results() -> EncodeResults:
-    """As `v01_results`, in a form that 0.3 clients also parse."""
-    write = json_mixed.v01_event_writer()
+    def encode(update: pb.StreamResponse, final: bool) -> bytes:
+        value = stream.write(update, final)
+        return orjson.dumps(json_mixed.merge(value, json_v03.write_event(update, final)) if shared else value)
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
-        return [orjson.dumps(update) for update in write(pb.StreamResponse.FromString(event.data), final)]
+        *others, last = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
+        return [*(encode(update, False) for update in others), encode(last, final)]
 
     return results
 
@@ -171,6 +167,7 @@ def _task_format(encode_task: Callable[[pb.Task], bytes], inline_prefix: str) ->
     )
 
 
+_V01_TASK_JSON: Final = protojson.compile(pb.Task, json_v01.JSON_V01)
 _V03_TASK_JSON: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 _GOOGLE_TASK_JSON: Final = protojson.compile(v03_pb.Task, json_proto.PROTOJSON_V03)
 
@@ -180,9 +177,9 @@ _WEBHOOK_FORMATS: Final = {
     Dialect.RUST: _WebhookFormat(_RUST_JSON.encode, token_header=RUST_WEBHOOK_TOKEN_HEADER),
     Dialect.V03: _task_format(_V03_TASK_JSON.encode, "configuration.pushNotificationConfig."),
     Dialect.GOOGLE: _task_format(
-        lambda task: _GOOGLE_TASK_JSON.encode(v03.write_task(task)), "configuration.pushNotification."
+        lambda task: _GOOGLE_TASK_JSON.encode(v03.convert(task, v03_pb.Task())), "configuration.pushNotification."
     ),
-    Dialect.V01: _task_format(lambda task: orjson.dumps(json_v01.write_task(task)), "pushNotification."),
+    Dialect.V01: _task_format(_V01_TASK_JSON.encode, "pushNotification."),
 }
 
 

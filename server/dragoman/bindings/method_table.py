@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -203,23 +204,21 @@ def _row(service: ServiceDescriptor, rpc: str, op: A2AOperation, dialect: Dialec
 
 
 def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
+    response_class = GetMessageClass(_V03_SERVICE.methods_by_name[rpc].output_type)
+    columns.setdefault("decode", lambda request: v03.read_request(request, op.request()))
+    if op is not DELETE_PUSH_CONFIG and not op.streaming and not op.shows_card:
+        columns.setdefault("encode", lambda response: v03.convert(response, response_class()))
     return _row(_V03_SERVICE, rpc, op, Dialect.V03, **columns)
 
 
 RPC_ROWS: Final = (
     *(_row(_V1_SERVICE, op.rpc, op, Dialect.V1, turn=op is STREAM_MESSAGE) for op in _V1_OPERATIONS),
-    _v03(
-        "SendMessage",
-        SEND_MESSAGE,
-        decode=v03.read_send_message,
-        encode=v03.write_send_message,
-        leaves_blocking_open=v03.leaves_blocking_open,
-    ),
-    _v03("SendStreamingMessage", STREAM_MESSAGE, decode=v03.read_send_message, turn=True),
-    _v03("GetTask", GET_TASK, decode=v03.read_get_task, encode=v03.write_task),
-    _v03("ListTasks", LIST_TASKS, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
-    _v03("CancelTask", CANCEL_TASK, decode=v03.read_cancel_task, encode=v03.write_task),
-    _v03("TaskSubscription", SUBSCRIBE_TASK, decode=v03.read_subscription, shows_finished=True),
+    _v03("SendMessage", SEND_MESSAGE, leaves_blocking_open=v03.leaves_blocking_open),
+    _v03("SendStreamingMessage", STREAM_MESSAGE, turn=True),
+    _v03("GetTask", GET_TASK),
+    _v03("ListTasks", LIST_TASKS),
+    _v03("CancelTask", CANCEL_TASK),
+    _v03("TaskSubscription", SUBSCRIBE_TASK, shows_finished=True),
     _v03(
         "CreateTaskPushNotificationConfig",
         SET_PUSH_CONFIG,
@@ -246,7 +245,7 @@ RPC_ROWS: Final = (
         qualify=v03.qualify_push_configs,
     ),
     _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
-    _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
+    _v03("GetAgentCard", PUBLIC_CARD),
 )
 
 
@@ -323,9 +322,8 @@ JSONRPC_ROWS: Final = (
         json_v01.JSON_V01,
         event_encoders.v01_results,
         {"tasks/send": SEND_MESSAGE, "tasks/sendSubscribe": STREAM_MESSAGE, **TASK_METHODS, **OLD_PUSH_METHODS},
-        tasks_send={"read": json_v01.read_send, "write": json_v01.write_send_response, "names_tasks": True},
-        tasks_sendSubscribe={"read": json_v01.read_send, "names_tasks": True},
-        tasks_get={"read": json_v01.read_get},
+        tasks_send={"names_tasks": True},
+        tasks_sendSubscribe={"names_tasks": True},
     ),
     # fasta2a 0.5 and 0.6 speak 0.3 but use 0.1's names for these two methods.
     *_jsonrpc_rows(
@@ -368,9 +366,9 @@ SHARED_TASK_ROWS: Final = {
         *_jsonrpc_rows(
             Dialect.V01,
             json_v01.JSON_V01,
-            event_encoders.shared_v01_results,
+            partial(event_encoders.v01_results, shared=True),
             TASK_METHODS,
-            tasks_get={"read": json_v01.read_get, "write": json_mixed.write_v01_task},
+            tasks_get={"write": json_mixed.write_v01_task},
             tasks_cancel={"write": json_mixed.write_v01_task},
         ),
         *_jsonrpc_rows(
