@@ -54,19 +54,10 @@ MAX_PLAIN_HEADERS: Final = 64
 
 _PLAIN_METHODS: Final = frozenset({"GET", "POST", "DELETE"})
 
-_SPECIAL_HEADERS: Final = frozenset(
-    {
-        "access-control-request-method",
-        "connection",
-        "content-encoding",
-        "expect",
-        "origin",
-        "sec-fetch-site",
-        "transfer-encoding",
-        "upgrade",
-        "x-request-id",
-    }
-)
+_SPECIAL_HEADERS: Final = frozenset((
+    "access-control-request-method", "connection", "content-encoding", "expect", "origin", "sec-fetch-site",
+    "transfer-encoding", "upgrade", "x-request-id",
+))  # fmt: skip
 """Headers that change how a connection or a response is treated. `Connection: keep-alive` changes nothing."""
 
 

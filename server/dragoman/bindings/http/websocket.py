@@ -21,15 +21,8 @@ from dragoman.bindings.http.request import max_body_bytes
 from dragoman.bindings.pipeline import ClientDisconnected, Pipeline, authenticate, challenge_headers
 from dragoman.bindings.request_log import WEBSOCKET_LABEL
 from dragoman.bindings.stream_registry import OpenStream
+from dragoman.core import errors
 from dragoman.core.access.identity import Identity
-from dragoman.core.errors import (
-    A2AError,
-    ContentTypeNotSupported,
-    InvalidRequest,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-)
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire.json import request as json_request
 from dragoman.wire.json.request import AmbiguousJson
@@ -80,7 +73,7 @@ class WebSocketExchange(JsonRpcExchange):
 
     async def reject(self, error: Exception) -> web.StreamResponse:
         if self.body is None:  # rejected before it was read: several calls may be open, so the response needs its id
-            with suppress(A2AError):
+            with suppress(errors.A2AError):
                 await self.read()
         return await self._send(self.failure(error))
 
@@ -107,12 +100,12 @@ class WebSocketEndpoint:
         largest = max_body_bytes(options.message_bytes)
         socket = web.WebSocketResponse(timeout=1.0, max_msg_size=largest, heartbeat=30.0)
         if not socket.can_prepare(request):
-            raise InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
+            raise errors.InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
         try:
             identity = await authenticate(request.headers.items(), options, request)
-        except (Unauthenticated, PermissionDenied) as error:
+        except (errors.Unauthenticated, errors.PermissionDenied) as error:
             self._pipeline.record_failure(error, request.remote or "", "WebSocket")
-            status = 401 if isinstance(error, Unauthenticated) else 403
+            status = 401 if isinstance(error, errors.Unauthenticated) else 403
             return web.Response(status=status, text=error.message, headers=challenge_headers(error))
         admission = self._pipeline.operations.admission
         admission.open_stream(identity)
@@ -137,11 +130,11 @@ class WebSocketEndpoint:
             end_reason = streams.take_end_reason()
             if end_reason is None:
                 raise
-            if isinstance(end_reason, Unauthenticated):
+            if isinstance(end_reason, errors.Unauthenticated):
                 await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=end_reason.message.encode())
             else:
                 await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server is shutting down")
-        except Unavailable:
+        except errors.Unavailable:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
         except (ConnectionError, ClientDisconnected):  # during a write, such as the response to its ping
             pass
@@ -155,12 +148,13 @@ class WebSocketEndpoint:
                 connections.note_websocket_message(request)
                 if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                     break
-                text = frame.data if frame.type is WSMsgType.TEXT else ""
-                exchange = WebSocketExchange(self._pipeline, request, tenant, socket, text)
+                data = frame.data if frame.type is WSMsgType.TEXT else ""
+                exchange = WebSocketExchange(self._pipeline, request, tenant, socket, data)
                 if frame.type is WSMsgType.BINARY:
-                    rejection: Exception = ContentTypeNotSupported("a frame must be text with one JSON-RPC call")
+                    rejection: Exception = errors.ContentTypeNotSupported("a frame must be text with one JSON-RPC call")
                 elif len(open_calls) >= MAX_WEBSOCKET_CALLS:
-                    rejection = Unavailable(f"a connection has at most {MAX_WEBSOCKET_CALLS} open calls; try again")
+                    text = f"a connection has at most {MAX_WEBSOCKET_CALLS} open calls; try again"
+                    rejection = errors.Unavailable(text)
                 else:
                     task = asyncio.create_task(self._serve_call(exchange), name="websocket-call")
                     open_calls.add(task)
