@@ -186,10 +186,7 @@ PROTOJSON_V03: Final = JsonDialect(
 """A2A 0.3 as defined in protobuf, with later additions."""
 
 PROTOJSON_GOOGLE: Final = replace(
-    PROTOJSON_V03,
-    name="a2a.v1, strict",
-    decode_hooks={"a2a.v1.DataPart": _data_part},
-    rejects_unknown=True,
+    PROTOJSON_V03, name="a2a.v1, strict", decode_hooks={"a2a.v1.DataPart": _data_part}, rejects_unknown=True
 )
 """`a2a.v1` as Google's front end reads it: unknown fields and query parameters are errors."""
 

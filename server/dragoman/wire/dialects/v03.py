@@ -289,9 +289,7 @@ def read_google_config_id(request: v03.CreateTaskPushNotificationConfigRequest) 
         raise InvalidParams.field("config.name", f'has another id than "{request.config_id[:200]}"; omit one of them')
 
 
-def read_get_push_config(
-    request: v03.GetTaskPushNotificationConfigRequest,
-) -> pb.GetTaskPushNotificationConfigRequest:
+def read_get_push_config(request: v03.GetTaskPushNotificationConfigRequest) -> pb.GetTaskPushNotificationConfigRequest:
     """GetTaskPushNotificationConfig. Without an id it returns the first. Raises InvalidParams."""
     tenant, task_id, id = _parse_config_name(request.name, request.tenant)
     return pb.GetTaskPushNotificationConfigRequest(

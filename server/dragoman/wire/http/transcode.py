@@ -59,12 +59,7 @@ class Transcoder(Generic[M]):
     """Decodes the requests of one method for bindings with the same `body`."""
 
     def __init__(
-        self,
-        cls: type[M],
-        dialect: protojson.JsonDialect,
-        *,
-        body: str = "",
-        shapes: Sequence[str] = (),
+        self, cls: type[M], dialect: protojson.JsonDialect, *, body: str = "", shapes: Sequence[str] = ()
     ) -> None:
         """`body` is that of the rule: "" for none, "*" for the request, or a field name. If empty, a body is ignored.
 
@@ -85,10 +80,7 @@ class Transcoder(Generic[M]):
         self._shapes = tuple(self._shape(shape) for shape in chosen)
 
     def request(
-        self,
-        variables: Mapping[str, str] | None = None,
-        query: Iterable[tuple[str, str]] = (),
-        body: object = None,
+        self, variables: Mapping[str, str] | None = None, query: Iterable[tuple[str, str]] = (), body: object = None
     ) -> M:
         """Builds the message of one HTTP request.
 
