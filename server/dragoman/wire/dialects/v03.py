@@ -302,9 +302,9 @@ def read_list_push_configs(
 ) -> pb.ListTaskPushNotificationConfigsRequest:
     """ListTaskPushNotificationConfig. Raises InvalidParams for an invalid parent."""
     tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
-    return pb.ListTaskPushNotificationConfigsRequest(
-        tenant=tenant, task_id=task_id, page_size=request.page_size, page_token=request.page_token
-    )
+    out = convert(request, pb.ListTaskPushNotificationConfigsRequest())
+    out.tenant, out.task_id = tenant, task_id
+    return out
 
 
 def read_delete_push_config(
@@ -352,12 +352,9 @@ def agent_name(
     return split_resource_name(name)[0]
 
 
-def qualify_push_config(config: v03.TaskPushNotificationConfig, agent: str) -> None:
-    """Makes the name of a configuration full (AIP-122): callers get the form of name that they used."""
-    config.name = f"{agent}/{config.name}"
-
-
-def qualify_push_configs(response: v03.ListTaskPushNotificationConfigResponse, agent: str) -> None:
-    """Makes the names of a page of configurations full."""
-    for config in response.configs:
-        qualify_push_config(config, agent)
+def qualify_push_configs(
+    response: v03.TaskPushNotificationConfig | v03.ListTaskPushNotificationConfigResponse, agent: str
+) -> None:
+    """Makes the names of configurations full (AIP-122): callers get the form of name that they used."""
+    for config in [response] if isinstance(response, v03.TaskPushNotificationConfig) else response.configs:
+        config.name = f"{agent}/{config.name}"
