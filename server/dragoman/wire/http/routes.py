@@ -174,11 +174,8 @@ def _decode_value(segment: str, variable: Variable) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise InvalidParams.field(_camel(variable), "must be percent-encoded UTF-8") from None
-
-
-def _camel(variable: Variable) -> str:
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), ".".join(variable.field))
+        name = re.sub(r"_([a-z])", lambda found: found[1].upper(), ".".join(variable.field))
+        raise InvalidParams.field(name, "must be percent-encoded UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
