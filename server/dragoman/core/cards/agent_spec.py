@@ -32,6 +32,10 @@ class Skill:
     (skill_schemas.py), and None here."""
 
 
+CARD_SKILL_FIELDS: Final = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
+"""The fields of a Skill that cards have under the same names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """The provider of an agent (A2A 1.0 §4.4.2)."""
