@@ -120,7 +120,7 @@ _FIRST_STEPS: Final[dict[str, Callable[[Any, Any], None]]] = {
     "a2a.v1.AuthenticationInfo": _read_schemes,
     "lf.a2a.v1.AuthenticationInfo": _write_schemes,
 }
-"""What a conversion does before it copies fields, by the type that it reads."""
+"""Steps before a conversion copies fields, by the type that it reads."""
 
 
 def _read_part(part: v03.Part, out: pb.Part) -> None:
