@@ -225,7 +225,7 @@ RPC_ROWS: Final = (
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
         read_google=v03.read_google_config_id,
-        qualify=v03.qualify_push_config,
+        qualify=v03.qualify_push_configs,
         # The rule says `config`, which the JS SDK sends. One SDK posts the complete request, others and Google's
         # clients the parent of the bare PushNotificationConfig.
         bodies=("config", WHOLE_REQUEST, "config.push_notification_config"),
@@ -235,7 +235,7 @@ RPC_ROWS: Final = (
         GET_PUSH_CONFIG,
         decode=v03.read_get_push_config,
         encode=v03.write_push_config,
-        qualify=v03.qualify_push_config,
+        qualify=v03.qualify_push_configs,
     ),
     _v03(
         "ListTaskPushNotificationConfig",
