@@ -1,4 +1,4 @@
-"""The HTTP side of the client: aiohttp sessions, cards, and JSON-RPC over WebSocket.
+"""The HTTP side of the client: aiohttp sessions, cards, JSON-RPC over WebSocket, and calls of operators.
 
 Imported for the first call over HTTP: importing aiohttp takes longer than a call over gRPC.
 """
@@ -7,22 +7,35 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 import orjson
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.calling import tls
 from dragoman.calling.errors import AUTH_ERROR_CODES, ClientError, Invalid, NotAllowed, ProtocolError, ServerUnavailable
 from dragoman.calling.transport import HttpResponse, StreamResponses, TransportOptions
-from dragoman.calling.transport_http import CardResponse, JsonRpcTransport, fetch_card
+from dragoman.calling.transport_http import (
+    JSON_MEDIA_TYPE,
+    CardResponse,
+    HttpCall,
+    JsonRpcTransport,
+    RestTransport,
+    fetch_card,
+)
 from dragoman.client.transport import CallOptions
 from dragoman.wire.cards.remote_card import Interface
+from dragoman.wire.client_operations import ClientOperation
+from dragoman.wire.http import httprule
+from dragoman.wire.http.httprule import Rule
+from dragoman.wire.json import protojson
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 HTTP_CONNECT_TIMEOUT: Final = 10.0
 
@@ -204,3 +217,57 @@ class WebSocketTransport(JsonRpcTransport):
             raise ClientError.from_response(error.status, error.headers or {}, None) from error
         except aiohttp.ClientError as error:
             raise connection_error(self._errors.address, error) from error
+
+
+_OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+_OPS_JSON: Final = protojson.JsonDialect("1.0")
+
+
+class OperationsTransport(RestTransport):
+    """The calls of `dragoman.ops.v1.OpsService` that have an HTTP rule. Implements `Transport`."""
+
+    def __init__(self, url: str, options: CallOptions) -> None:
+        http = AiohttpClient(url, options, options.request_headers)
+        super().__init__(Interface(url, "HTTP+JSON", "1.0"), http, options.for_transport(url, {}))
+
+    def rule_of(self, rpc: str, request: Message) -> Rule | None:
+        """The HTTP rule of a call whose path variables the request has, most variables first; None without one."""
+        rules = [
+            rule
+            for method, rule in httprule.rules(_OPS_SERVICE)
+            if method.name == rpc and all(getattr(request, variable.field[0]) for variable in rule.template.variables)
+        ]
+        return max(rules, key=lambda rule: len(rule.template.variables), default=None)
+
+    async def get_json(self, path: str) -> Any:
+        """Reads any JSON of the server; None for an error without JSON. Raises ClientError."""
+        anything: Any = dict
+        call = HttpCall(ClientOperation(path, anything, anything), "GET", self.interface.url + path, None)
+        async with self._open(call, {"Accept": JSON_MEDIA_TYPE}, None) as response:
+            return await self._read_json(response)
+
+    def _encode(self, rpc: str, request: Message) -> HttpCall:
+        rule = self.rule_of(rpc, request)
+        assert rule is not None
+        encode = protojson.compile(type(request), _OPS_JSON).to_dict
+        response_class = GetMessageClass(_OPS_SERVICE.methods_by_name[rpc].output_type)
+        operation = ClientOperation(rpc, encode, protojson.compile(response_class, _OPS_JSON).decode)
+        fields = encode(request)
+        path = str(rule.template)
+        for variable in rule.template.variables:
+            name = ".".join(variable.field)
+            value = fields.pop(request.DESCRIPTOR.fields_by_name[name].json_name)
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        if not rule.body and fields:
+            path = f"{path}?{urlencode(list(_query_pairs(fields)))}"
+        return HttpCall(operation, rule.http_method, self.interface.url + path, fields if rule.body else None)
+
+
+def _query_pairs(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The query of a request's JSON: nested fields have dotted names, repeated ones several values."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _query_pairs(value, f"{prefix}{name}.")
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            yield f"{prefix}{name}", str(one).lower() if isinstance(one, bool) else str(one)
