@@ -65,6 +65,8 @@ from dragoman.telemetry.spans import SpanRecorder
 from dragoman.testing.fixtures import created, new_ref
 from dragoman.wiring.agents import CardFile
 
+pytestmark = pytest.mark.long
+
 
 class Fault:
     """A point that work passes again and again. Once armed, the first passage raises MemoryError."""
@@ -666,7 +668,6 @@ def test_every_background_work_has_a_case() -> None:
     assert {*ON_BOTH_STORES, *(work for work, _ in WITHOUT_STORE)} == set(Background)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("work", "scenario", "store"), cases())
 async def test_background_work_goes_on_after_a_fault(
     work: Background, scenario: Scenario, store: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -32,8 +32,6 @@ EXEMPT: Final[Mapping[str, str]] = {
     "extensions/postgres/maintenance/task_counts.py": "behind ports.Store: testing/contracts/store_search.py proves it",
     "extensions/postgres/hot/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",
     "stores/sqlite/cold/search.py": "behind ports.Store: testing/contracts/store_search.py",
-    "stores/sqlite/cold/task_counts.py": "behind ports.Store: testing/contracts/store_search.py proves it",
-    "stores/sqlite/cold/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",
     "stores/sqlite/cold/daily_usage.py": "behind ports.Store: testing/contracts/store_daily_usage.py proves all of it",
     "testing/contracts/store_contents.py": "a contract suite: tests/stores runs it on every store",
     "testing/contracts/store_daily_usage.py": "a contract suite: tests/stores runs it on every store",

@@ -16,6 +16,8 @@ from dragoman.client.calls import message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 __all__ = ["server"]
 
 EVERY_BINDING = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)

@@ -217,7 +217,6 @@ def serve_tools(
         CircuitBreaker(host.time),
         IDS.hex,
         on_availability_change=on_availability_change,
-        clock=host.time,
     )
     called.connection = SimulatedConnection(tools, host, spec, outbound)
     entry = McpEntry(called)

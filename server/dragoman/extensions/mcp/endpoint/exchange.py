@@ -199,17 +199,15 @@ class McpExchange(HttpExchange):
 
     async def stream(self, events: EventStream, registration: OpenStream) -> Response | web.StreamResponse:
         assert self.decoded is not None
-        client, tool, call = self.envelope.client, self.decoded.tool, self.call()
+        tool, call = self.decoded.tool, self.call()
         # Nobody can come back for the result of a call without a key: the end of its stream cancels it
         # (2026-07-28 basic/patterns/cancellation).
-        cancels = client.is_stateless and tool is not None and not call.idempotency_key
+        cancels = self.envelope.client.is_stateless and tool is not None and not call.idempotency_key
         tool_call = WaitingCall(
             self.pipeline.operations,
             call,
-            client,
+            self.envelope,
             self.rpc.id,
-            self.envelope.progress_token,
-            self._tenant,
             tool,
             wait=self._services.wait,
             on_disconnect=self._services.cancel_in_background if cancels else None,

@@ -144,7 +144,6 @@ class McpRegistry(CalledRegistry[McpEntry]):
             self._new_id,
             on_availability_change=lambda: self.on_availability_change(entry),
             on_tools_changed=lambda: entry.wake.set(),  # noqa: PLW0108 - there is no entry yet
-            clock=self._monotonic,
         )
         entry = McpEntry(agent)
         return entry
