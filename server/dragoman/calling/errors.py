@@ -250,11 +250,7 @@ _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 _NOT_RESOLVED_MESSAGES: Final = ("DNS resolution failed", "errors resolving")
 """Messages of gRPC's core, by version, for a name that cannot be resolved."""
 
-_NOT_CONNECTED_MESSAGES: Final = (
-    "failed to connect to all addresses",
-    "Connection refused",
-    *_NOT_RESOLVED_MESSAGES,
-)
+_NOT_CONNECTED_MESSAGES: Final = ("failed to connect to all addresses", "Connection refused", *_NOT_RESOLVED_MESSAGES)
 """Messages of gRPC's core for a missing connection."""
 
 _REASONS_AND_CODES: Final[Mapping[type[ClientError], tuple[str, str]]] = {

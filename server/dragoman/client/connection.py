@@ -15,14 +15,7 @@ from dragoman.calling.errors import Busy, ServerUnavailable
 from dragoman.calling.retry import RetryBudget, pop_cursor
 from dragoman.calling.transport import WireTrace, no_wire_trace
 from dragoman.client import calls, content
-from dragoman.client.agent_connection import (
-    GRPC_SCHEMES,
-    AgentConnection,
-    Webhook,
-    agent_url,
-    discover,
-    url_problem,
-)
+from dragoman.client.agent_connection import GRPC_SCHEMES, AgentConnection, Webhook, agent_url, discover, url_problem
 from dragoman.client.event_reducer import EventReducer, with_question
 from dragoman.client.events import Event, Finished, Question, Result
 from dragoman.client.transport import CallOptions
@@ -347,9 +340,9 @@ class Connection:
         return TurnStream(
             connection,
             reducer,
+            self._retry_budget(),
             key=key,
             parent=parent,
-            retry_timeout=self._retry_timeout,
             inactivity_timeout=self._inactivity_timeout,
             may_stream=may_stream,
         )

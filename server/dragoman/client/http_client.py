@@ -19,7 +19,15 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.calling import tls
-from dragoman.calling.errors import AUTH_ERROR_CODES, ClientError, Invalid, NotAllowed, ProtocolError, ServerUnavailable
+from dragoman.calling.errors import (
+    AUTH_ERROR_CODES,
+    ClientError,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    ProtocolError,
+    ServerUnavailable,
+)
 from dragoman.calling.transport import HttpResponse, StreamResponses, TransportOptions
 from dragoman.calling.transport_http import (
     JSON_MEDIA_TYPE,
@@ -28,6 +36,7 @@ from dragoman.calling.transport_http import (
     JsonRpcTransport,
     RestTransport,
     fetch_card,
+    read_body,
 )
 from dragoman.client.transport import CallOptions
 from dragoman.wire.cards.remote_card import Interface
@@ -45,8 +54,6 @@ CLIENT_CARD_TIMEOUT: Final = 30.0
 
 _KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Idle seconds before the first probe, seconds between two, and how many may stay unanswered."""
-
-_CARD_NOT_FOUND: Final = ClientError("NOT_FOUND", "there is no card", reason="AGENT_NOT_FOUND").remote_error
 
 
 class AiohttpClient:
@@ -125,15 +132,16 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 async def fetch_agent_card(url: str, options: CallOptions) -> tuple[bytes, str]:
     """Returns a card and its URL. Raises ClientError."""
-    context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
-    timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=10)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
-        responses = await fetch_card(url, lambda at, headers: _get_card(session, at, headers, options))
+    http = AiohttpClient(url, options, options.request_headers)
+    try:
+        responses = await fetch_card(url, lambda at, headers: _get_card(http.session, at, headers, options))
+    finally:
+        await http.close()
     last = responses[-1]
     if last.status == 200:
         return last.document, last.url
     if last.is_redirect:
-        location = last.headers.get("Location", "")[:500]
+        location = last.headers.get("location", "")[:500]
         raise ProtocolError(f"{last.url} responded with a redirect to {location}; use that address")
     failures = [ClientError.from_response(response.status, response.headers, None) for response in responses]
     if last.is_conclusive:
@@ -141,7 +149,7 @@ async def fetch_agent_card(url: str, options: CallOptions) -> tuple[bytes, str]:
         remote_error = replace(failure.remote_error, message=f"{last.url}: {failure.message}")
         raise ClientError.from_remote_error(remote_error, type(failure))
     message = f"there is no card at {url}: {failures[0].message}"
-    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=message))
+    raise NotFound("NOT_FOUND", message, reason="AGENT_NOT_FOUND")
 
 
 async def _get_card(
@@ -149,24 +157,19 @@ async def _get_card(
 ) -> CardResponse:
     # Credentials belong to this server only, so requests with credentials follow no redirects.
     follow_redirects = not options.request_headers
+    timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=HTTP_CONNECT_TIMEOUT)
     options.trace(">", f"GET {url}")
     try:
-        async with session.get(
-            url, headers={**options.request_headers, **headers}, allow_redirects=follow_redirects
-        ) as response:
+        async with session.get(url, headers=headers, allow_redirects=follow_redirects, timeout=timeout) as response:
             options.trace("<", f"{response.status} {response.content_type}")
-            document = bytearray()
-            async for chunk in response.content.iter_any():
-                document += chunk
-                if len(document) > CLIENT_CARD_MAX_BYTES:
-                    raise ProtocolError(f"the card at {url} is longer than {CLIENT_CARD_MAX_BYTES} bytes")
+            document = await read_body(_AiohttpResponse(response), url, CLIENT_CARD_MAX_BYTES, None)
             final_url = str(response.url) if response.status == 200 else url
-            return CardResponse(final_url, response.status, response.headers, bytes(document))
+            return CardResponse(final_url, response.status, response.headers, document)
     except aiohttp.ClientError as error:
         raise connection_error(url, error) from error
     except TimeoutError as error:
-        timeout = aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
-        raise connection_error(url, timeout) from error
+        late = aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
+        raise connection_error(url, late) from error
 
 
 class WebSocketTransport(JsonRpcTransport):

@@ -22,6 +22,7 @@ from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.client.calls import Client
 from dragoman.client.calls import message as message_of
 from dragoman.client.content import media_type
+from dragoman.client.turn_stream import first_event
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -139,9 +140,7 @@ async def _send_and_wait(
         if error.reason != "UNSUPPORTED_OPERATION":
             raise
     response = await client.send(request)  # fails again if streaming was not the reason
-    is_task = response.HasField("task")
-    event = pb.StreamResponse(task=response.task) if is_task else pb.StreamResponse(message=response.message)
-    return await printer.follow(single_event(event))
+    return await printer.follow(single_event(first_event(response)))
 
 
 class FileError(Exception):
