@@ -30,7 +30,7 @@ from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings.grpc import server as grpc_server
 from dragoman.bindings.http.connections import HttpConnections
 from dragoman.bindings.http.listener import TlsListener
-from dragoman.bindings.options import HttpTimeouts, ServerOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.bus.local import LocalBus
 from dragoman.cli import process_setup
@@ -577,9 +577,7 @@ async def with_http_connections(stage: Stage) -> AsyncIterator[None]:
         stage.fault()
         return 0.0
 
-    connections = HttpConnections(
-        cast(Any, None), max_connections=1, max_body_bytes=1, timeouts=HttpTimeouts(), clock=clock
-    )
+    connections = HttpConnections(cast(Any, None), ServerOptions(), clock=clock)
     stage.fault.armed = True
     async with started(Background.HTTP_CONNECTIONS, connections.watch):
         yield

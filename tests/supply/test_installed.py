@@ -170,7 +170,7 @@ async def tried(turn: Turn) -> None:
         check=False,
     ).stdout
     assert (
-        'Revealed type is "dragoman.agents.functions.declaration.DeclaredAgent['
+        'Revealed type is "dragoman.agents.functions.runner.DeclaredAgent['
         "[turn: dragoman.agents.functions.turn.Turn], " in text
     )
     assert "Coroutine[Any, Any, " in text

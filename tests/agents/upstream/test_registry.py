@@ -189,7 +189,7 @@ async def test_a_changed_card_is_served(opened: Open) -> None:
         remote.answers["/rpc"] = rpc({"task": DONE})
         await add(app, remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/old"), capabilities={})))
         remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}, description="New"))
-        (member,) = app.upstreams._entries.values()
-        await app.upstreams.refresh(member)
+        (remote_agent,) = app.upstreams.agents
+        await app.upstreams.refresh(remote_agent)
         assert app.agents["words"].description == "New"
         assert (await ask(app, "words")).status.state == states.COMPLETED

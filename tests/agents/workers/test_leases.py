@@ -28,8 +28,8 @@ class Worker:
         spec = read_registration(entry)
         self.agent = WorkerAgent(spec, "", lambda: 0, 0)
         self.connection = WorkerConnection(
-            "w", "peer", "", {spec.id: spec}, [entry], on_capacity_change=self.note_capacity, new_id=lambda: "id",
-            frame_bytes=1_000_000, lease_left=lease_left,
+            wk.Hello(name="w", agents=[entry]), "peer", "", {spec.id: spec}, on_capacity_change=self.note_capacity,
+            new_id=lambda: "id", frame_bytes=1_000_000, lease_left=lease_left,
         )  # fmt: skip
         self.connection.timings = timings or HeartbeatTimings()
         self.agent.add_worker(self.connection)

@@ -109,7 +109,7 @@ def send(
                 return await _send_without_waiting(of_agent, request, out, json=json)
             return await _send_and_wait(of_agent, request, out, json=json, stream=stream)
 
-    run_command(client.address, deliver())
+    run_command(client.address, deliver)
 
 
 async def _send_without_waiting(client: Client, request: pb.Message, out: ConsoleOutput, *, json: bool) -> ExitCode:
