@@ -156,11 +156,16 @@ class Operator:
             from dragoman.calling.transport_grpc import GrpcTransport
             from dragoman.wire.client_operations import GrpcOperation
 
+            path = f"/{_OPS_SERVICE.full_name}"
             operations = {
-                method.name: GrpcOperation(
-                    f"/{_OPS_SERVICE.full_name}/{method.name}", _same, GetMessageClass(method.output_type), _same
+                one.name: GrpcOperation(
+                    f"{path}/{one.name}",
+                    GetMessageClass(one.input_type),
+                    _same,
+                    GetMessageClass(one.output_type),
+                    _same,
                 )
-                for method in _OPS_SERVICE.methods
+                for one in _OPS_SERVICE.methods
             }
             is_http = is_http_url(self._address)
             address = await grpc_address(self._address, self._options) if is_http else self._address
