@@ -20,6 +20,7 @@ from dragoman import Turn, agent
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
+from dragoman.client.transport import CallOptions
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.app import App, AppTimings, open_app
@@ -98,7 +99,7 @@ async def opened(values: dict[str, Any], **more: Any) -> AsyncIterator[App]:
 
 def client_of(app: App, binding: str, ca: Path, cert: Path | None, *, token: str = "", agent: str = "") -> Client:
     address = f"grpcs://{app.grpc}" if binding == "grpc" else app.http.url
-    return Client(address, binding=binding, ca=ca, cert=cert, token=token, agent=agent)
+    return Client(address, binding=binding, agent=agent, options=CallOptions(ca=ca, cert=cert, token=token))
 
 
 async def ask(client: Client) -> str:

@@ -22,6 +22,7 @@ from dragoman.bindings.http.listener import TlsListener
 from dragoman.calling import tls
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
+from dragoman.client.transport import CallOptions
 from dragoman.core.task import states
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Settings, SettingsError
@@ -67,7 +68,7 @@ async def opened(folder: Path, authority: Authority, **settings: Any) -> AsyncIt
 
 def client_of(app: App, binding: str, ca: Path | None, agent: str = "") -> Client:
     address = f"grpcs://{app.grpc}" if binding == "grpc" else app.http.url
-    return Client(address, binding=binding, ca=ca, agent=agent)
+    return Client(address, binding=binding, agent=agent, options=CallOptions(ca=ca))
 
 
 async def shown_by(address: str, port: int, *, name: str | None = None) -> bytes:
@@ -113,7 +114,10 @@ async def test_an_untrusted_ca_is_reported_with_a_remedy(tmp_path: Path, authori
 
 
 async def test_an_address_without_scheme_uses_tls_if_a_ca_is_given(tmp_path: Path, authority: Authority) -> None:
-    async with opened(tmp_path, authority) as app, Client(str(app.grpc), ca=authority.ca) as client:
+    async with (
+        opened(tmp_path, authority) as app,
+        Client(str(app.grpc), options=CallOptions(ca=authority.ca)) as client,
+    ):
         assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
 
 

@@ -145,7 +145,7 @@ async def test_a_failure_within_our_code_alone_keeps_its_frames() -> None:
     await asyncio.wait([future])
     error = future.exception()
     assert error is not None
-    assert "declaration.py" in logs.format_agent_error(error)
+    assert "agents/functions/" in logs.format_agent_error(error)
 
 
 @agent

@@ -12,6 +12,7 @@ from tests.listing import list_tasks
 
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, check_protocol, message
+from dragoman.client.transport import CallOptions
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
@@ -38,7 +39,7 @@ class Server(NamedTuple):
             if trace_lines is not None:
                 trace_lines.append(f"{direction} {text}")
 
-        return Client(address, agent=agent, dialect=dialect, binding=binding, trace=trace)
+        return Client(address, agent=agent, dialect=dialect, binding=binding, options=CallOptions(trace=trace))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from dragoman import Turn, agent
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
+from dragoman.client.transport import CallOptions
 from dragoman.core.task import states
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.app import App, AppTimings, open_app
@@ -292,8 +293,12 @@ async def test_streams_of_a_revoked_key_end_with_the_reason(opened: Open, bindin
         response, other = await make_key(app), await make_key(app)
         address = str(app.grpc) if binding == "grpc" else f"http://{app.http}"
         async with (
-            Client(address, agent="slow", binding=binding, token=response.text, retry_timeout=0) as client,
-            Client(address, agent="slow", binding=binding, token=other.text, retry_timeout=0) as neighbour,
+            Client(
+                address, agent="slow", binding=binding, options=CallOptions(token=response.text), retry_timeout=0
+            ) as client,
+            Client(
+                address, agent="slow", binding=binding, options=CallOptions(token=other.text), retry_timeout=0
+            ) as neighbour,
         ):
             mine, theirs = client.stream(message("go")), neighbour.stream(message("go"))
             task = (await anext(theirs)).task.id

@@ -18,6 +18,7 @@ from dragoman import Turn, agent
 from dragoman.client import connect
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
+from dragoman.client.transport import CallOptions
 from dragoman.core import trace
 from dragoman.core.access.identity import Identity
 from dragoman.core.limits.quotas import Usage, parse_budgets
@@ -119,7 +120,7 @@ async def test_operators_of_an_agent_see_no_delegated_tasks_of_others(tmp_path: 
 
     @agent(default=True)
     async def delegating(turn: Turn) -> str:
-        async with Client(address[0], agent="helper", token="secret") as client:
+        async with Client(address[0], agent="helper", options=CallOptions(token="secret")) as client:
             await client.send(message("alone"))
         return "done"
 
@@ -127,7 +128,10 @@ async def test_operators_of_an_agent_see_no_delegated_tasks_of_others(tmp_path: 
     settings = Settings.model_validate({**places, "token": "secret", "api_keys": True})
     async with open_app(settings, [delegating, helper]) as app:
         address[0] = str(app.grpc)
-        async with Client(address[0], token="secret") as client, Operator(address[0], token="secret") as operator:
+        async with (
+            Client(address[0], options=CallOptions(token="secret")) as client,
+            Operator(address[0], token="secret") as operator,
+        ):
             task = (await client.send(message("go"))).task.id
             limits = {"all": ["operator"], "one": ["operator", "agent:delegating"]}
             seen = {}

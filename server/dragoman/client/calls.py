@@ -55,7 +55,7 @@ class Client:
         binding: str = "",
         retry_timeout: float = 60.0,
         parent: str = "",
-        **options: Any,
+        options: CallOptions | None = None,
     ) -> None:
         """Stores the settings; `async with` connects.
 
@@ -63,7 +63,7 @@ class Client:
         or its card, whose first interface is used. dialect: by default the newest of the card; 1.0 without a card.
         binding: `grpc` for the gRPC interface of the card; `rest`, `jsonrpc` and `ws` call the URL without a card.
         retry_timeout: seconds for which a broken stream is resumed. parent: the trace context (a `traceparent`) of all
-        calls. options: fields of CallOptions, such as `token`. Raises ValueError for an invalid address, and for a
+        calls. Raises ValueError for an invalid address, and for a
         dialect that does not exist over a binding or an address.
         """
         check_protocol(dialect, binding)
@@ -79,7 +79,7 @@ class Client:
         self.agent = agent
         self._binding = binding
         self._dialect = dialect
-        self._options = CallOptions(**options)
+        self._options = options or CallOptions()
         self._retry_timeout = retry_timeout
         self._parent = parent
         self._connection: AgentConnection | None = None

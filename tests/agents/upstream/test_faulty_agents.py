@@ -14,6 +14,7 @@ from tests.postgres import free_port
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
+from dragoman.client.transport import CallOptions
 from dragoman.core.durations import Backoff
 from dragoman.core.task import states
 from dragoman.ports.extension import StartError
@@ -228,7 +229,7 @@ async def test_credentials_go_only_to_the_host_of_the_card(opened: Open) -> None
         both = card(("JSONRPC", "1.0", f"{other_host}/rpc"), ("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={})
         url = remote.card("a", both)
         async with opened("front", {"url": url, "token": "ours", "headers": {"X-Key": "k"}}) as app:
-            async with Client(str(app.grpc), token="theirs") as client:
+            async with Client(str(app.grpc), options=CallOptions(token="theirs")) as client:
                 assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
             one = await standing(app, "words")
         assert one.credentials

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 from dragoman.client.calls import Client, message
+from dragoman.client.transport import CallOptions
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.app import open_app
@@ -186,7 +187,7 @@ async def test_the_process_does_not_get_environment_variables_of_the_server(
     monkeypatch.chdir(tmp_path)
     async with (
         open_app(settings(tmp_path, executor=f"{COUNTER}:CounterWorker")) as app,
-        Client(str(app.grpc), token="the secret of the server") as client,
+        Client(str(app.grpc), options=CallOptions(token="the secret of the server")) as client,
     ):
         assert texts((await client.send(message("env"))).task) == {"output": "COUNTER_KEY"}
 

@@ -17,7 +17,7 @@ from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget, http_address
 from dragoman.cli.parameters import flag, option
 from dragoman.client.calls import Client, current_traceparent
-from dragoman.client.transport import ContentReceiver
+from dragoman.client.transport import CallOptions, ContentReceiver
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
@@ -46,11 +46,15 @@ class ProtocolOptions:
         if self.binding in ("rest", "jsonrpc", "ws"):
             server = http_address(server, f"--binding {self.binding}")
         try:
+            trace = _print_wire if self.show_wire else no_wire_trace
             return Client(
-                server, agent=tenant, token=target.key, dialect=self.dialect, binding=self.binding,
-                trace=_print_wire if self.show_wire else no_wire_trace, parent=current_traceparent(),
-                receive_content=receive,
-            )  # fmt: skip
+                server,
+                agent=tenant,
+                dialect=self.dialect,
+                binding=self.binding,
+                parent=current_traceparent(),
+                options=CallOptions(token=target.key, trace=trace, receive_content=receive),
+            )
         except ValueError as error:
             raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
 
