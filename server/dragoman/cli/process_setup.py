@@ -94,7 +94,6 @@ class Signals:
             self._loop.call_soon_threadsafe(self._signals.put_nowait, number)
 
     async def next(self) -> int:
-        """Waits for the next signal and returns its number."""
         return await self._signals.get()
 
     def close(self) -> None:

@@ -85,8 +85,6 @@ async def authorize(
 def grpc_handler(
     table: OperationTable, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: ReadMessage
 ) -> grpc.GenericRpcHandler:
-    """Returns the handler of the operators' service."""
-
     async def open_call(operation: Operation, context: GrpcContext) -> tuple[OperatorCall, Any]:
         operator = await authorize_grpc(context, options, operation, local_only=not operation.remote)
         data = await reader.read(context, operator.identity.principal)

@@ -69,7 +69,6 @@ class AgentOperations:
         return ops.ResumeAgentResponse()
 
     async def list_workers(self, _: OperatorCall, request: wk.ListWorkersRequest) -> wk.ListWorkersResponse:
-        """Lists the agents of workers by id."""
         return wk.ListWorkersResponse(
             agents=[
                 message_from(
@@ -91,7 +90,6 @@ class AgentOperations:
         return wk.ForgetAgentResponse(ended_tasks=await self.worker_hub.forget(request.agent))
 
     async def list_upstreams(self, _: OperatorCall, request: up.ListUpstreamsRequest) -> up.ListUpstreamsResponse:
-        """Lists the upstream agents with their status, by id."""
         return up.ListUpstreamsResponse(upstreams=map(_upstream_message, self.upstream_registry.status()))
 
     async def add_upstream(self, _: OperatorCall, request: up.AddUpstreamRequest) -> up.AddUpstreamResponse:

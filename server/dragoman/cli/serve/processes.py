@@ -110,7 +110,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the running process, or of the last one."""
         assert self._process is not None
         return self._process.pid
 
@@ -129,7 +128,6 @@ class ServerProcess:
         return await self._process.wait()
 
     def announce(self, pids: Sequence[int]) -> None:
-        """Makes the server print the banner for all processes."""
         assert self._channel is not None
         self._channel.send(announce=list(pids))
 
@@ -247,7 +245,6 @@ class SupervisorChannel:
         return cls(socket.socket(fileno=number))
 
     async def open(self) -> None:
-        """Opens the streams."""
         self.socket.setblocking(False)
         self._streams = await asyncio.open_connection(sock=self.socket)
 
@@ -266,7 +263,6 @@ class SupervisorChannel:
         return dict(json.loads(line)) if line.endswith(b"\n") else None
 
     def close(self) -> None:
-        """Closes this end."""
         if self._streams is not None:
             self._streams[1].close()
         else:
@@ -295,7 +291,6 @@ def reserved_address(option: str, address: Address) -> Iterator[Address]:
 
 
 def _bound_socket(family: int, kind: int, proto: int, host: str, port: int, option: int) -> socket.socket:
-    """Raises OSError."""
     one = socket.socket(family, kind, proto)
     try:
         one.setsockopt(socket.SOL_SOCKET, option, 1)

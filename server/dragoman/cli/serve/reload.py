@@ -156,7 +156,6 @@ class ReloadedServer:
     """Whether it has reported `ready`: it has joined our process group."""
 
     def order(self, name: str, **fields: Any) -> None:
-        """Tells the process what to do."""
         self.channel.send(order=name, **fields)
 
     async def reports(self, name: str) -> bool:
@@ -185,7 +184,6 @@ class ReloadedServer:
             await self.wait()
 
     def kill(self) -> None:
-        """Kills the process, if it still runs."""
         if self.process.returncode is None:
             self.process.kill()
 
@@ -229,7 +227,6 @@ class Standby:
         await self._channel.open()
 
     def report_ready(self) -> None:
-        """Reports that the server serves."""
         self._channel.send(report="ready")
 
     async def restarts_before(self, stop: Coroutine[Any, Any, object]) -> bool:
@@ -241,7 +238,6 @@ class Standby:
         return not order.cancel() and order.result() is not None
 
     def close(self) -> None:
-        """Closes the socket."""
         self._channel.close()
 
 
