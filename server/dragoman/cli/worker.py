@@ -29,11 +29,7 @@ from dragoman.cli.serve.options import help_with_examples, option_parameters, wo
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
 from dragoman.ports.tracing import Tracer
-from dragoman.settings.extensions import (
-    installed_extensions,
-    is_recognized,
-    used_sources,
-)
+from dragoman.settings.extensions import installed_extensions, is_recognized, used_sources
 from dragoman.settings.settings import Settings, SettingsError, load_worker_settings
 from dragoman.settings.types import parse_headers
 from dragoman.supervision import Background, start_task
@@ -196,13 +192,7 @@ async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: 
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         notifier.notify(STOPPING)
         if not working.done():
-            await drain_until_signal(
-                worker.drain,
-                settings.limits.drain,
-                signals,
-                running=lambda: worker.running,
-                forced="will be returned to the server",
-                log=log,
-            )
+            drain, forced = settings.limits.drain, "will be returned to the server"
+            await drain_until_signal(worker.drain, drain, signals, lambda: worker.running, forced=forced, log=log)
         await working
     log.info("stopped")

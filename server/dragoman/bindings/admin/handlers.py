@@ -13,13 +13,7 @@ from dragoman.bindings.admin.actions import Operation, OperatorCall
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.pipeline import (
-    LOCAL_ONLY,
-    CallerConnection,
-    authenticate,
-    authenticate_operator,
-    is_local,
-)
+from dragoman.bindings.pipeline import LOCAL_ONLY, CallerConnection, authenticate, authenticate_operator, is_local
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated

@@ -155,10 +155,7 @@ class ApiKeyOperations:
     async def create_key(self, _: OperatorCall, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
         """Creates an API key. Only this response contains its text."""
         key, text = await self.api_keys.create(
-            request.name,
-            principal=request.principal,
-            grants=request.grants,
-            lifetime=request.lifetime.ToMilliseconds(),
+            request.name, principal=request.principal, grants=request.grants, lifetime=request.lifetime.ToMilliseconds()
         )
         return ops.CreateKeyResponse(key=_api_key_message(key), text=text)
 
