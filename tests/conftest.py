@@ -23,8 +23,8 @@ from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 from tests.without_extras.needs import MODULES, WITHOUT_EXTRAS, needs_extra
 
-from dragoman.runtime import assembly
 from dragoman.runtime.timings import Timings
+from dragoman.runtime.turn import context
 
 __all__ = [
     "nats",
@@ -97,13 +97,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def timings(**changes: Any) -> Timings:
     """The default timings of runtimes, with these changed."""
-    defaults: Timings = vars(assembly)["DEFAULT_TIMINGS"]
+    defaults: Timings = vars(context)["DEFAULT_TIMINGS"]
     return replace(defaults, **changes)
 
 
 def set_timings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Changes the default timings of runtimes."""
-    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", timings(**changes))
+    monkeypatch.setattr(context, "DEFAULT_TIMINGS", timings(**changes))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RetentionPolicy, StorageOptions
 from dragoman.runtime.lease import LOOP_EXIT, LOOP_TIMEOUT
-from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
+from dragoman.runtime.turn.context import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
 from dragoman.settings.options import setting
 from dragoman.settings.types import (
     AbsoluteUrl,

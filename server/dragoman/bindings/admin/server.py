@@ -47,7 +47,7 @@ class AgentOperations:
                     spec,
                     root=spec.id == self.cards.root,
                     card_url=self.cards.card_url(spec.id, None),
-                    threads_left_behind=self.explainer.leaked_threads(spec.id),
+                    threads_left_behind=self.explainer.scheduler.leaked_threads(spec.id),
                     pause=_pause_message(self.pauses.by_agent.get(spec.id)),
                 )
                 for spec in self.cards.sorted_agents()

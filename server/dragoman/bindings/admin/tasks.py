@@ -127,7 +127,7 @@ class TaskOperations:
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
             limit = page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
-            pending = await self.redelivery.waiting(limit)
+            pending = await self.redelivery.store.pushes.unfinished(limit)
             configs = [
                 push_config_message(push)
                 for push in pending
