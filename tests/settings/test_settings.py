@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, Quota
-from dragoman.settings.settings import SettingsError, load_settings
+from dragoman.settings.settings import SettingsError, load_settings, load_worker_settings
 
 
 def test_the_defaults_serve_the_playground_on_loopback() -> None:
@@ -167,3 +167,13 @@ def test_an_invalid_limit_is_rejected_with_its_rule(arguments: dict[str, str], r
 )
 def test_exception_texts_are_shown_where_only_the_developer_calls(arguments: dict[str, object], shown: bool) -> None:
     assert load_settings(arguments).shows_error_texts is shown
+
+
+def test_a_worker_reads_the_variables_of_its_options_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_LOG_FORMAT", "json")
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "many")
+    settings = load_worker_settings({"log_format": None, "drain": "5"})
+    assert (settings.process.log_format, settings.limits.drain, settings.limits.loop_timeout) == ("json", 5.0, 20.0)
+    monkeypatch.setenv("DRAGOMAN_LOG_FORMAT", "xml")
+    with pytest.raises(SettingsError, match=r'^DRAGOMAN_LOG_FORMAT \(environment\): "xml" must be'):
+        load_worker_settings({"log_format": None})

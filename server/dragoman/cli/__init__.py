@@ -90,7 +90,8 @@ def print_error(error: object, code: ExitCode, *, name: str = "", **details: Any
     name: the error's name in the JSON, by default that of the exit code. details: further keys.
     """
     if wants_json():
-        print_error_json(str(error), code, name=name, **details)
+        fields = {"code": name or code.name, "message": str(error), **details, "exitCode": int(code)}
+        print_note(json.dumps({"error": fields}, ensure_ascii=False))
     else:
         print_note(f"error: {error}")
     return code
@@ -99,12 +100,6 @@ def print_error(error: object, code: ExitCode, *, name: str = "", **details: Any
 def wants_json() -> bool:
     """Whether the running command has `--json`."""
     return _json_wanted.get()
-
-
-def print_error_json(message: str, code: int, *, name: str = "", **details: Any) -> None:
-    """Prints the error object of `--json` on stderr, on one line."""
-    error = {"code": name or ExitCode(code).name, "message": message, **details, "exitCode": int(code)}
-    print_note(json.dumps({"error": error}, ensure_ascii=False))
 
 
 def format_count(count: int, noun: str) -> str:
@@ -234,7 +229,6 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the parameters, with `--help` and the flags of completion."""
         params = super().get_params(ctx)
         _hide_types(params)
         return params
@@ -252,12 +246,10 @@ class LazyGroup(TyperGroup):
         except _UsageError as error:
             if not wants_json():
                 raise
-            print_error_json(error.format_message(), ExitCode.USAGE)
-            raise typer.Exit(ExitCode.USAGE) from error
+            raise typer.Exit(print_error(error.format_message(), ExitCode.USAGE)) from error
 
 
 def _entry(name: str, spec: CommandSpec) -> TyperCommand:
-    """The entry of a command in the help of `dragoman`."""
     return TyperCommand(name, help=spec.help, rich_help_panel=spec.panel, rich_markup_mode="markdown")
 
 
@@ -277,7 +269,6 @@ def _hide_types(params: Iterable[Any]) -> None:
 
 
 def load_command(name: str) -> Any:
-    """Imports a command, with its options."""
     registry = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
     spec = COMMANDS.get(name) or installed_commands()[name]
     module = import_module(f"{spec.package}{spec.module}")

@@ -118,7 +118,7 @@ def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
 def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
     lines = []
     error = record.exc_info[1] if record.exc_info else None
-    if error is not None and record.name in _AGENT_LOGGERS and not _shows_own_frames():
+    if error is not None and record.name == _AGENT_LOGGER and not logging.getLogger().isEnabledFor(logging.DEBUG):
         if text := format_agent_error(error):
             lines.append(text)
     elif error is not None:
@@ -130,8 +130,8 @@ def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) ->
     return lines
 
 
-_AGENT_LOGGERS: Final = ("dragoman.agents",)
-"""Loggers of failures of agents, whose tracebacks are for the agents' authors."""
+_AGENT_LOGGER: Final = "dragoman.agents"
+"""The logger of failures of agents, whose tracebacks are for the agents' authors."""
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _OWN_AGENTS: Final = str(_PACKAGE / "playground.py")
@@ -152,10 +152,6 @@ def format_agent_error(error: BaseException) -> str:
     if not any(not (is_rejected and _is_own_file(file)) for file in files):
         return ""
     return format_traceback(error, _is_own_file, hides_all=is_rejected)
-
-
-def _shows_own_frames() -> bool:
-    return logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
 def _is_own_file(filename: str) -> bool:

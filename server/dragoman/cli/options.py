@@ -19,7 +19,7 @@ import typer
 from dragoman.calling import tls
 from dragoman.cli.output import state_name
 from dragoman.cli.parameters import argument, flag, option
-from dragoman.cli.profiles import Profile, ProfileError, find_profile
+from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
@@ -100,10 +100,7 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
 
 def _profile(ctx: typer.Context) -> tuple[str, Profile] | None:
     """The profile of `dragoman login` that applies, with its name."""
-    try:
-        return find_profile(ctx.find_root().params.get("profile") or "")
-    except ProfileError as error:
-        raise typer.BadParameter(f"--profile: {error}") from error
+    return find_profile(ctx.find_root().params.get("profile") or "")
 
 
 def use_server(ctx: typer.Context, server: str) -> str:
@@ -122,10 +119,7 @@ def _profile_of_server(ctx: typer.Context) -> tuple[str, Profile] | None:
 def _use_key(ctx: typer.Context, key: str) -> str:
     if _is_given(ctx, "key") or (found := _profile_of_server(ctx)) is None:
         return key
-    try:
-        return found[1].read_key(found[0])
-    except ProfileError as error:
-        raise typer.BadParameter(f"--profile: {error}") from error
+    return found[1].read_key(found[0])
 
 
 def http_address(server: str, need: str) -> str:
@@ -192,7 +186,6 @@ class ServerTarget:
     key: Key = ""
 
     def operator(self) -> Operator:
-        """Returns an unopened client of the server's operator API."""
         return Operator(self.server, token=self.key)
 
 

@@ -94,7 +94,6 @@ class Signals:
             self._loop.call_soon_threadsafe(self._signals.put_nowait, number)
 
     async def next(self) -> int:
-        """Waits for the next signal and returns its number."""
         return await self._signals.get()
 
     def close(self) -> None:
@@ -172,24 +171,16 @@ async def enter_until_signal(stack: AsyncExitStack, context: AbstractAsyncContex
 
 
 async def drain_until_signal(
-    drain: Callable[[float], Coroutine[Any, Any, None]],
-    limit: float,
-    signals: Signals,
-    *,
-    running: Callable[[], int],
-    forced: str,
-    log: logging.Logger,
-) -> None:
+    drain: Callable[[float], Coroutine[Any, Any, None]], limit: float, signals: Signals, running: Callable[[], int],
+    *, forced: str, log: logging.Logger,
+) -> None:  # fmt: skip
     """Drains for up to `limit` seconds; the next signal stops at once.
 
     drain: takes its limit in seconds. running: the number of running turns. forced: what a forced stop does to them.
     """
     if running():
-        log.info(
-            "stopping: waiting up to %g s for %s to end; press Ctrl-C again to stop now",
-            limit,
-            format_count(running(), "turn"),
-        )
+        turns = format_count(running(), "turn")
+        log.info("stopping: waiting up to %g s for %s to end; press Ctrl-C again to stop now", limit, turns)
     draining = asyncio.create_task(drain(limit))
     next_signal = asyncio.create_task(signals.next())
     await asyncio.wait((draining, next_signal), return_when=asyncio.FIRST_COMPLETED)
@@ -231,12 +222,8 @@ def raise_open_file_limit(connections: int) -> int:
     if fitting < connections:
         log.warning(
             "this process may open %d files, but %d connections per port need %d: at most %d per port are accepted; "
-            "raise the limit (ulimit -n, LimitNOFILE) or lower --connections",
-            allowed,
-            connections,
-            needed,
-            fitting,
-        )
+            "raise the limit (ulimit -n, LimitNOFILE) or lower --connections", allowed, connections, needed, fitting,
+        )  # fmt: skip
     return fitting
 
 

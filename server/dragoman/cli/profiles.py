@@ -17,13 +17,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+import typer
+
 DEFAULT_PROFILE: Final = "default"
 KEYRING_SERVICE: Final = "dragoman"
 PROFILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class ProfileError(Exception):
+class ProfileError(typer.BadParameter):
     """The profiles cannot be read or written. The text says what to do."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, param_hint="--profile")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import orjson
 import typer
 from pydantic import SecretStr
-from pydantic.fields import FieldInfo
 
 from dragoman import __version__
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import add_command, add_group
 from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.serve.options import serve_options
-from dragoman.ports.extension import Option
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
@@ -189,15 +187,10 @@ def sample_config() -> str:
     for heading, options in serve_options().items():
         lines += ["", f"# ---- {heading or 'Addresses, agents and logs'}"]
         for row in options:
-            name, value = row.name.replace("_", "-"), _sample_value(row, fields)
-            lines += ["", f"# {row.help}", f"#{name} = {_toml(value)}"]
+            default = _plain(fields[row.name].default)
+            value = row.value if default in (None, "") else default  # what to put there, as the help spells it
+            lines += ["", f"# {row.help}", f"#{row.name.replace('_', '-')} = {_toml(value)}"]
     return "\n".join(lines) + "\n"
-
-
-def _sample_value(row: Option, fields: Mapping[str, FieldInfo]) -> Any:
-    """The default if TOML can express it, else what to put there, as the help spells it."""
-    default = _plain(fields[row.name].default)
-    return row.value if default in (None, "") else default
 
 
 def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dict[str, Any]]:

@@ -29,12 +29,7 @@ from dragoman.cli.serve.options import help_with_examples, option_parameters, wo
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
 from dragoman.ports.tracing import Tracer
-from dragoman.settings.extensions import (
-    installed_extensions,
-    is_recognized,
-    used_sources,
-)
-from dragoman.settings.groups import TracingSettings
+from dragoman.settings.extensions import installed_extensions, is_recognized, used_sources
 from dragoman.settings.settings import Settings, SettingsError, load_worker_settings
 from dragoman.settings.types import parse_headers
 from dragoman.supervision import Background, start_task
@@ -174,55 +169,30 @@ async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: 
         stack.enter_context(guarded_loop(settings.limits.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        await _serve(options, settings, app, signals, notifier, await _open_tracer(stack, settings.tracing))
+        tracer: Tracer | None = None
+        if settings.tracing.otlp:
+            headers = parse_headers(settings.tracing.headers.get_secret_value())
+            tracing = open_tracing(settings.tracing.otlp, headers, 1.0, role="dragoman-worker")
+            tracer = (await stack.enter_async_context(tracing)).recorder
+        stack.callback(Watchdog(asyncio.get_running_loop()).stop)
+        stopping = asyncio.create_task(signals.next(), name="signals")
+        stack.callback(stopping.cancel)
+        sources = await open_worker_sources(
+            stack, settings.extensions, options.app, app.agents, options.turns, settings.outbound.allow
+        )
+        loop_timeout = settings.limits.loop_timeout
+        worker = Worker(
+            [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, name=options.name,
+            turns=options.turns, tracer=tracer,
+            open_stream=partial(ServerStream, ca=options.tls_ca, cert=options.tls_cert, loop_timeout=loop_timeout),
+        )  # fmt: skip
+        signals.turns = worker.running_turns
+        working = asyncio.create_task(worker.run(), name="worker")
+        notifier.notify(READY)  # it connects, and connects again, by itself
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        notifier.notify(STOPPING)
+        if not working.done():
+            drain, forced = settings.limits.drain, "will be returned to the server"
+            await drain_until_signal(worker.drain, drain, signals, lambda: worker.running, forced=forced, log=log)
+        await working
     log.info("stopped")
-
-
-async def _open_tracer(stack: AsyncExitStack, settings: TracingSettings) -> Tracer | None:
-    if not settings.otlp:
-        return None
-    headers = parse_headers(settings.headers.get_secret_value())
-    tracing = open_tracing(settings.otlp, headers, 1.0, role="dragoman-worker")
-    return (await stack.enter_async_context(tracing)).recorder
-
-
-async def _serve(
-    options: WorkerOptions,
-    settings: Settings,
-    app: LoadedApp,
-    signals: Signals,
-    notifier: ServiceNotifier,
-    tracer: Tracer | None,
-) -> None:
-    watchdog = Watchdog(asyncio.get_running_loop())
-    stopping = asyncio.create_task(signals.next(), name="signals")
-    try:
-        async with AsyncExitStack() as agents_stack:
-            sources = await open_worker_sources(
-                agents_stack, settings.extensions, options.app, app.agents, options.turns, settings.outbound.allow
-            )
-            open_stream = partial(
-                ServerStream, ca=options.tls_ca, cert=options.tls_cert, loop_timeout=settings.limits.loop_timeout
-            )
-            worker = Worker(
-                [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, name=options.name,
-                turns=options.turns, tracer=tracer, open_stream=open_stream,
-            )  # fmt: skip
-            signals.turns = worker.running_turns
-            working = asyncio.create_task(worker.run(), name="worker")
-            notifier.notify(READY)  # it connects, and connects again, by itself
-            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-            notifier.notify(STOPPING)
-            if not working.done():
-                await drain_until_signal(
-                    worker.drain,
-                    settings.limits.drain,
-                    signals,
-                    running=lambda: worker.running,
-                    forced="will be returned to the server",
-                    log=log,
-                )
-            await working
-    finally:
-        stopping.cancel()
-        watchdog.stop()

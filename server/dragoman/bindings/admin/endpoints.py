@@ -72,11 +72,7 @@ def _http_endpoint(
 
 
 def _http_stream(
-    name: str,
-    transcoder: Transcoder[Message],
-    table: OperationTable,
-    options: ServerOptions,
-    streams: StreamRegistry,
+    name: str, transcoder: Transcoder[Message], table: OperationTable, options: ServerOptions, streams: StreamRegistry
 ) -> HttpEndpoint:
     """Serves a streaming operation as server-sent events."""
 

@@ -13,13 +13,7 @@ from dragoman.bindings.admin.actions import Operation, OperatorCall
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.pipeline import (
-    LOCAL_ONLY,
-    CallerConnection,
-    authenticate,
-    authenticate_operator,
-    is_local,
-)
+from dragoman.bindings.pipeline import LOCAL_ONLY, CallerConnection, authenticate, authenticate_operator, is_local
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated
@@ -66,8 +60,6 @@ async def authorize(
 def grpc_handler(
     table: OperationTable, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
-    """Returns the handler of the operators' service."""
-
     async def open_call(operation: Operation, context: GrpcContext) -> tuple[OperatorCall, Any]:
         operator = await authorize_grpc(context, options, operation, local_only=not operation.remote)
         data = await reader.read(context, operator.identity.principal)

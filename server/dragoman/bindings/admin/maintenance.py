@@ -37,7 +37,6 @@ class MaintenanceOperations:
     maintenance: Maintenance
 
     async def purge(self, _: OperatorCall, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        """Erases a selection of tasks, or reports what it would remove."""
         selection = parse_selection(request.selection)
         if request.dry_run:
             counts = await self.maintenance.measure(selection)
@@ -49,7 +48,6 @@ class MaintenanceOperations:
     async def export_task(
         self, _: OperatorCall, request: ops.ExportTaskRequest
     ) -> AsyncGenerator[ops.ExportTaskResponse, None]:
-        """Exports everything stored about one task."""
         counts: Counter[str] = Counter()
         async with aclosing(self.maintenance.export(task_selection(request))) as entries:
             async for entry in entries:
@@ -62,7 +60,6 @@ class MaintenanceOperations:
         yield ops.ExportTaskResponse(end=ops.ExportEnd(**counts))
 
     async def backup(self, _: OperatorCall, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
-        """Backs up the store and streams the progress."""
         async with aclosing(self.maintenance.backup(Path(request.destination))) as steps:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
@@ -70,7 +67,6 @@ class MaintenanceOperations:
     async def export_audit(
         self, _: OperatorCall, request: ops.ExportAuditRequest
     ) -> AsyncGenerator[ops.ExportAuditResponse, None]:
-        """Returns a page of the audit log."""
         if request.after < 0:
             raise InvalidParams.field("after", "must be 0 or more")
         async with aclosing(self.maintenance.audit(request.after)) as batches:

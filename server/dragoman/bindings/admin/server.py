@@ -69,7 +69,6 @@ class AgentOperations:
         return ops.ResumeAgentResponse()
 
     async def list_workers(self, _: OperatorCall, request: wk.ListWorkersRequest) -> wk.ListWorkersResponse:
-        """Lists the agents of workers by id."""
         return wk.ListWorkersResponse(
             agents=[
                 message_from(
@@ -91,7 +90,6 @@ class AgentOperations:
         return wk.ForgetAgentResponse(ended_tasks=await self.worker_hub.forget(request.agent))
 
     async def list_upstreams(self, _: OperatorCall, request: up.ListUpstreamsRequest) -> up.ListUpstreamsResponse:
-        """Lists the upstream agents with their status, by id."""
         return up.ListUpstreamsResponse(upstreams=map(_upstream_message, self.upstream_registry.status()))
 
     async def add_upstream(self, _: OperatorCall, request: up.AddUpstreamRequest) -> up.AddUpstreamResponse:
@@ -157,10 +155,7 @@ class ApiKeyOperations:
     async def create_key(self, _: OperatorCall, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
         """Creates an API key. Only this response contains its text."""
         key, text = await self.api_keys.create(
-            request.name,
-            principal=request.principal,
-            grants=request.grants,
-            lifetime=request.lifetime.ToMilliseconds(),
+            request.name, principal=request.principal, grants=request.grants, lifetime=request.lifetime.ToMilliseconds()
         )
         return ops.CreateKeyResponse(key=_api_key_message(key), text=text)
 

@@ -118,8 +118,6 @@ class TaskChanges:
         return tasks.RerunTaskResponse(task=_changed_task(snapshot.record, snapshot.task))
 
     async def cancel_tasks(self, operator: OperatorCall, request: bulk.CancelTasksRequest) -> bulk.CancelTasksResponse:
-        """Cancels a page of tasks, all at once."""
-
         async def cancel(record: TaskRecord) -> str | None:
             try:
                 await self._cancel(operator.identity, record, pb.CancelTaskRequest(id=record.id))
@@ -133,8 +131,6 @@ class TaskChanges:
         return await self._change(operator.identity, request, _CANCEL, cancel, bulk.CancelTasksResponse())
 
     async def rerun_tasks(self, operator: OperatorCall, request: bulk.RerunTasksRequest) -> bulk.RerunTasksResponse:
-        """Reruns a page of tasks."""
-
         async def rerun(record: TaskRecord) -> str | None:
             result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
             return None if result.repeated else result.record.id
@@ -142,8 +138,6 @@ class TaskChanges:
         return await self._change(operator.identity, request, _RERUN, rerun, bulk.RerunTasksResponse())
 
     async def erase_tasks(self, operator: OperatorCall, request: bulk.EraseTasksRequest) -> bulk.EraseTasksResponse:
-        """Erases a page of tasks."""
-
         async def erase(record: TaskRecord) -> str | None:
             scope = record.ref.owner.scope
             selection = TaskSelection(task=record.id, agent=record.agent, principal=record.principal, scope=scope)

@@ -101,7 +101,6 @@ class TaskOperations:
         )
 
     async def list_events(self, _: OperatorCall, request: events_pb.ListEventsRequest) -> events_pb.ListEventsResponse:
-        """Lists events of a task by sequence."""
         selection = task_selection(request)
         limit = page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
         history = EVENT_HISTORY if request.include_history else 0
@@ -116,7 +115,6 @@ class TaskOperations:
         )
 
     async def list_steps(self, _: OperatorCall, request: steps_pb.ListStepsRequest) -> steps_pb.ListStepsResponse:
-        """Lists the durable steps of a task."""
         steps = await self.maintenance.steps(task_selection(request))
         return steps_pb.ListStepsResponse(steps=map(step_message, steps))
 
@@ -138,7 +136,6 @@ class TaskOperations:
         return push_pb.ListPushConfigsResponse(configs=configs)
 
     async def redeliver(self, _: OperatorCall, request: push_pb.RedeliverRequest) -> push_pb.RedeliverResponse:
-        """Restarts the deliveries of a configuration."""
         selection = task_selection(request)
         after = getattr(request, "from") - 1 if request.HasField("from") else None
         restarted = await self.redelivery.redeliver(selection, request.config_id, after)

@@ -17,7 +17,6 @@ from dragoman.core.daily_usage import (
     DailyUsageQuery,
     DailyUsageRow,
     HourlyUsageQuery,
-    HourlyUsageRow,
     UsageGroup,
     day_of,
     day_text,
@@ -103,7 +102,9 @@ class UsageOperations:
             message = message_from(overview_pb.OpenTasks, tasks, is_minimum=not tasks.is_exact)
             getattr(overview, _OPEN_FIELDS[tasks.state]).CopyFrom(message)
         for row in await self.store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
-            found.setdefault(row.agent, overview_pb.AgentOverview(agent=row.agent)).hours.append(_hour_message(row))
+            overview = found.setdefault(row.agent, overview_pb.AgentOverview(agent=row.agent))
+            seconds, hour = row.figures.turn_us / 1e6, row.hour * HOUR_MS
+            overview.hours.append(message_from(overview_pb.HourlyFigures, row.figures, hour=hour, turn_seconds=seconds))
         for overview in found.values():
             for name in _OPEN_FIELDS.values():
                 getattr(overview, name).SetInParent()
@@ -169,8 +170,3 @@ def _after_page(request: pb.ListUsageRequest, query: DailyUsageQuery) -> DailyUs
 def _with_waiting(tasks: OpenTasks) -> OpenTasks:
     """Counts tasks that wait for credentials with those that wait for an answer: both wait for the caller."""
     return replace(tasks, state=states.INPUT_REQUIRED) if tasks.state == states.AUTH_REQUIRED else tasks
-
-
-def _hour_message(row: HourlyUsageRow) -> overview_pb.HourlyFigures:
-    seconds = row.figures.turn_us / 1e6
-    return message_from(overview_pb.HourlyFigures, row.figures, hour=row.hour * HOUR_MS, turn_seconds=seconds)

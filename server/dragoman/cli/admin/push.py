@@ -84,7 +84,6 @@ def _describe_redelivery(config: ops.PushConfig) -> tuple[str]:
 
 
 def _describe_config(config: ops.PushConfig) -> Iterator[str]:
-    """Formats a configuration and its delivery attempts as text lines."""
     state = ops.PushState.Name(config.state).removeprefix("PUSH_STATE_")
     left = config.last - config.delivered
     remaining = f", {left} remaining" if left > 0 else ""

@@ -105,7 +105,6 @@ def parse_days(text: str) -> int:
 
 
 def build_request(days: int, groups: Sequence[GroupOption], owner: TaskOwner) -> ops.ListUsageRequest:
-    """Builds the request of the command line."""
     first = datetime.now(UTC).date() - timedelta(days=days - 1)
     return ops.ListUsageRequest(
         first_day=first.isoformat(),

@@ -187,7 +187,7 @@ async def _serve(
             lambda limit: app.drain(limit, _drain_reporter()),
             settings.limits.drain,
             signals,
-            running=lambda: app.running,
+            lambda: app.running,
             forced="will end as FAILED, or run again if the agent allows retries",
             log=log,
         )

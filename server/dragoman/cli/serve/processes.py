@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -45,7 +45,8 @@ def check_multiprocess(settings: Settings) -> None:
             f"--processes {settings.cluster.processes}: an SQLite store supports only one process; pass --processes 1, "
             f"or a shared store: {shared_store_example()} and {bus_example()}"
         )
-    check_port_sharing()
+    if not hasattr(socket, "SO_REUSEPORT"):  # which balances the connections of one port over processes
+        raise SettingsError("--processes: this system cannot share a port among processes (SO_REUSEPORT); pass 1")
     check_role(settings)
 
 
@@ -81,6 +82,22 @@ def _metrics_arguments(settings: Settings, number: int) -> Sequence[str]:
     return ("--metrics", str(Address(settings.listen.metrics.host, settings.listen.metrics.port + number)))
 
 
+async def start_server(command: Sequence[str], option: str) -> tuple[asyncio.subprocess.Process, SupervisorChannel]:
+    """Starts a server, whose option `option` is the descriptor of its end of the channel.
+
+    It has a process group of its own, so that it gets a terminal's signals only once.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        number = str(theirs.fileno())
+        process = await asyncio.create_subprocess_exec(
+            *command, option, number, pass_fds=(theirs.fileno(),), process_group=0
+        )
+    channel = SupervisorChannel(ours)
+    await channel.open()
+    return process, channel
+
+
 class ServerProcess:
     """One server process and the channel to it."""
 
@@ -93,21 +110,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the running process, or of the last one."""
         assert self._process is not None
         return self._process.pid
 
     async def start(self) -> None:
-        """Starts the process in its own process group, so that it gets a terminal's signals only once."""
         self.ready.clear()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            number = theirs.fileno()
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, "--supervised", str(number), pass_fds=(number,), process_group=0
-            )
-        self._channel = SupervisorChannel(ours)
-        await self._channel.open()
+        self._process, self._channel = await start_server(self._command, "--supervised")
 
     async def wait(self) -> int:
         """Waits for the process to end and returns its exit code. Sets `ready` when it reports so."""
@@ -120,7 +128,6 @@ class ServerProcess:
         return await self._process.wait()
 
     def announce(self, pids: Sequence[int]) -> None:
-        """Makes the server print the banner for all processes."""
         assert self._channel is not None
         self._channel.send(announce=list(pids))
 
@@ -163,8 +170,9 @@ class ProcessSupervisor:
 
     async def _all_ready(self, children: Sequence[ServerProcess], supervisions: Sequence[asyncio.Task[None]]) -> bool:
         """Waits until these servers are ready. If any server ends for good before, stops all and returns False."""
-        waiting = asyncio.create_task(_wait_all(one.ready for one in children))
-        await asyncio.wait((waiting, *supervisions), return_when=asyncio.FIRST_COMPLETED)
+        waiting = asyncio.gather(*(one.ready.wait() for one in children))
+        either: list[asyncio.Future[Any]] = [waiting, *supervisions]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
             return not self._stopping.is_set()
         waiting.cancel()
@@ -223,16 +231,11 @@ class ProcessSupervisor:
             child.send_signal(number)
 
 
-async def _wait_all(events: Iterable[asyncio.Event]) -> None:
-    for one in events:
-        await one.wait()
-
-
 class SupervisorChannel:
     """One end of the socket between supervisor and server. Messages are JSON lines."""
 
     def __init__(self, end_socket: socket.socket) -> None:
-        self._socket = end_socket
+        self.socket = end_socket
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @classmethod
@@ -242,9 +245,8 @@ class SupervisorChannel:
         return cls(socket.socket(fileno=number))
 
     async def open(self) -> None:
-        """Opens the streams."""
-        self._socket.setblocking(False)
-        self._streams = await asyncio.open_connection(sock=self._socket)
+        self.socket.setblocking(False)
+        self._streams = await asyncio.open_connection(sock=self.socket)
 
     def send(self, **fields: Any) -> None:
         """Sends a message. It is lost if the other end has closed."""
@@ -261,17 +263,10 @@ class SupervisorChannel:
         return dict(json.loads(line)) if line.endswith(b"\n") else None
 
     def close(self) -> None:
-        """Closes this end."""
         if self._streams is not None:
             self._streams[1].close()
         else:
-            self._socket.close()
-
-
-def check_port_sharing() -> None:
-    """Raises SettingsError if the system cannot balance the connections of one port over processes."""
-    if not hasattr(socket, "SO_REUSEPORT"):
-        raise SettingsError("--processes: this system cannot share a port among processes (SO_REUSEPORT); pass 1")
+            self.socket.close()
 
 
 @contextmanager
@@ -296,7 +291,6 @@ def reserved_address(option: str, address: Address) -> Iterator[Address]:
 
 
 def _bound_socket(family: int, kind: int, proto: int, host: str, port: int, option: int) -> socket.socket:
-    """Raises OSError."""
     one = socket.socket(family, kind, proto)
     try:
         one.setsockopt(socket.SOL_SOCKET, option, 1)

@@ -20,15 +20,15 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dragoman.cli import ExitCode, format_count, print_error
-from dragoman.cli.serve.processes import SupervisorChannel
+from dragoman.cli.serve.processes import SupervisorChannel, start_server
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.agent_loader import source_directory
@@ -107,7 +107,7 @@ class Reloader:
         self._seen = modification_times(self._watched)
         changed_at = 0.0  # the start is no change
         while True:
-            spare = await ReloadedServer.start(self._command)
+            spare = ReloadedServer(*await start_server(self._command, "--reloading"))
             try:
                 changed_at = changed_at and await self._next_change()
                 spare.order("load")
@@ -142,40 +142,25 @@ class Reloader:
         print(f"reload: {names} changed; loading it", file=sys.stderr, flush=True)
         self._seen = now
         latest = max(now.get(path, 0) for path in changed) / 1e9
-        return (
-            latest if time.time() - 5 < latest <= time.time() else time.time()
-        )  # a file with an older time moved here
+        # A file with an older time moved here.
+        return latest if time.time() - 5 < latest <= time.time() else time.time()
 
 
+@dataclass(slots=True)
 class ReloadedServer:
     """One server process, which loads, serves and ends when it is told to."""
 
-    def __init__(self, process: asyncio.subprocess.Process, channel: SupervisorChannel) -> None:
-        self.process = process
-        self.serves = False
-        """Whether it has reported `ready`: it has joined our process group."""
-        self._channel = channel
-
-    @classmethod
-    async def start(cls, command: Sequence[str]) -> ReloadedServer:
-        """Starts the process, in a group of its own: until it serves, the signals of a terminal do not concern it."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            number = theirs.fileno()
-            process = await asyncio.create_subprocess_exec(
-                *command, "--reloading", str(number), pass_fds=(number,), process_group=0
-            )
-        channel = SupervisorChannel(ours)
-        await channel.open()
-        return cls(process, channel)
+    process: asyncio.subprocess.Process
+    channel: SupervisorChannel
+    serves: bool = False
+    """Whether it has reported `ready`: it has joined our process group."""
 
     def order(self, name: str, **fields: Any) -> None:
-        """Tells the process what to do."""
-        self._channel.send(order=name, **fields)
+        self.channel.send(order=name, **fields)
 
     async def reports(self, name: str) -> bool:
         """Waits for a report; False if the process ends before."""
-        while (message := await self._channel.receive()) is not None:
+        while (message := await self.channel.receive()) is not None:
             if message["report"] == name:
                 self.serves = name == "ready"
                 return True
@@ -184,7 +169,7 @@ class ReloadedServer:
     async def wait(self) -> int:
         """Waits until the process has ended. Returns its exit code, as a shell would."""
         code = await self.process.wait()
-        self._channel.close()
+        self.channel.close()
         return code if code >= 0 else 128 - code
 
     async def restart(self) -> None:
@@ -199,7 +184,6 @@ class ReloadedServer:
             await self.wait()
 
     def kill(self) -> None:
-        """Kills the process, if it still runs."""
         if self.process.returncode is None:
             self.process.kill()
 
@@ -213,16 +197,14 @@ class Standby:
 
     def __init__(self, number: int) -> None:
         """number: the file descriptor of the socket."""
-        os.set_inheritable(number, False)  # processes started by this server must not keep it open
-        self._socket = socket.socket(fileno=number)
-        self._channel = SupervisorChannel(self._socket)
+        self._channel = SupervisorChannel.inherited(number)
 
     def await_order(self, name: str) -> dict[str, Any]:
         """Waits for the order. Raises StandbyEnded."""
         while True:
             line = b""
             while not line.endswith(b"\n"):  # byte by byte: what follows is for the event loop
-                byte = self._socket.recv(1)
+                byte = self._channel.socket.recv(1)
                 if not byte:
                     raise StandbyEnded
                 line += byte
@@ -235,7 +217,7 @@ class Standby:
 
         Raises StandbyEnded.
         """
-        self._socket.sendall(json.dumps({"report": "loaded"}).encode() + b"\n")
+        self._channel.socket.sendall(json.dumps({"report": "loaded"}).encode() + b"\n")
         order = self.await_order("serve")
         os.setpgid(0, os.getpgid(os.getppid()))
         return order
@@ -245,7 +227,6 @@ class Standby:
         await self._channel.open()
 
     def report_ready(self) -> None:
-        """Reports that the server serves."""
         self._channel.send(report="ready")
 
     async def restarts_before(self, stop: Coroutine[Any, Any, object]) -> bool:
@@ -257,7 +238,6 @@ class Standby:
         return not order.cancel() and order.result() is not None
 
     def close(self) -> None:
-        """Closes the socket."""
         self._channel.close()
 
 
