@@ -202,7 +202,7 @@ MUTATIONS: Final = (
         "            queue.assume_backlog()\n", "            pass\n",
     ),
     Mutation(
-        "sleeping turns of dead servers are not woken", "G3", "runtime.turn.wakeups",
+        "sleeping turns of dead servers are not woken", "G3", "runtime.scheduler",
         "        for record in records:\n            self._set_timer(record)\n", "",
     ),
     # Webhooks --------------------------------------------------------------------------------------------------------

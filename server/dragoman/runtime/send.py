@@ -59,6 +59,7 @@ from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
 from dragoman.runtime.read import split_at_end
 from dragoman.runtime.scheduler import Scheduler
+from dragoman.runtime.turn.context import FirstMessage
 from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner, lost_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -349,12 +350,11 @@ class SendOperations:
         The result is that of the first send with its key; None if the append has to be built again.
         """
         agent, create = call.caller.agent, change.create
-        first, fresh_context = None, False
-        if create is not None:
-            fresh_context = create.fresh_context
-            if (incoming := change.message) and not change.steps:
-                first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
-        reservation = self.scheduler.reserve(agent, first, fresh_context=fresh_context)
+        first = None
+        if create is not None and (incoming := change.message) and not change.steps:
+            message = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
+            first = FirstMessage(message, create.fresh_context)
+        reservation = self.scheduler.reserve(agent, first)
         change.claim_session = reservation.session
         if create is not None and not reservation.session:
             # A queued task is visible at once: its sender can follow it, and does not wait for a Message.

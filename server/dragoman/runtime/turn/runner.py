@@ -22,20 +22,19 @@ from typing import Any, Final
 from dragoman.core.errors import Unavailable
 from dragoman.core.exceptions import describe, is_a
 from dragoman.core.task import states
-from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, Event, StatusChange, TaskRecord
+from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, StatusChange
 from dragoman.ports import (
     NO_CHANGE,
     Agent,
     AgentStillRuns,
     LeaseLost,
     StateUpdate,
-    StoredMessage,
     TurnResult,
     WorkerLost,
     is_remote,
 )
 from dragoman.runtime.lease import GuardedSteps
-from dragoman.runtime.turn.context import RunContext, TurnServices
+from dragoman.runtime.turn.context import FirstMessage, RunContext, TurnServices
 from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.finish import (
     CONTEXT_CHANGED,
@@ -104,16 +103,11 @@ class TurnRunner:
         self,
         services: TurnServices,
         agent: Agent,
-        record: TaskRecord,
-        message: StoredMessage | None = None,
-        first: Sequence[Event] = (),
-        *,
-        fresh_context: bool = False,
+        appended: Appended,
+        first: FirstMessage | None = None,
     ) -> None:
         """The arguments are those of `RunContext`."""
-        self.context = context = RunContext(
-            services, agent, record, self._on_limit_exceeded, message, first, fresh_context=fresh_context
-        )
+        self.context = context = RunContext(services, agent, appended, first, self._on_limit_exceeded)
         self.stop, self.deadlines = context.stop, context.deadlines
         self._timings = services.options.timings
         self._log = services.event_log
