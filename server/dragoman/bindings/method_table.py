@@ -97,7 +97,7 @@ CANCEL_TASK: Final = A2AOperation(
 SUBSCRIBE_TASK: Final = A2AOperation(
     request=pb.SubscribeToTaskRequest,
     response=pb.StreamResponse,
-    operation=lambda operations: operations.subscribe.subscribe_to_task,
+    operation=lambda operations: operations.read.subscribe_to_task,
     streaming=True,
 )
 CREATE_PUSH_CONFIG: Final = A2AOperation(

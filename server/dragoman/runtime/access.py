@@ -23,7 +23,7 @@ from dragoman.core.access.identity import (
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied, RateLimited, Unauthenticated
 from dragoman.core.limits import message_limits
-from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
+from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
 from dragoman.core.task.log import TaskRecord
@@ -175,11 +175,6 @@ def rate_limited(limit: str, maximum: int, current: int, retry_after: float) -> 
     return RateLimited(
         f"{limit}: {text}", limit=limit, maximum=maximum, retry_after=math.ceil(retry_after * 1000) / 1000
     )
-
-
-def quota_exceeded(error: QuotaExceeded) -> RateLimited:
-    """The error for a quota that the store found exceeded."""
-    return rate_limited(error.limit, error.maximum, error.current, error.retry_after)
 
 
 BlockingDefault = Literal["wait", "return"]

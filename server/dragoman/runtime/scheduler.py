@@ -452,17 +452,14 @@ class Scheduler:
         agents: Mapping[str, Agent],
         session: int,
         run_turns: RunTurns = TurnRunner.run,
-        on_unserved: Callable[[TaskRecord], None] = lambda _: None,
     ) -> None:
-        """`session`: the number under which this process claims tasks. `on_unserved`: called for tasks whose agent was
-        removed."""
+        """`session`: the number under which this process claims tasks."""
         self.services = services
         self._bus = bus
         self._agents = agents
         self._run_turns = run_turns
         self.session = session
         options = services.options
-        self.runs_agents = options.runs_agents
         self.runs = RunRegistry(options.slots)
         self.pauses = AgentPauses(services.store.key_values, self._on_resumed, options.clocks.wall_ms)
         self.queues = AgentQueues(
@@ -478,12 +475,14 @@ class Scheduler:
         )
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
-        self._on_unserved = on_unserved
+        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None
+        """Called for tasks whose agent was removed."""
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_principal = ""
         """The principal whose task was taken last."""
-        self._draining = self._stopping = False
+        self.draining = self._stopping = False
+        """Whether the server is shutting down."""
         self._lease_term = services.lease.term if services.lease is not None else 0
         """The term of the lease in which waiting tasks were last asked for."""
         self._registrations = AsyncExitStack()
@@ -531,11 +530,6 @@ class Scheduler:
         return self._agents[agent].leaked_threads if agent in self._agents else 0
 
     @property
-    def draining(self) -> bool:
-        """Whether the server is shutting down."""
-        return self._draining
-
-    @property
     def has_lease(self) -> bool:
         """Whether this process may claim tasks: its lease is valid, or it needs none."""
         lease = self.services.lease
@@ -549,7 +543,7 @@ class Scheduler:
         `first`: of a new task; with None the turn reads its input. Raises Unavailable while draining, and for a remote
         agent absent for too long.
         """
-        if self._draining:
+        if self.draining:
             raise Unavailable("the server is shutting down and accepts no new messages; retry later")
         queue = self.queues.of(agent)
         if queue.agent is not None:
@@ -557,7 +551,7 @@ class Scheduler:
         may_claim = (
             queue.backlog is not Backlog.EXCEEDING  # a new task does not overtake waiting ones
             and (self.services.lease is None or self.has_lease)  # most servers need none: no call
-            and not self.is_paused(agent)
+            and agent not in self.pauses.by_agent
             and queue.try_reserve()
         )
         return Reservation(self, queue, self.session if may_claim else 0, first)
@@ -566,7 +560,7 @@ class Scheduler:
         """Begins the turn that an append has claimed, or announces the task that it has left waiting."""
         record = appended.record
         if appended.claimed and record.agent not in self._agents:
-            self._on_unserved(record)
+            self.on_unserved(record)
         elif appended.claimed:
             return self._begin(appended, first)
         elif record.ready:
@@ -578,13 +572,13 @@ class Scheduler:
     def _announce_waiting(self, record: TaskRecord) -> None:
         """Handles a task that waits in the store: takes it here if there is room, else publishes a job for others."""
         if record.agent not in self._agents:
-            self._on_unserved(record)
+            self.on_unserved(record)
             return
         if self.is_paused(record.agent):  # `_on_resumed` asks the store
             return
         queue = self.queues.of(record.agent)
         queue.note_backlog()
-        if queue.room > 0 and not self._draining:
+        if queue.room > 0 and not self.draining:
             self._fill(queue)
         else:
             self._bus.publish_job(Job(record.agent, record.ref))
@@ -616,7 +610,10 @@ class Scheduler:
 
     def _on_run_ended(self, runner: TurnRunner, queue: AgentQueue, began: float, done: asyncio.Task[None]) -> None:
         record = runner.context.record
-        error = asyncio.CancelledError() if done.cancelled() and not self._stopping else _error_of(done)
+        if done.cancelled():
+            error: BaseException | None = None if self._stopping else asyncio.CancelledError()
+        else:
+            error = done.exception()
         if error is not None and record.running:
             self._start_task(runner.abort(), f"end {record.id}").add_done_callback(
                 partial(self._on_run_ended, runner, queue, began)
@@ -659,7 +656,7 @@ class Scheduler:
             self._fill(queue)
 
     def _fill(self, queue: AgentQueue) -> None:
-        if not self._draining and queue.begin_fetch():
+        if not self.draining and queue.begin_fetch():
             self._start_task(self._fetch(queue), f"take waiting tasks of {', '.join(queue.agents)}")
 
     async def poll_forever(self) -> None:
@@ -679,7 +676,7 @@ class Scheduler:
     async def _fetch(self, queue: AgentQueue) -> None:
         """Takes the waiting tasks of a queue, as far as it has room."""
         try:
-            while not self._draining and self.has_lease and (room := queue.begin_query()):
+            while not self.draining and self.has_lease and (room := queue.begin_query()):
                 agents = [agent for agent in queue.agents if not self.is_paused(agent)]
                 records = await self.services.store.ready_tasks(agents, room, self._last_principal) if agents else []
                 queue.end_query(room, len(records))
@@ -691,7 +688,7 @@ class Scheduler:
             queue.end_fetch()
 
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
-        if self._draining or not self.has_lease:
+        if self.draining or not self.has_lease:
             return
         if self.is_paused(record.agent) or not queue.try_reserve():
             return
@@ -752,7 +749,7 @@ class Scheduler:
         These end as FAILED, or are released if their agent has not begun or has retries left. `report` is called once a
         second with the number of running turns.
         """
-        self._draining = True
+        self.draining = True
         await self._job_subscriptions.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
@@ -773,7 +770,7 @@ class Scheduler:
     async def stop(self) -> int:
         """Stops running turns as `drain` does and unsubscribes. Returns the number of agents that did not stop."""
         timeout = 0.0 if self._stopping else self.services.options.timings.stop_timeout  # the agents had their time
-        self._draining = self._stopping = True
+        self.draining = self._stopping = True
         self.wakeups.stop()
         for runner in self.runs:
             runner.drain()
@@ -785,7 +782,3 @@ class Scheduler:
         await self._job_subscriptions.close()
         await self._registrations.aclose()
         return len(self.runs)
-
-
-def _error_of(done: asyncio.Task[None]) -> BaseException | None:
-    return None if done.cancelled() else done.exception()

@@ -53,7 +53,7 @@ from dragoman.core.task.projection import summary_of
 from dragoman.core.task.steps import StepRecord
 from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
-from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits, OnAction, history_length, quota_exceeded
+from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits, OnAction, history_length, rate_limited
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
@@ -73,11 +73,6 @@ def new_task_key() -> bytes:
     return make_task_key(time.time_ns(), IDS.random_bytes())
 
 
-def new_context_id() -> str:
-    """A new context id."""
-    return IDS.uuid()
-
-
 @dataclass(eq=False, repr=False)
 class AppendBuilder:
     """Builds the appends of sends."""
@@ -88,7 +83,7 @@ class AppendBuilder:
     admission: Admission
     limits: Limits
     new_key: Callable[[], bytes] = new_task_key
-    new_context: Callable[[], str] = new_context_id
+    new_context: Callable[[], str] = IDS.uuid
     """Creates the ids of conversations, as `new_key` those of tasks."""
 
     def check_streaming(self, call: Call) -> None:
@@ -363,8 +358,8 @@ class SendOperations:
             appended = await self.event_log.append(change, reservation.commit)
         except DuplicateKey as repeated:
             return await self._resolve_duplicate(repeated.key_record, change)
-        except QuotaExceeded as exceeded:
-            raise quota_exceeded(exceeded) from exceeded
+        except QuotaExceeded as full:
+            raise rate_limited(full.limit, full.maximum, full.current, full.retry_after) from full
         except AppendRejected as rejected:
             if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None

@@ -68,7 +68,7 @@ class MaintenanceOperations:
 
     async def backup(self, _: OperatorCall, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
         """Backs up the store and streams the progress."""
-        async with aclosing(self._maintenance.backup(Path(request.destination))) as steps:
+        async with aclosing(self._maintenance.store.backup(Path(request.destination))) as steps:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
 
