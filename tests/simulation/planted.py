@@ -232,18 +232,18 @@ MUTATIONS: Final = (
     # Called agents ---------------------------------------------------------------------------------------------------
     Mutation(
         "a message is sent again after a crash", "G3", "agents.upstream.turn",
-        "        if may_be_sent:\n            self.calls.is_sent = True\n",
-        "        if False:\n            self.calls.is_sent = True\n",
+        "        if may_be_sent:\n            self.is_sent = True\n",
+        "        if False:\n            self.is_sent = True\n",
         seeds=SEED_PREFIX,
     ),
     Mutation(
         "a message without an answer is sent again", "G3", "agents.upstream.turn",
-        "await recovery.find_task(self.upstream, self._message) if error.may_have_arrived else None", "None",
+        "await recovery.find_task(self, self._message) if error.may_have_arrived else None", "None",
         seeds=SEED_PREFIX,
     ),
     Mutation(
         "an upstream task is not canceled", "G5", "agents.upstream.agent",
-        "await self.cancel(turn.upstream.task_id, context.cancel_metadata)", "pass",
+        "await self.cancel(turn.upstream_task, context.cancel_metadata)", "pass",
         seeds=SEED_PREFIX,
     ),
     Mutation(

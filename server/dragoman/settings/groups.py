@@ -369,7 +369,7 @@ class LimitSettings(Group):
     upstream_silence: Seconds = setting(120.0, "S", "Seconds without data after which an upstream call fails. [120]")
     blocking_wait: Seconds = setting(300.0, "S", "Maximum seconds that a blocking send waits. [300]")
     """It then returns the unfinished task."""
-    drain: SecondsOrNone = setting(300.0, "S", "Seconds for running turns to finish when the server stops. [300]")
+    drain: SecondsOrNone = setting(300.0, "S", "Seconds for running turns to finish when the process stops. [300]")
     loop_timeout: Seconds = setting(
         LOOP_TIMEOUT, "S", "Seconds of a blocked event loop after which others take over. [20]"
     )

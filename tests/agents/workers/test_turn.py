@@ -24,6 +24,8 @@ from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 @asynccontextmanager
 async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, Client]]:

@@ -34,6 +34,8 @@ from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.stores import sqlite
 from dragoman.testing.fixtures import Clock, created, follow_up, new_ref
 
+pytestmark = pytest.mark.long
+
 LEASE = 10.0
 EVENTS = 3
 
