@@ -14,7 +14,7 @@ from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import cursors, frames, states
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.ports import Store, TaskSnapshot
-from dragoman.runtime.access import NO_STREAMS, Admission, Call, history_length
+from dragoman.runtime.access import Admission, Call, check_streaming, history_length
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import gap_event, read_task, task_event
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -48,14 +48,9 @@ class ReadOperations:
         """A serialized ListTasksResponse (1.0 §3.1.4)."""
         query = _task_query(call, request)
         page = await self.store.page(query)
-        return b"".join(
-            (
-                *(frames.frame(1, task) for task in page.tasks),
-                frames.text(2, cursors.page_token(query, page.last_key) if page.last_key else ""),
-                frames.integer(3, query.page_size),
-                frames.integer(4, page.total),
-            )
-        )
+        token = cursors.page_token(query, page.last_key) if page.last_key else ""
+        numbers = frames.integer(3, query.page_size) + frames.integer(4, page.total)
+        return b"".join(frames.frame(1, task) for task in page.tasks) + frames.text(2, token) + numbers
 
     async def dialect_of(self, caller: Caller, task_id: str) -> str:
         """The dialect in which a task was created; empty when the caller sees no such task.
@@ -81,8 +76,7 @@ class ReadOperations:
         marked as a gap, then the events after that.
         """
         caller, task_id = call.caller, request.id
-        if not self.agents[caller.agent].streaming:
-            raise UnsupportedOperation(NO_STREAMS)
+        check_streaming(self.agents[caller.agent])
         if not task_id:
             raise InvalidParams.field("id", "is required")
         # Listening comes before reading, so that no event falls between; most ids name the task without a look-up.
@@ -142,22 +136,15 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
     if not 1 <= size <= cursors.MAX_PAGE_SIZE:
         raise InvalidParams.field("pageSize", f"must be 1 to {cursors.MAX_PAGE_SIZE}, not {request.page_size}")
     if request.status and request.status not in states.STORED_STATES:
-        raise InvalidParams.field(
-            "status", f"must be one of {', '.join(map(states.name, sorted(states.STORED_STATES)))}"
-        )
+        known = ", ".join(map(states.name, sorted(states.STORED_STATES)))
+        raise InvalidParams.field("status", f"must be one of {known}")
     since = 0
     if request.HasField("status_timestamp_after"):
         since = -(-request.status_timestamp_after.ToNanoseconds() // 1_000_000)
     query = cursors.TaskQuery(
-        call.caller.owner,
-        call.caller.agent,
-        context=request.context_id,
-        state=request.status,
-        updated_since=since,
-        page_size=size,
-        history=history,
-        artifacts=request.include_artifacts,
-    )
+        call.caller.owner, call.caller.agent, context=request.context_id, state=request.status,
+        updated_since=since, page_size=size, history=history, artifacts=request.include_artifacts,
+    )  # fmt: skip
     if request.page_token:
         query = replace(query, after=cursors.parse_page_token(query, request.page_token))
     return query

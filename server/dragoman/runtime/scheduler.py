@@ -460,19 +460,13 @@ class Scheduler:
         self._run_turns = run_turns
         self.session = session
         options = services.options
+        interval, wall_ms = options.timings.backlog_poll_interval, options.clocks.wall_ms
         self.runs = RunRegistry(options.slots)
-        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, options.clocks.wall_ms)
+        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, wall_ms)
         self.queues = AgentQueues(
             agents, self.runs, options.worker_wait, runs_agents=options.runs_agents, is_paused=self.is_paused
         )
-        self.wakeups = Wakeups(
-            services.store,
-            services.event_log,
-            agents,
-            self.reserve,
-            options.timings.backlog_poll_interval,
-            options.clocks.wall_ms,
-        )
+        self.wakeups = Wakeups(services.store, services.event_log, agents, self.reserve, interval, wall_ms)
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
         self.on_unserved: Callable[[TaskRecord], None] = lambda _: None

@@ -53,7 +53,7 @@ from dragoman.core.task.projection import summary_of
 from dragoman.core.task.steps import StepRecord
 from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
-from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits, OnAction, history_length, rate_limited
+from dragoman.runtime.access import Admission, Call, Limits, OnAction, check_streaming, history_length, rate_limited
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
@@ -85,11 +85,6 @@ class AppendBuilder:
     new_key: Callable[[], bytes] = new_task_key
     new_context: Callable[[], str] = IDS.uuid
     """Creates the ids of conversations, as `new_key` those of tasks."""
-
-    def check_streaming(self, call: Call) -> None:
-        """Raises UnsupportedOperation if the agent does not stream."""
-        if not self.agents[call.caller.agent].streaming:
-            raise UnsupportedOperation(NO_STREAMS)
 
     async def build(self, call: Call, request: pb.SendMessageRequest) -> Append:
         """The append that stores the message of a send. The request stays as it is.
@@ -133,14 +128,7 @@ class AppendBuilder:
         change.quota = self.admission.quota(caller.identity, caller.agent)
         return change
 
-    def _create_task(
-        self,
-        call: Call,
-        spec: AgentSpec,
-        message: pb.Message,
-        envelope: pb.SendMessageRequest,
-    ) -> Append:
-        """The append for a new task."""
+    def _create_task(self, call: Call, spec: AgentSpec, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
         caller, alias = call.caller, bool(message.task_id)
         ref = TaskRef(caller.owner, self.new_key())
         task_id, context_id = message.task_id, message.context_id
@@ -150,17 +138,11 @@ class AppendBuilder:
         if fresh:
             context_id = message.context_id = self.new_context()
         # A client that names its task expects that task, and knows no Message in its place.
-        visible = alias or not spec.direct
+        visible, summary = alias or not spec.direct, summary_of(message)
         new = NewTask(
-            caller.agent,
-            task_id,
-            context_id,
-            visible=visible,
-            dialect=call.dialect,
-            alias=alias,
-            fresh_context=fresh,
-            summary=summary_of(message),
-        )
+            caller.agent, task_id, context_id,
+            visible=visible, dialect=call.dialect, alias=alias, fresh_context=fresh, summary=summary,
+        )  # fmt: skip
         incoming = _incoming_message(caller, message, envelope)
         return Append(task=ref, guard=New(), create=new, message=incoming)
 
@@ -293,7 +275,7 @@ class SendOperations:
         A repeated send gets the events of the turn that the first one began: from the task's first, or after the
         caller's cursor. A caller that has all of them gets an empty stream: its connection broke after the last event.
         """
-        self.appends.check_streaming(call)
+        check_streaming(self.appends.agents[call.caller.agent])
         history = history_length(request.configuration, "configuration.historyLength")
         self.admission.open_stream(call.caller.identity)
         try:
@@ -436,7 +418,6 @@ async def _done_by(future: asyncio.Future[Any], deadline: float) -> bool:
 
 
 def _send_error(rejected: AppendRejected) -> Exception:
-    """The error for a message that the store rejected."""
     if rejected.reason == ENDED:
         return TaskEnded()
     if rejected.reason == RUNNING:

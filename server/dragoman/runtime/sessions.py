@@ -388,11 +388,8 @@ class ClaimRecovery:
         # It has not begun, so the next run of it is no further attempt.
         change = Append(task=record.ref, guard=ClaimHeld(record.session, record.token), suspend=True)
         try:
-            await self.event_log.insist(
-                change,
-                self._on_returned,
-                lambda: {"task": record.id, "agent": record.agent},
-            )
+            fields = {"task": record.id, "agent": record.agent}
+            await self.event_log.insist(change, self._on_returned, lambda: fields)
         except AppendRejected:
             pass  # another process has taken it over
         except Exception as error:

@@ -205,7 +205,6 @@ class Maintenance:
 
 
 def _links(task: pb.Task) -> Iterator[str]:
-    """The links in a task's parts."""
     messages = (task.status.message, *task.history)
     for parts in (*(one.parts for one in task.artifacts), *(one.parts for one in messages)):
         yield from (part.url for part in parts if part.url)

@@ -84,7 +84,6 @@ class RuntimeMetrics:
         return self._store_stats
 
     def _process_families(self) -> Iterator[MetricFamily]:
-        """Metrics of this process."""
         yield from _turn_families(self.scheduler)
         commits = self.store.commit_counters
         yield histogram("commit_changes", "Changes per commit.", commits.changes)

@@ -159,12 +159,8 @@ class PushScheduler:
 
     async def _due(self) -> tuple[list[PushRecord], bool]:
         """The next due pushes, and whether they include those of expired sessions."""
-        find = partial(
-            self._store.pushes.due,
-            per_host=MAX_HELD_PER_HOST,
-            max_hosts=MAX_HOSTS_PER_POLL,
-            longest_delay=self._longest_delay,
-        )
+        bounded = partial(self._store.pushes.due, per_host=MAX_HELD_PER_HOST, max_hosts=MAX_HOSTS_PER_POLL)
+        find = partial(bounded, longest_delay=self._longest_delay)
         pushes, next_host = await find(after_host=self._next_host)
         expired = any(push.session not in (0, self._session) for push in pushes)
         # After the query: the store may have been unavailable meanwhile.

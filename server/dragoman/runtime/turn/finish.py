@@ -309,15 +309,11 @@ def decide(
         return Finish(FinishKind.RETRY, changes, replace(output.state_update, context_state=None))
     if result.reply is not None and not changes and not record.visible:
         return Finish(FinishKind.REPLY, reply=result.reply)
-    return Finish(
-        FinishKind.END,
-        [*changes, *result.artifacts, result.status],
-        # Most turns change their state in their result only.
-        result.state_update
-        if output.state_update is NO_CHANGE
-        else output.state_update.merged_with(result.state_update),
-        error=None if changes or record.visible else result.error,
-    )
+    state_update = result.state_update
+    if output.state_update is not NO_CHANGE:  # most turns change their state in their result only
+        state_update = output.state_update.merged_with(state_update)
+    error = None if changes or record.visible else result.error
+    return Finish(FinishKind.END, [*changes, *result.artifacts, result.status], state_update, error=error)
 
 
 def _pause(pause: Pause, changes: Sequence[Change], state_update: StateUpdate, record: TaskRecord) -> Finish:
