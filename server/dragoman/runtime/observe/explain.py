@@ -55,7 +55,7 @@ class Explanation:
     delegated: Sequence[TaskRecord]
     """The first tasks that its agent delegated."""
     next: str = ""
-    """What happens next, in a few sentences."""
+    """The next events of the task, in a few sentences."""
 
 
 @dataclass(eq=False, repr=False)
