@@ -246,9 +246,9 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     on_action = auditor.note_call if auditor and auditor.level == "all" else None
     maintenance = Maintenance(store, bus, turns.feeds, auditor)
     rules = replace(config.retention, declared=session.registry.retention_ages)
-    keep_ms = audit.retention_ms if audit else 0
+    audit_age = audit.retention_ms if audit else 0
     trusts_clock = session.store_clock.is_trusted
-    retention = Retention(store, turns.event_log, maintenance, rules, auditor, keep_ms, trusts_clock)
+    retention = Retention(store, turns.event_log, maintenance, rules, auditor, audit_age, trusts_clock)
     session.registry.observe(turns.absent_agents)
     watchdog = config.watchdog(asyncio.get_running_loop())
     scheduler, feeds, push_scheduler = turns.scheduler, turns.feeds, turns.push_scheduler
