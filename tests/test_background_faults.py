@@ -45,9 +45,8 @@ from dragoman.extensions.postgres.store import open_store as open_postgres
 from dragoman.ports import Store
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease
-from dragoman.runtime.log import EventLog, UnsettledClaims
+from dragoman.runtime.log import EventLog, StoreHealth, UnsettledClaims
 from dragoman.runtime.observe.audit import Auditor
-from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.push.delivery import DeliveryRecorder
 from dragoman.runtime.registry import AgentRegistry

@@ -48,7 +48,6 @@ EXEMPT: Final[Mapping[str, str]] = {
 MISSING: Final = frozenset(
     {
         "ports/remote_agents.py",
-        "runtime/log.py",
         "extensions/postgres/large_parts.py",
         "stores/shared/blobs.py",
         # agents, bindings, cli, client, telemetry, testing, wire, wiring, worker

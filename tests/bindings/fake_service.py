@@ -80,7 +80,7 @@ class FakeService:
     @property
     def operations(self) -> Operations:
         fake: Any = self
-        return Operations(self.admission, self.access, fake, fake, fake, fake, fake)
+        return Operations(self.admission, self.access, fake, fake, fake, fake)
 
     def check_enabled(self) -> None:
         if not self.enabled:

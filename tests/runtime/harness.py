@@ -96,7 +96,7 @@ class Harness:
 
     def follow(self, task_id: str, **call: Any) -> AsyncGenerator[Event, None]:
         """A subscription. `call`: fields of its Call."""
-        subscribe = self.runtime.operations.subscribe.subscribe_to_task
+        subscribe = self.runtime.operations.read.subscribe_to_task
         return by_event(subscribe(replace(self.call, **call), pb.SubscribeToTaskRequest(id=task_id)))
 
     async def list(self, **filters: Any) -> pb.ListTasksResponse:

@@ -377,7 +377,7 @@ async def test_the_session_is_not_renewed_while_the_loop_is_blocked(
 
 
 RENEWS: Final = {
-    "runtime/sessions.py": "if self._loop_answers():",  # the session of a process
+    "runtime/sessions.py": "if self.loop_answers():",  # the session of a process
     "worker/stream.py": "not self._loop_check.answers():",  # the lease of a worker
 }
 """Where the lease of a process is renewed, and the condition there."""

@@ -20,7 +20,7 @@ from dragoman.core.errors import InvalidParams, TaskNotFound, UnsupportedOperati
 from dragoman.core.task import states
 from dragoman.runtime.access import Admission
 from dragoman.runtime.feeds import TaskFeeds
-from dragoman.runtime.read import NEVER, SubscribeOperation, split_at_end
+from dragoman.runtime.read import NEVER, ReadOperations, split_at_end
 from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -151,7 +151,7 @@ async def test_the_remaining_events_of_a_finished_task_wait_for_no_poll(tmp_path
     async with open_harness(tmp_path, three) as here, asyncio.timeout(60):
         feeds = TaskFeeds(here.store, LocalBus())  # which nobody polls
         task = await here.send()
-        unpolled = SubscribeOperation(here.store, feeds, here.runtime.operations.access.agents, Admission())
+        unpolled = ReadOperations(here.store, feeds, here.runtime.operations.access.agents, Admission())
         after = replace(here.call, cursor="1")
         events = await collect(by_event(unpolled.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id))))
     assert [event.sequence for event in events] == list(range(2, 2 + len(events)))
@@ -185,7 +185,7 @@ async def test_a_stream_ends_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         assert task.status.state == states.INPUT_REQUIRED
         await here.send("more", task_id=task.id)
         requested = pb.SubscribeToTaskRequest(id=task.id)
-        flow = here.runtime.operations.subscribe.subscribe_to_task(replace(here.call, cursor="1"), requested)
+        flow = here.runtime.operations.read.subscribe_to_task(replace(here.call, cursor="1"), requested)
         (lot,) = [batch async for batch in flow]
         assert kinds(list(lot))[-1] == "COMPLETED"
     asking = next(number for number, event in enumerate(lot, 1) if event.ends)

@@ -213,7 +213,7 @@ class SimulatedCaller:
                 call, self._request(f"mine #{self._stage.number()}", "foreign", how="at once", task=task.id)
             ),
             "SubscribeToTask": lambda runtime, call: _first(
-                runtime.operations.subscribe.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=task.id))
+                runtime.operations.read.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=task.id))
             ),
             "ListTasks": lambda runtime, call: _listed(runtime, call, task.id),
         }

@@ -104,7 +104,7 @@ class SimulatedFollower:
 
     def _subscribing(self, runtime: Runtime) -> EventStream:
         call = call_of(runtime, self._agent, cursor=self._cursor)
-        return runtime.operations.subscribe.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=self.task))
+        return runtime.operations.read.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=self.task))
 
     def _see(self, event: Event) -> None:
         stage, form, state = self._stage, "", event.state

@@ -148,7 +148,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a renewal does not extend the lease", "G3", "runtime.sessions",
-        "self._run_lease.extend(began, self._lease)", "pass",
+        "self.run_lease.extend(began, self.lease)", "pass",
     ),
     Mutation(
         "the output of a dead attempt stays", "G3", "runtime.turn.context",
@@ -203,7 +203,7 @@ MUTATIONS: Final = (
         limit=12_000,
     ),
     Mutation(
-        "sleeping turns of dead servers are not woken", "G3", "runtime.turn.wakeups",
+        "sleeping turns of dead servers are not woken", "G3", "runtime.scheduler",
         "        for record in records:\n            self._set_timer(record)\n", "",
     ),
     # Webhooks --------------------------------------------------------------------------------------------------------

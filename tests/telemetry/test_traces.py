@@ -257,8 +257,8 @@ async def test_nothing_is_traced_or_stored_without_a_collector(tmp_path: Path) -
     async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
         await post(app, "/message:send", sending("hello"), traceparent=PARENT)
         assert seen["echo"] == ""
-        (head,) = await app.runtime.maintenance._store.locate((await anext(aiter(list_tasks(client)))).id)
-        assert trace.trace_of(await app.runtime.maintenance._store.envelope(head.ref, 1)) == ""
+        (head,) = await app.runtime.maintenance.store.locate((await anext(aiter(list_tasks(client)))).id)
+        assert trace.trace_of(await app.runtime.maintenance.store.envelope(head.ref, 1)) == ""
 
 
 async def test_rejected_spans_are_retried() -> None:

@@ -85,7 +85,7 @@ STREAM_MESSAGE: Final = _operation("SendStreamingMessage", "send.send_streaming_
 GET_TASK: Final = _operation("GetTask", "read.get_task")
 LIST_TASKS: Final = _operation("ListTasks", "read.list_tasks", max_page_size=MAX_PAGE_SIZE)
 CANCEL_TASK: Final = _operation("CancelTask", "cancel.cancel_task")
-SUBSCRIBE_TASK: Final = _operation("SubscribeToTask", "subscribe.subscribe_to_task")
+SUBSCRIBE_TASK: Final = _operation("SubscribeToTask", "read.subscribe_to_task")
 CREATE_PUSH_CONFIG: Final = _operation("CreateTaskPushNotificationConfig", "push_configs.create", push=True)
 SET_PUSH_CONFIG: Final = replace(CREATE_PUSH_CONFIG, operation=attrgetter("push_configs.set"))
 """Before 1.0: one without an id replaces the earlier one without an id."""

@@ -21,9 +21,16 @@ from dragoman.core.access.identity import (
     Isolation,
 )
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied, RateLimited, Unauthenticated
+from dragoman.core.errors import (
+    AgentNotFound,
+    InvalidParams,
+    PermissionDenied,
+    RateLimited,
+    Unauthenticated,
+    UnsupportedOperation,
+)
 from dragoman.core.limits import message_limits
-from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
+from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
 from dragoman.core.task.log import TaskRecord
@@ -177,11 +184,6 @@ def rate_limited(limit: str, maximum: int, current: int, retry_after: float) -> 
     )
 
 
-def quota_exceeded(error: QuotaExceeded) -> RateLimited:
-    """The error for a quota that the store found exceeded."""
-    return rate_limited(error.limit, error.maximum, error.current, error.retry_after)
-
-
 BlockingDefault = Literal["wait", "return"]
 BLOCKING_DEFAULTS: Final[tuple[BlockingDefault, ...]] = get_args(BlockingDefault)
 
@@ -233,8 +235,11 @@ class Call:
 OnAction = Callable[[str, Call, str], None]
 """Called for each change that a caller made: the action (`task.created`), the call, and the task's id."""
 
-NO_STREAMS: Final = "this agent does not stream, as its card says"
-"""The error text for a stream of an agent that is not `streaming`."""
+
+def check_streaming(spec: AgentSpec) -> None:
+    """Raises UnsupportedOperation for an agent that does not stream."""
+    if not spec.streaming:
+        raise UnsupportedOperation("this agent does not stream, as its card says")
 
 
 def history_length(

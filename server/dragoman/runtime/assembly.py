@@ -12,28 +12,28 @@ from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.quotas import Quotas
 from dragoman.core.task.maintenance import RetentionPolicy
+from dragoman.ids import IDS
 from dragoman.ports import Agent, Bus, Store
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.access import Access, Admission, Limits, OnAction
 from dragoman.runtime.cancel import CancelOperation
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck, watch_lease
-from dragoman.runtime.log import EventLog, UnsettledClaims
+from dragoman.runtime.log import EventLog, StoreHealth, UnsettledClaims
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.observe.metrics import RuntimeMetrics
-from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder, PushOptions
 from dragoman.runtime.push.scheduler import PushScheduler, Redelivery
 from dragoman.runtime.push_configs import PushConfigOperations
-from dragoman.runtime.read import ReadOperations, SubscribeOperation
-from dragoman.runtime.registry import AbsentAgents, AgentRegistry, UnservedTasks
+from dragoman.runtime.read import ReadOperations
+from dragoman.runtime.registry import AbsentAgents, AgentRegistry
 from dragoman.runtime.scheduler import RunTurns, Scheduler
-from dragoman.runtime.send import AppendBuilder, SendOperations, new_context_id, new_task_key
+from dragoman.runtime.send import AppendBuilder, SendOperations, new_task_key
 from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery, Heartbeat, Reaper
 from dragoman.runtime.turn.context import TurnOptions, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
@@ -52,7 +52,6 @@ class Operations:
     access: Access
     send: SendOperations
     read: ReadOperations
-    subscribe: SubscribeOperation
     cancel: CancelOperation
     push_configs: PushConfigOperations
 
@@ -135,7 +134,7 @@ class RuntimeConfig(TurnOptions):
     run_turns: RunTurns = TurnRunner.run
     """Runs each turn, unless a tracer does."""
     new_key: Callable[[], bytes] = new_task_key
-    new_context: Callable[[], str] = new_context_id
+    new_context: Callable[[], str] = IDS.uuid
     """Creates the ids of conversations."""
 
 
@@ -145,12 +144,11 @@ class _Session:
     def __init__(self, ports: Ports, config: RuntimeConfig) -> None:
         self._config = config
         self.store = ports.store
-        self.run_lease = (
-            None if config.exclusive else config.run_lease or Lease(config.lease, clock=config.clocks.elapsed)
-        )
-        self.registry = (
-            ports.agents if isinstance(ports.agents, AgentRegistry) else AgentRegistry(ports.agents, self.run_lease)
-        )
+        self.run_lease: Lease | None = None
+        if not config.exclusive:
+            self.run_lease = config.run_lease or Lease(config.lease, clock=config.clocks.elapsed)
+        given = ports.agents
+        self.registry = given if isinstance(given, AgentRegistry) else AgentRegistry(given, self.run_lease)
         agents = self.registry.agents
         self.root = config.root or ("" if config.allow_no_agents else root_of(list(agents.values())))
         """The agent addressed by requests that name none."""
@@ -198,14 +196,14 @@ class _Turns:
         wake_pushes = self.push_scheduler.wake if self.push_scheduler else None
         log = self.event_log = EventLog(store, bus, wake_pushes, run_lease, timings.store_retry, claims, self.health)
         self.reaper = Reaper(store, bus, log, session.number, agents, renew, clock, config.blocked)
-        self.unserved = UnservedTasks(log)
         services = TurnServices(store, log, config, run_lease)
         run_turns = config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run
-        self.scheduler = Scheduler(services, bus, agents, session.number, run_turns, self.unserved.end)
+        self.scheduler = Scheduler(services, bus, agents, session.number, run_turns)
         poll = timings.claim_poll_interval
         self.claim_recovery = ClaimRecovery(claims, log, self.scheduler, run_lease, poll_interval=poll)
         absence = timings.absence_poll_interval
-        self.absent_agents = AbsentAgents(store, log, self.scheduler, self.unserved, absence)
+        self.absent_agents = AbsentAgents(store, log, self.scheduler, absence)
+        self.scheduler.on_unserved = self.absent_agents.end_unserved
 
 
 def _operations(
@@ -222,8 +220,7 @@ def _operations(
         admission,
         access,
         SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
-        ReadOperations(store),
-        SubscribeOperation(store, feeds, specs, admission),
+        ReadOperations(store, feeds, specs, admission),
         CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, config.timings),
         push_configs,
     )
@@ -247,18 +244,11 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         waits = timings.audit_flush_interval, timings.audit_count_interval
         auditor = Auditor(store.audit, audit.clock, audit.level, *waits)
     on_action = auditor.note_call if auditor and auditor.level == "all" else None
-    operations = _operations(ports, config, session, turns, on_action)
     maintenance = Maintenance(store, bus, turns.feeds, auditor)
     rules = replace(config.retention, declared=session.registry.retention_ages)
-    retention = Retention(
-        store,
-        turns.event_log,
-        maintenance,
-        rules,
-        auditor=auditor,
-        audit_retention_ms=audit.retention_ms if audit else 0,
-        trusts_clock=session.store_clock.is_trusted,
-    )
+    audit_age = audit.retention_ms if audit else 0
+    trusts_clock = session.store_clock.is_trusted
+    retention = Retention(store, turns.event_log, maintenance, rules, auditor, audit_age, trusts_clock)
     session.registry.observe(turns.absent_agents)
     watchdog = config.watchdog(asyncio.get_running_loop())
     scheduler, feeds, push_scheduler = turns.scheduler, turns.feeds, turns.push_scheduler
@@ -267,35 +257,28 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
     count_deliveries = push_scheduler.delivery_count if push_scheduler else None
-    components = _components(ports, config, session, turns, operations.cancel, retention, watchdog, auditor)
-    async with running(components):
-        yield Runtime(
-            store,
-            operations,
-            feeds,
-            scheduler,
-            Explainer(store, scheduler, feeds, session.registry.specs, count_deliveries, rules.age),
-            maintenance,
-            Redelivery(store, bus),
-            retention,
-            session.registry,
-            turns.absent_agents,
-            metrics,
-            push_scheduler,
-            lambda: session.heartbeat.problem or turns.health.problem,
-            auditor,
-        )
+    runtime = Runtime(
+        store,
+        _operations(ports, config, session, turns, on_action),
+        feeds,
+        scheduler,
+        Explainer(store, scheduler, feeds, session.registry.specs, count_deliveries, rules.age),
+        maintenance,
+        Redelivery(store, bus),
+        retention,
+        session.registry,
+        turns.absent_agents,
+        metrics,
+        push_scheduler,
+        lambda: session.heartbeat.problem or turns.health.problem,
+        auditor,
+    )
+    async with running(_components(ports, config, session, turns, runtime)):
+        yield runtime
 
 
 def _components(
-    ports: Ports,
-    config: RuntimeConfig,
-    session: _Session,
-    turns: _Turns,
-    cancel: CancelOperation,
-    retention: Retention,
-    watchdog: Watchdog,
-    auditor: Auditor | None,
+    ports: Ports, config: RuntimeConfig, session: _Session, turns: _Turns, runtime: Runtime
 ) -> Iterator[Component]:
     """Yields the components in the order of their start; they stop in reverse order.
 
@@ -303,17 +286,17 @@ def _components(
     """
     store, timings, reaper, scheduler = ports.store, config.timings, turns.reaper, turns.scheduler
     trusts_clock, run_lease = session.store_clock.is_trusted, session.run_lease
-    if auditor:
-        yield Component(stop=auditor.close)
+    if runtime.auditor:
+        yield Component(stop=runtime.auditor.close)
     yield Polling(Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, trusts_clock))
     yield Component(session.heartbeat.start, session.heartbeat.close)
-    yield Component(stop=watchdog.stop)
-    yield Polling(Background.RETENTION, partial(retention.run_forever, timings.retention_interval))
+    yield Component(stop=runtime.metrics.watchdog.stop)
+    yield Polling(Background.RETENTION, partial(runtime.retention.run_forever, timings.retention_interval))
     yield Polling(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
     yield Polling(Background.FEEDS, turns.feeds.poll_forever)
     if turns.push_scheduler:
         yield Component(partial(turns.push_scheduler.start, ports.bus), turns.push_scheduler.stop)
-    yield Component(stop=turns.unserved.close)
+    yield Component(stop=turns.absent_agents.close)
     yield Component(stop=partial(turns.claim_recovery.close, timings.stop_timeout))
     yield Component(scheduler.start, scheduler.stop)
     yield Polling(Background.SCHEDULER, scheduler.poll_forever)
@@ -321,7 +304,7 @@ def _components(
     if run_lease is not None:
         yield Polling(Background.LEASE, partial(watch_lease, run_lease, scheduler.check_lease))
     if run_lease is not None or reaper.left_cancels:
-        yield Polling(Background.CANCEL_REQUESTS, cancel.poll_forever)
+        yield Polling(Background.CANCEL_REQUESTS, runtime.operations.cancel.poll_forever)
     yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
     yield Polling(Background.ABSENT_AGENTS, turns.absent_agents.poll_forever)
 

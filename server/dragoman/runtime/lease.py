@@ -48,25 +48,23 @@ class Lease:
 
     def __init__(self, seconds: float, *, margin: float = LEASE_MARGIN, clock: Clock = elapsed_clock) -> None:
         """A lease of so many seconds from now on, whose last `margin` seconds (at most a quarter) are not used."""
-        self._clock = clock
-        self._margin = margin
-        self._term = 1
-        self._ends = self._end(clock(), seconds)
-
-    def now(self) -> float:
+        self.now = clock
         """The time by the lease's clock."""
-        return self._clock()
+        self._margin = margin
+        self.term = 1
+        """The number of the current term: grows after each lapse."""
+        self._ends = self._end(clock(), seconds)
 
     def extend(self, began: float, seconds: float) -> None:
         """Extends the lease after a renewal that was sent at `began` and is valid for so long."""
-        if self._clock() >= self._ends:
-            self._term += 1
+        if self.now() >= self._ends:
+            self.term += 1
         self._ends = self._end(began, seconds)
 
     @property
     def remaining(self) -> float:
         """Seconds for which agents may still run; negative after a lapse."""
-        return self._ends - self._clock()
+        return self._ends - self.now()
 
     def hold(self) -> LeaseHold:
         """Returns a hold on the current term, for one turn or claim."""
@@ -74,12 +72,7 @@ class Lease:
 
     def is_lost(self, term: int) -> bool:
         """Whether the lease has lapsed since this term began."""
-        return self._term != term or self._clock() >= self._ends
-
-    @property
-    def term(self) -> int:
-        """The number of the current term: grows after each lapse."""
-        return self._term
+        return self.term != term or self.now() >= self._ends
 
     def _end(self, began: float, seconds: float) -> float:
         return began + seconds - min(self._margin, seconds / 4)

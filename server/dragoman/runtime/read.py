@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dragoman.core.access.identity import Caller
@@ -14,7 +14,7 @@ from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import cursors, frames, states
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.ports import Store, TaskSnapshot
-from dragoman.runtime.access import NO_STREAMS, Admission, Call, history_length
+from dragoman.runtime.access import Admission, Call, check_streaming, history_length
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import gap_event, read_task, task_event
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -23,12 +23,15 @@ MAX_CACHED_DIALECTS: Final = 4096
 """Tasks whose dialect is cached."""
 
 
+@dataclass(eq=False, repr=False)
 class ReadOperations:
-    """Reads the tasks that a caller sees."""
+    """Reads and follows the tasks that a caller sees."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._dialects: dict[tuple[Owner, str, str], str] = {}
+    store: Store
+    feeds: TaskFeeds
+    agents: Mapping[str, AgentSpec]
+    admission: Admission
+    _dialects: dict[tuple[Owner, str, str], str] = field(default_factory=dict, init=False)
 
     async def get_task(self, call: Call, request: pb.GetTaskRequest) -> bytes:
         """A serialized Task, with the last `history_length` messages (absent: all; 1.0 §3.2.4)."""
@@ -36,7 +39,7 @@ class ReadOperations:
         if not request.id:
             raise InvalidParams.field("id", "is required")
         caller = call.caller
-        snapshot = await self._store.get(caller.owner, caller.agent, request.id, history=history)
+        snapshot = await self.store.get(caller.owner, caller.agent, request.id, history=history)
         if snapshot is None:
             raise TaskNotFound
         return snapshot.task
@@ -44,15 +47,10 @@ class ReadOperations:
     async def list_tasks(self, call: Call, request: pb.ListTasksRequest) -> bytes:
         """A serialized ListTasksResponse (1.0 §3.1.4)."""
         query = _task_query(call, request)
-        page = await self._store.page(query)
-        return b"".join(
-            (
-                *(frames.frame(1, task) for task in page.tasks),
-                frames.text(2, cursors.page_token(query, page.last_key) if page.last_key else ""),
-                frames.integer(3, query.page_size),
-                frames.integer(4, page.total),
-            )
-        )
+        page = await self.store.page(query)
+        token = cursors.page_token(query, page.last_key) if page.last_key else ""
+        numbers = frames.integer(3, query.page_size) + frames.integer(4, page.total)
+        return b"".join(frames.frame(1, task) for task in page.tasks) + frames.text(2, token) + numbers
 
     async def dialect_of(self, caller: Caller, task_id: str) -> str:
         """The dialect in which a task was created; empty when the caller sees no such task.
@@ -63,13 +61,62 @@ class ReadOperations:
         key = caller.owner, caller.agent, task_id
         dialect = self._dialects.get(key, "")
         if not dialect and task_id:
-            record = await self._store.find(caller.owner, caller.agent, task_id)
+            record = await self.store.find(caller.owner, caller.agent, task_id)
             dialect = record.dialect if record else ""
             if dialect and record and not record.alias:
                 if len(self._dialects) >= MAX_CACHED_DIALECTS:
                     del self._dialects[next(iter(self._dialects))]
                 self._dialects[key] = dialect
         return dialect
+
+    async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
+        """The Task as it is, then its events until it ends (1.0 §3.1.6).
+
+        With a cursor: the events after it, also of a finished task. If the log no longer reaches back to it: the Task,
+        marked as a gap, then the events after that.
+        """
+        caller, task_id = call.caller, request.id
+        check_streaming(self.agents[caller.agent])
+        if not task_id:
+            raise InvalidParams.field("id", "is required")
+        # Listening comes before reading, so that no event falls between; most ids name the task without a look-up.
+        key = task_key_of(task_id)
+        ref = TaskRef(caller.owner, key) if key else (await find_task(self.store, caller, task_id)).ref
+        async with self.feeds.subscribe(ref) as subscriber:
+            snapshot = await self._read(caller, task_id)
+            if snapshot.record.ref != ref:  # an id that a client chose, in the form of ours
+                await subscriber.listen(snapshot.record.ref)
+                snapshot = await self._read(caller, task_id)
+            self.admission.open_stream(caller.identity)
+            try:
+                record = snapshot.record
+                known = record.last_sequence
+                if call.cursor:
+                    ended = subscriber.resume(call.cursor, known) == known and _is_over(call, record)
+                else:
+                    if states.is_terminal(record.state) and not call.shows_finished:
+                        raise UnsupportedOperation("the task has ended; read it with GetTask")
+                    ended = _is_over(call, record)
+                    event = task_event(snapshot)
+                    event.ends = ended
+                    yield subscriber.start_with(event)
+                turn_after = known - 1 if call.stops_with_turn else NEVER
+                while not ended:
+                    try:
+                        batch, ended = split_at_end(await subscriber.next_batch(), turn_after)
+                    except LogTruncated:
+                        snapshot = await read_task(self.store, subscriber.feed.ref)
+                        ended = _is_over(call, snapshot.record)
+                        batch = subscriber.start_with(gap_event(snapshot, subscriber.position))
+                    yield batch
+            finally:
+                self.admission.close_stream(caller.identity)
+
+    async def _read(self, caller: Caller, task_id: str) -> TaskSnapshot:
+        snapshot = await self.store.get(caller.owner, caller.agent, task_id)
+        if snapshot is None:
+            raise TaskNotFound
+        return snapshot
 
 
 async def find_task(store: Store, caller: Caller, task_id: str, field: str = "id") -> TaskRecord:
@@ -89,22 +136,15 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
     if not 1 <= size <= cursors.MAX_PAGE_SIZE:
         raise InvalidParams.field("pageSize", f"must be 1 to {cursors.MAX_PAGE_SIZE}, not {request.page_size}")
     if request.status and request.status not in states.STORED_STATES:
-        raise InvalidParams.field(
-            "status", f"must be one of {', '.join(map(states.name, sorted(states.STORED_STATES)))}"
-        )
+        known = ", ".join(map(states.name, sorted(states.STORED_STATES)))
+        raise InvalidParams.field("status", f"must be one of {known}")
     since = 0
     if request.HasField("status_timestamp_after"):
         since = -(-request.status_timestamp_after.ToNanoseconds() // 1_000_000)
     query = cursors.TaskQuery(
-        call.caller.owner,
-        call.caller.agent,
-        context=request.context_id,
-        state=request.status,
-        updated_since=since,
-        page_size=size,
-        history=history,
-        artifacts=request.include_artifacts,
-    )
+        call.caller.owner, call.caller.agent, context=request.context_id, state=request.status,
+        updated_since=since, page_size=size, history=history, artifacts=request.include_artifacts,
+    )  # fmt: skip
     if request.page_token:
         query = replace(query, after=cursors.parse_page_token(query, request.page_token))
     return query
@@ -112,66 +152,6 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
 
 NEVER: Final = sys.maxsize
 """A sequence that no event has."""
-
-
-class SubscribeOperation:
-    """Streams the events of tasks."""
-
-    def __init__(self, store: Store, feeds: TaskFeeds, agents: Mapping[str, AgentSpec], admission: Admission) -> None:
-        self._store = store
-        self._feeds = feeds
-        self._agents = agents
-        self._admission = admission
-
-    async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
-        """The Task as it is, then its events until it ends (1.0 §3.1.6).
-
-        With a cursor: the events after it, also of a finished task. If the log no longer reaches back to it: the Task,
-        marked as a gap, then the events after that.
-        """
-        caller, task_id = call.caller, request.id
-        if not self._agents[caller.agent].streaming:
-            raise UnsupportedOperation(NO_STREAMS)
-        if not task_id:
-            raise InvalidParams.field("id", "is required")
-        # Listening comes before reading, so that no event falls between; most ids name the task without a look-up.
-        key = task_key_of(task_id)
-        ref = TaskRef(caller.owner, key) if key else (await find_task(self._store, caller, task_id)).ref
-        async with self._feeds.subscribe(ref) as subscriber:
-            snapshot = await self._read(caller, task_id)
-            if snapshot.record.ref != ref:  # an id that a client chose, in the form of ours
-                await subscriber.listen(snapshot.record.ref)
-                snapshot = await self._read(caller, task_id)
-            self._admission.open_stream(caller.identity)
-            try:
-                record = snapshot.record
-                known = record.last_sequence
-                if call.cursor:
-                    ended = subscriber.resume(call.cursor, known) == known and _is_over(call, record)
-                else:
-                    if states.is_terminal(record.state) and not call.shows_finished:
-                        raise UnsupportedOperation("the task has ended; read it with GetTask")
-                    ended = _is_over(call, record)
-                    event = task_event(snapshot)
-                    event.ends = ended
-                    yield subscriber.start_with(event)
-                turn_after = known - 1 if call.stops_with_turn else NEVER
-                while not ended:
-                    try:
-                        batch, ended = split_at_end(await subscriber.next_batch(), turn_after)
-                    except LogTruncated:
-                        snapshot = await read_task(self._store, subscriber.feed.ref)
-                        ended = _is_over(call, snapshot.record)
-                        batch = subscriber.start_with(gap_event(snapshot, subscriber.position))
-                    yield batch
-            finally:
-                self._admission.close_stream(caller.identity)
-
-    async def _read(self, caller: Caller, task_id: str) -> TaskSnapshot:
-        snapshot = await self._store.get(caller.owner, caller.agent, task_id)
-        if snapshot is None:
-            raise TaskNotFound
-        return snapshot
 
 
 def _is_over(call: Call, record: TaskRecord) -> bool:

@@ -112,27 +112,54 @@ class AgentRegistry:
             observer.capacity_changed()
 
 
-class UnservedTasks:
-    """Ends tasks that were being written or run when their agent was removed."""
+@dataclass(eq=False, repr=False)
+class AbsentAgents:
+    """Tells the scheduler of agents that come and go, and ends tasks that wait for one in vain."""
 
-    def __init__(self, event_log: EventLog) -> None:
-        self._log = event_log
-        self.statuses: dict[str, SystemStatus] = {}
-        """The final status for tasks of removed agents."""
-        self._end_tasks: set[asyncio.Task[None]] = set()
+    store: Store
+    event_log: EventLog
+    scheduler: Scheduler
+    poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval
+    """Seconds between polls for absent agents."""
+    _unfinished: set[str] = field(default_factory=set, init=False)
+    """Removed agents whose tasks may still wait, because the store was unavailable."""
+    _statuses: dict[str, SystemStatus] = field(default_factory=dict, init=False)
+    """The final status for tasks of removed agents."""
+    _end_tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
-    def end(self, record: TaskRecord) -> None:
-        """Ends a task as FAILED, in the background."""
-        ending = asyncio.create_task(self._end(record), name=f"end {record.id} of an unregistered agent")
+    def agent_added(self, agent: RemoteAgent) -> None:
+        """An agent was added, or its spec has changed."""
+        self._statuses.pop(agent.spec.id, None)
+        self._unfinished.discard(agent.spec.id)
+        self.scheduler.queues.add(agent)
+
+    def agent_removed(self, agent: str) -> None:
+        """An agent was removed; the registry does not accept messages for it any more."""
+        self._statuses[agent] = self._end_status(agent)
+        self._unfinished.add(agent)
+        # Before the query of `end_tasks`: tasks written after this are passed to `end_unserved`.
+        self.scheduler.queues.remove(agent)
+
+    async def end_tasks(self, agent: str) -> int:
+        """Ends the waiting tasks of a removed agent. Returns how many."""
+        return await self._end_waiting(agent, self._statuses[agent])
+
+    def capacity_changed(self) -> None:
+        """A remote agent was added or removed, or its capacity changed."""
+        self.scheduler.capacity_changed()
+
+    def end_unserved(self, record: TaskRecord) -> None:
+        """Ends, in the background, a task that was being written or run when its agent was removed."""
+        ending = asyncio.create_task(self._end_unserved(record), name=f"end {record.id} of an unregistered agent")
         self._end_tasks.add(ending)
         ending.add_done_callback(self._end_tasks.discard)
 
-    async def _end(self, record: TaskRecord) -> None:
+    async def _end_unserved(self, record: TaskRecord) -> None:
         guard = ClaimHeld(record.session, record.token) if record.running else Ready()
-        status = self.statuses.get(record.agent, NO_WORKER)
+        status = self._statuses.get(record.agent, NO_WORKER)
         end = Append(task=record.ref, guard=guard, events=[system_status(status, record)], release=True)
         try:
-            await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
+            await self.event_log.insist(end, lambda _: None, lambda: {"task": record.id})
         except AppendRejected:
             return  # another process runs this agent, or the task was canceled
         except Exception as error:
@@ -144,42 +171,6 @@ class UnservedTasks:
             ending.cancel()
         await asyncio.gather(*self._end_tasks, return_exceptions=True)
 
-
-@dataclass(eq=False, repr=False)
-class AbsentAgents:
-    """Tells the scheduler of agents that come and go, and ends tasks that wait for one in vain."""
-
-    store: Store
-    event_log: EventLog
-    scheduler: Scheduler
-    unserved: UnservedTasks
-    """Of the same scheduler."""
-    poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval
-    """Seconds between polls for absent agents."""
-    _unfinished: set[str] = field(default_factory=set, init=False)
-    """Removed agents whose tasks may still wait, because the store was unavailable."""
-
-    def agent_added(self, agent: RemoteAgent) -> None:
-        """An agent was added, or its spec has changed."""
-        self.unserved.statuses.pop(agent.spec.id, None)
-        self._unfinished.discard(agent.spec.id)
-        self.scheduler.queues.add(agent)
-
-    def agent_removed(self, agent: str) -> None:
-        """An agent was removed; the registry does not accept messages for it any more."""
-        self.unserved.statuses[agent] = self._end_status(agent)
-        self._unfinished.add(agent)
-        # Before the query of `end_tasks`: tasks written after this are passed to `UnservedTasks`.
-        self.scheduler.queues.remove(agent)
-
-    async def end_tasks(self, agent: str) -> int:
-        """Ends the waiting tasks of a removed agent. Returns how many."""
-        return await self._end_waiting(agent, self.unserved.statuses[agent])
-
-    def capacity_changed(self) -> None:
-        """A remote agent was added or removed, or its capacity changed."""
-        self.scheduler.capacity_changed()
-
     async def poll_forever(self) -> None:
         """Polls every `poll_interval`, until canceled."""
         while True:
@@ -189,7 +180,7 @@ class AbsentAgents:
     async def end_abandoned_tasks(self) -> int:
         """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""
         statuses = {agent: self._end_status(agent) for agent in self.scheduler.queues.absent_too_long}
-        statuses.update((agent, self.unserved.statuses[agent]) for agent in self._unfinished)
+        statuses.update((agent, self._statuses[agent]) for agent in self._unfinished)
         return sum([await self._end_waiting(agent, status) for agent, status in statuses.items()])
 
     def _end_status(self, agent: str) -> SystemStatus:

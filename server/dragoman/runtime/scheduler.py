@@ -13,20 +13,21 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from dragoman.core.counters import TurnCounters
-from dragoman.core.errors import Unavailable
-from dragoman.core.task.log import Append, Appended, AppendRejected, Ready, TaskRecord, TaskRef
-from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal, Unsubscribe, is_remote
+from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Ready, TaskRecord, TaskRef
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_remote
+from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
-from dragoman.runtime.turn.context import TurnServices
+from dragoman.runtime.turn.context import FirstMessage, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.runtime.turn.wakeups import Wakeups
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
@@ -334,15 +335,14 @@ class JobSubscriptions:
 class Reservation:
     """A slot for a task about to be written, until `commit` or `abort`."""
 
-    __slots__ = ("_fresh_context", "_message", "_queue", "_scheduler", "runner", "session")
+    __slots__ = ("_first", "_queue", "_scheduler", "runner", "session")
 
     def __init__(
-        self, scheduler: Scheduler, queue: AgentQueue, session: int, message: StoredMessage | None, fresh_context: bool
+        self, scheduler: Scheduler, queue: AgentQueue, session: int, first: FirstMessage | None = None
     ) -> None:
         self._scheduler = scheduler
         self._queue = queue
-        self._message = message
-        self._fresh_context = fresh_context
+        self._first = first
         self.session = session
         """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its
         agent is paused, or the lease has lapsed."""
@@ -359,7 +359,7 @@ class Reservation:
             return
         if self.session:
             self._queue.release()
-        self.runner = self._scheduler.follow_up(appended, self._message, fresh_context=self._fresh_context)
+        self.runner = self._scheduler.follow_up(appended, self._first)
         if self.session and self.runner is None:
             self._scheduler.slot_freed(self._queue)
 
@@ -368,6 +368,78 @@ class Reservation:
         if self.session:
             self._queue.release()
             self._scheduler.slot_freed(self._queue)
+
+
+MAX_TIMERS: Final = 10_000
+"""Sleeping turns with a timer in this process; later ones are found by a poll."""
+
+
+@dataclass(eq=False, repr=False)
+class Wakeups:
+    """Wakes sleeping turns at their time. Every process wakes all turns of its agents; the first one wins."""
+
+    store: Store
+    event_log: EventLog
+    agents: Container[str]
+    """The ids of the agents served here."""
+    reserve: Callable[[str], Reservation]
+    """Reserves a slot for a turn of an agent."""
+    interval: float
+    """Seconds between two calls of `poll`."""
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Milliseconds since the epoch."""
+    _timers: dict[TaskRef, asyncio.TimerHandle] = field(default_factory=dict, init=False)
+    _waking: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    @property
+    def timers(self) -> int:
+        """Turns that wake before the next poll, or are being woken."""
+        return len(self._timers)
+
+    async def poll(self) -> None:
+        """Sets a timer for each turn that wakes before the next poll."""
+        try:
+            records = await self.store.sleeping_tasks(self.clock() + round(self.interval * 1000), MAX_TIMERS)
+        except Exception as error:
+            log_fault(log, "sleeping turns could not be read; retrying", error)
+            return
+        for record in records:
+            self._set_timer(record)
+
+    def note(self, record: TaskRecord) -> None:
+        """A turn of this process went to sleep."""
+        if record.wake_at <= self.clock() + round(self.interval * 1000):
+            self._set_timer(record)
+
+    def stop(self) -> None:
+        """Wakes no further turns."""
+        while self._timers:
+            self._timers.popitem()[1].cancel()
+
+    def _set_timer(self, record: TaskRecord) -> None:
+        if record.agent not in self.agents or record.ref in self._timers or len(self._timers) >= MAX_TIMERS:
+            return
+        delay = max(record.wake_at - self.clock(), 0) / 1000
+        self._timers[record.ref] = asyncio.get_running_loop().call_later(delay, self._start_waking, record)
+
+    def _start_waking(self, record: TaskRecord) -> None:
+        waking = asyncio.get_running_loop().create_task(self._wake(record), name=f"wake {record.id}")
+        self._waking.add(waking)
+        waking.add_done_callback(partial(self._end_waking, record.ref))
+
+    def _end_waking(self, ref: TaskRef, waking: asyncio.Task[None]) -> None:
+        self._waking.discard(waking)
+        self._timers.pop(ref, None)
+
+    async def _wake(self, record: TaskRecord) -> None:
+        change = Append(task=record.ref, guard=Asleep(), wake=True)
+        try:
+            reservation = self.reserve(record.agent)
+        except Unavailable:  # this server is shutting down, or the agent is away
+            return
+        # Rejected: another process has woken it, or it was canceled. Another error: the next poll finds it again.
+        with suppress(AppendRejected, A2AError):
+            await self.event_log.append(replace(change, claim_session=reservation.session), reservation.commit)
 
 
 class Scheduler:
@@ -380,38 +452,31 @@ class Scheduler:
         agents: Mapping[str, Agent],
         session: int,
         run_turns: RunTurns = TurnRunner.run,
-        on_unserved: Callable[[TaskRecord], None] = lambda _: None,
     ) -> None:
-        """`session`: the number under which this process claims tasks. `on_unserved`: called for tasks whose agent was
-        removed."""
+        """`session`: the number under which this process claims tasks."""
         self.services = services
         self._bus = bus
         self._agents = agents
         self._run_turns = run_turns
         self.session = session
         options = services.options
-        self.runs_agents = options.runs_agents
+        interval, wall_ms = options.timings.backlog_poll_interval, options.clocks.wall_ms
         self.runs = RunRegistry(options.slots)
-        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, options.clocks.wall_ms)
+        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, wall_ms)
         self.queues = AgentQueues(
             agents, self.runs, options.worker_wait, runs_agents=options.runs_agents, is_paused=self.is_paused
         )
-        self.wakeups = Wakeups(
-            services.store,
-            services.event_log,
-            agents,
-            self.reserve,
-            options.timings.backlog_poll_interval,
-            options.clocks.wall_ms,
-        )
+        self.wakeups = Wakeups(services.store, services.event_log, agents, self.reserve, interval, wall_ms)
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
-        self._on_unserved = on_unserved
+        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None
+        """Called for tasks whose agent was removed."""
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_principal = ""
         """The principal whose task was taken last."""
-        self._draining = self._stopping = False
+        self.draining = self._stopping = False
+        """Whether the server is shutting down."""
         self._lease_term = services.lease.term if services.lease is not None else 0
         """The term of the lease in which waiting tasks were last asked for."""
         self._registrations = AsyncExitStack()
@@ -459,11 +524,6 @@ class Scheduler:
         return self._agents[agent].leaked_threads if agent in self._agents else 0
 
     @property
-    def draining(self) -> bool:
-        """Whether the server is shutting down."""
-        return self._draining
-
-    @property
     def has_lease(self) -> bool:
         """Whether this process may claim tasks: its lease is valid, or it needs none."""
         lease = self.services.lease
@@ -471,13 +531,13 @@ class Scheduler:
 
     # Claims -----------------------------------------------------------------------------------------------------
 
-    def reserve(self, agent: str, message: StoredMessage | None = None, *, fresh_context: bool = False) -> Reservation:
+    def reserve(self, agent: str, first: FirstMessage | None = None) -> Reservation:
         """Reserves a slot for a task about to be written.
 
-        `message` is the first message of a new task; with None the turn reads its input. Raises Unavailable while
-        draining, and for a remote agent absent for too long.
+        `first`: of a new task; with None the turn reads its input. Raises Unavailable while draining, and for a remote
+        agent absent for too long.
         """
-        if self._draining:
+        if self.draining:
             raise Unavailable("the server is shutting down and accepts no new messages; retry later")
         queue = self.queues.of(agent)
         if queue.agent is not None:
@@ -485,20 +545,18 @@ class Scheduler:
         may_claim = (
             queue.backlog is not Backlog.EXCEEDING  # a new task does not overtake waiting ones
             and (self.services.lease is None or self.has_lease)  # most servers need none: no call
-            and not self.is_paused(agent)
+            and agent not in self.pauses.by_agent
             and queue.try_reserve()
         )
-        return Reservation(self, queue, self.session if may_claim else 0, message, fresh_context)
+        return Reservation(self, queue, self.session if may_claim else 0, first)
 
-    def follow_up(
-        self, appended: Appended, message: StoredMessage | None = None, *, fresh_context: bool = False
-    ) -> TurnRunner | None:
+    def follow_up(self, appended: Appended, first: FirstMessage | None = None) -> TurnRunner | None:
         """Begins the turn that an append has claimed, or announces the task that it has left waiting."""
         record = appended.record
         if appended.claimed and record.agent not in self._agents:
-            self._on_unserved(record)
+            self.on_unserved(record)
         elif appended.claimed:
-            return self._begin(appended, message, fresh_context)
+            return self._begin(appended, first)
         elif record.ready:
             self._announce_waiting(record)
         elif record.running:
@@ -508,28 +566,23 @@ class Scheduler:
     def _announce_waiting(self, record: TaskRecord) -> None:
         """Handles a task that waits in the store: takes it here if there is room, else publishes a job for others."""
         if record.agent not in self._agents:
-            self._on_unserved(record)
+            self.on_unserved(record)
             return
         if self.is_paused(record.agent):  # `_on_resumed` asks the store
             return
         queue = self.queues.of(record.agent)
         queue.note_backlog()
-        if queue.room > 0 and not self._draining:
+        if queue.room > 0 and not self.draining:
             self._fill(queue)
         else:
             self._bus.publish_job(Job(record.agent, record.ref))
 
-    def _begin(self, appended: Appended, message: StoredMessage | None, fresh_context: bool) -> TurnRunner:
+    def _begin(self, appended: Appended, first: FirstMessage | None) -> TurnRunner:
         record = appended.record
         existing = self.runs.by_task.get(record.ref)
-        if (
-            existing is not None and existing.context.record.token == record.token
-        ):  # ClaimRecovery was faster than the answer
+        if existing is not None and existing.context.record.token == record.token:  # ClaimRecovery was faster
             return existing
-        first = appended.events if message is not None else ()
-        runner = TurnRunner(
-            self.services, self._agents[record.agent], record, message, first, fresh_context=fresh_context
-        )
+        runner = TurnRunner(self.services, self._agents[record.agent], appended, first)
         queue = self.queues.of(record.agent)
         self.counts[record.agent].started += 1
         self._last_principal = record.principal
@@ -551,7 +604,10 @@ class Scheduler:
 
     def _on_run_ended(self, runner: TurnRunner, queue: AgentQueue, began: float, done: asyncio.Task[None]) -> None:
         record = runner.context.record
-        error = asyncio.CancelledError() if done.cancelled() and not self._stopping else _error_of(done)
+        if done.cancelled():
+            error: BaseException | None = None if self._stopping else asyncio.CancelledError()
+        else:
+            error = done.exception()
         if error is not None and record.running:
             self._start_task(runner.abort(), f"end {record.id}").add_done_callback(
                 partial(self._on_run_ended, runner, queue, began)
@@ -594,7 +650,7 @@ class Scheduler:
             self._fill(queue)
 
     def _fill(self, queue: AgentQueue) -> None:
-        if not self._draining and queue.begin_fetch():
+        if not self.draining and queue.begin_fetch():
             self._start_task(self._fetch(queue), f"take waiting tasks of {', '.join(queue.agents)}")
 
     async def poll_forever(self) -> None:
@@ -614,7 +670,7 @@ class Scheduler:
     async def _fetch(self, queue: AgentQueue) -> None:
         """Takes the waiting tasks of a queue, as far as it has room."""
         try:
-            while not self._draining and self.has_lease and (room := queue.begin_query()):
+            while not self.draining and self.has_lease and (room := queue.begin_query()):
                 agents = [agent for agent in queue.agents if not self.is_paused(agent)]
                 records = await self.services.store.ready_tasks(agents, room, self._last_principal) if agents else []
                 queue.end_query(room, len(records))
@@ -626,13 +682,13 @@ class Scheduler:
             queue.end_fetch()
 
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
-        if self._draining or not self.has_lease:
+        if self.draining or not self.has_lease:
             return
         if self.is_paused(record.agent) or not queue.try_reserve():
             return
         change = Append(task=record.ref, guard=Ready(), claim_session=self.session)
         with suppress(AppendRejected):  # another process claimed it, or it was canceled
-            await self.services.event_log.append(change, Reservation(self, queue, self.session, None, False).commit)
+            await self.services.event_log.append(change, Reservation(self, queue, self.session).commit)
 
     def check_lease(self) -> None:
         """Stops the turns that began before a lapse of the lease. After its renewal, takes what has waited."""
@@ -687,7 +743,7 @@ class Scheduler:
         These end as FAILED, or are released if their agent has not begun or has retries left. `report` is called once a
         second with the number of running turns.
         """
-        self._draining = True
+        self.draining = True
         await self._job_subscriptions.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
@@ -708,7 +764,7 @@ class Scheduler:
     async def stop(self) -> int:
         """Stops running turns as `drain` does and unsubscribes. Returns the number of agents that did not stop."""
         timeout = 0.0 if self._stopping else self.services.options.timings.stop_timeout  # the agents had their time
-        self._draining = self._stopping = True
+        self.draining = self._stopping = True
         self.wakeups.stop()
         for runner in self.runs:
             runner.drain()
@@ -720,7 +776,3 @@ class Scheduler:
         await self._job_subscriptions.close()
         await self._registrations.aclose()
         return len(self.runs)
-
-
-def _error_of(done: asyncio.Task[None]) -> BaseException | None:
-    return None if done.cancelled() else done.exception()

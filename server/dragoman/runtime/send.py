@@ -53,12 +53,13 @@ from dragoman.core.task.projection import summary_of
 from dragoman.core.task.steps import StepRecord
 from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
-from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits, OnAction, history_length, quota_exceeded
+from dragoman.runtime.access import Admission, Call, Limits, OnAction, check_streaming, history_length, rate_limited
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
 from dragoman.runtime.read import split_at_end
 from dragoman.runtime.scheduler import Scheduler
+from dragoman.runtime.turn.context import FirstMessage
 from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner, lost_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -72,11 +73,6 @@ def new_task_key() -> bytes:
     return make_task_key(time.time_ns(), IDS.random_bytes())
 
 
-def new_context_id() -> str:
-    """A new context id."""
-    return IDS.uuid()
-
-
 @dataclass(eq=False, repr=False)
 class AppendBuilder:
     """Builds the appends of sends."""
@@ -87,13 +83,8 @@ class AppendBuilder:
     admission: Admission
     limits: Limits
     new_key: Callable[[], bytes] = new_task_key
-    new_context: Callable[[], str] = new_context_id
+    new_context: Callable[[], str] = IDS.uuid
     """Creates the ids of conversations, as `new_key` those of tasks."""
-
-    def check_streaming(self, call: Call) -> None:
-        """Raises UnsupportedOperation if the agent does not stream."""
-        if not self.agents[call.caller.agent].streaming:
-            raise UnsupportedOperation(NO_STREAMS)
 
     async def build(self, call: Call, request: pb.SendMessageRequest) -> Append:
         """The append that stores the message of a send. The request stays as it is.
@@ -137,14 +128,7 @@ class AppendBuilder:
         change.quota = self.admission.quota(caller.identity, caller.agent)
         return change
 
-    def _create_task(
-        self,
-        call: Call,
-        spec: AgentSpec,
-        message: pb.Message,
-        envelope: pb.SendMessageRequest,
-    ) -> Append:
-        """The append for a new task."""
+    def _create_task(self, call: Call, spec: AgentSpec, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
         caller, alias = call.caller, bool(message.task_id)
         ref = TaskRef(caller.owner, self.new_key())
         task_id, context_id = message.task_id, message.context_id
@@ -154,17 +138,11 @@ class AppendBuilder:
         if fresh:
             context_id = message.context_id = self.new_context()
         # A client that names its task expects that task, and knows no Message in its place.
-        visible = alias or not spec.direct
+        visible, summary = alias or not spec.direct, summary_of(message)
         new = NewTask(
-            caller.agent,
-            task_id,
-            context_id,
-            visible=visible,
-            dialect=call.dialect,
-            alias=alias,
-            fresh_context=fresh,
-            summary=summary_of(message),
-        )
+            caller.agent, task_id, context_id,
+            visible=visible, dialect=call.dialect, alias=alias, fresh_context=fresh, summary=summary,
+        )  # fmt: skip
         incoming = _incoming_message(caller, message, envelope)
         return Append(task=ref, guard=New(), create=new, message=incoming)
 
@@ -297,7 +275,7 @@ class SendOperations:
         A repeated send gets the events of the turn that the first one began: from the task's first, or after the
         caller's cursor. A caller that has all of them gets an empty stream: its connection broke after the last event.
         """
-        self.appends.check_streaming(call)
+        check_streaming(self.appends.agents[call.caller.agent])
         history = history_length(request.configuration, "configuration.historyLength")
         self.admission.open_stream(call.caller.identity)
         try:
@@ -349,12 +327,11 @@ class SendOperations:
         The result is that of the first send with its key; None if the append has to be built again.
         """
         agent, create = call.caller.agent, change.create
-        first, fresh_context = None, False
-        if create is not None:
-            fresh_context = create.fresh_context
-            if (incoming := change.message) and not change.steps:
-                first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
-        reservation = self.scheduler.reserve(agent, first, fresh_context=fresh_context)
+        first = None
+        if create is not None and (incoming := change.message) and not change.steps:
+            message = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
+            first = FirstMessage(message, create.fresh_context)
+        reservation = self.scheduler.reserve(agent, first)
         change.claim_session = reservation.session
         if create is not None and not reservation.session:
             # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
@@ -363,8 +340,8 @@ class SendOperations:
             appended = await self.event_log.append(change, reservation.commit)
         except DuplicateKey as repeated:
             return await self._resolve_duplicate(repeated.key_record, change)
-        except QuotaExceeded as exceeded:
-            raise quota_exceeded(exceeded) from exceeded
+        except QuotaExceeded as full:
+            raise rate_limited(full.limit, full.maximum, full.current, full.retry_after) from full
         except AppendRejected as rejected:
             if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None
@@ -441,7 +418,6 @@ async def _done_by(future: asyncio.Future[Any], deadline: float) -> bool:
 
 
 def _send_error(rejected: AppendRejected) -> Exception:
-    """The error for a message that the store rejected."""
     if rejected.reason == ENDED:
         return TaskEnded()
     if rejected.reason == RUNNING:

@@ -58,48 +58,40 @@ BLOCKED_LOOP: Final = "the event loop is blocked"
 ORPHAN_BATCH_SIZE: Final = 256
 
 
+@dataclass(eq=False, repr=False)
 class Heartbeat:
     """Renews one session from a thread of its own, between `start` and `stop`."""
 
-    def __init__(
-        self,
-        store: Store,
-        session: int,
-        *,
-        lease: float = LEASE_SECONDS,
-        interval: float = DEFAULT_TIMINGS.renew_interval,
-        clock: Callable[[], float] = time.monotonic,
-        run_lease: Lease | None = None,
-        has_jumped: Callable[[float, float], bool] = lambda progress, elapsed: False,
-        loop_answers: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """`run_lease` is extended by each renewal. `has_jumped` compares the progress of the store's clock since the
-        last renewal with the elapsed seconds. The thread renews only while `loop_answers`."""
-        self._loop_answers = loop_answers
-        self._clock = clock
-        self._has_jumped = has_jumped
-        self._store = store
-        self._session = session
-        self._lease = lease
-        self._interval = interval
-        self._run_lease = run_lease
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._renew_lock = threading.Lock()
-        self._renewed = clock()
+    store: Store
+    session: int
+    lease: float = LEASE_SECONDS
+    interval: float = DEFAULT_TIMINGS.renew_interval
+    clock: Callable[[], float] = time.monotonic
+    run_lease: Lease | None = None
+    """Extended by each renewal."""
+    has_jumped: Callable[[float, float], bool] = lambda progress, elapsed: False
+    """Compares the progress of the store's clock since the last renewal with the elapsed seconds."""
+    loop_answers: Callable[[], bool] = lambda: True
+    """The thread renews only while this is true."""
+    _stop: threading.Event = field(default_factory=threading.Event, init=False)
+    _renew_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
+    _failure: str = field(default="", init=False)
+    """Why the last renewal failed; empty if it succeeded."""
+    _next_failure_log: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._renewed = self.clock()
         self._renewed_since: float | None = self._renewed
         """Start of the unbroken series of renewals in time; None after a failed renewal."""
-        self._failure = ""
-        """Why the last renewal failed; empty if it succeeded."""
-        self._next_failure_log = 0.0
 
     @property
     def problem(self) -> str:
         """Why the store is not usable: no renewal for two intervals. Empty if it is usable."""
         # By the clock, because a renewal may hang for as long as a statement may.
-        age = self._clock() - self._renewed
+        age = self.clock() - self._renewed
         why = self._failure or "the store does not respond"
-        return f"the session was not renewed for {age:.0f} s: {why}" if age > 2 * self._interval else ""
+        return f"the session was not renewed for {age:.0f} s: {why}" if age > 2 * self.interval else ""
 
     def start(self) -> None:
         """Starts the thread."""
@@ -131,7 +123,7 @@ class Heartbeat:
                 return False
             began = self.begin_renewal()
             try:
-                remaining = self._store.renew_session(self._session, self._lease)
+                remaining = self.store.renew_session(self.session, self.lease)
             except Exception as error:
                 return self.note_failure(error)
             return self.note_renewal(began, remaining)
@@ -139,45 +131,45 @@ class Heartbeat:
     @property
     def delay(self) -> float:
         """Seconds until the next renewal."""
-        return self._interval if self._renewed_since is not None else RETRY_INTERVAL
+        return self.interval if self._renewed_since is not None else RETRY_INTERVAL
 
     # The parts of a renewal, for one that does not block -------------------------------------------------------------
 
     def begin_renewal(self) -> float:
         """The time from which the lease counts, if the renewal that begins now succeeds."""
-        return self._run_lease.now() if self._run_lease is not None else 0.0
+        return self.run_lease.now() if self.run_lease is not None else 0.0
 
     def note_failure(self, error: Exception) -> bool:
         """Notes that the store has not renewed the session, or not answered. Returns False, as `renew` does then."""
-        now = self._clock()
+        now = self.clock()
         if not self._failure or now >= self._next_failure_log:
             self._next_failure_log = now + FAILURE_LOG_INTERVAL
             shared = "the session could not be renewed; other processes may take over its tasks"
-            log_fault(log, shared if self._run_lease is not None else "the session could not be renewed", error)
+            log_fault(log, shared if self.run_lease is not None else "the session could not be renewed", error)
         self._failure = str(error) if isinstance(error, Unavailable) else "see the log"
         self._renewed_since = None
         return False
 
     def note_renewal(self, began: float, remaining_ms: int) -> bool:
         """Notes the store's answer to a renewal that `began`. Returns what `renew` returns."""
-        if self._run_lease is not None:
-            self._run_lease.extend(began, self._lease)
-        now, remaining = self._clock(), remaining_ms / 1000
+        if self.run_lease is not None:
+            self.run_lease.extend(began, self.lease)
+        now, remaining = self.clock(), remaining_ms / 1000
         if remaining < 0:
             log.warning("the session had expired for %.1f s; other processes may have taken over its tasks", -remaining)
         # Measured by both clocks: this process or the store may have been paused, or a clock may have jumped.
-        late = min(remaining, self._lease - (now - self._renewed)) < self._lease / 2
+        late = min(remaining, self.lease - (now - self._renewed)) < self.lease / 2
         # After a failed renewal nobody knows which one set the expiry. After a jump live sessions renew first.
         is_measured = self._renewed_since is not None
-        jumped = is_measured and self._has_jumped(self._lease - remaining, now - self._renewed)
+        jumped = is_measured and self.has_jumped(self.lease - remaining, now - self._renewed)
         if late or jumped or self._renewed_since is None:
             self._renewed_since = now
         self._renewed, self._failure = now, ""
-        return now - self._renewed_since >= self._lease
+        return now - self._renewed_since >= self.lease
 
     def _run(self) -> None:
         while not self._stop.wait(self.delay):
-            if self._loop_answers():
+            if self.loop_answers():
                 self.renew()
             else:
                 self._note_blocked_loop()
@@ -396,11 +388,8 @@ class ClaimRecovery:
         # It has not begun, so the next run of it is no further attempt.
         change = Append(task=record.ref, guard=ClaimHeld(record.session, record.token), suspend=True)
         try:
-            await self.event_log.insist(
-                change,
-                self._on_returned,
-                lambda: {"task": record.id, "agent": record.agent},
-            )
+            fields = {"task": record.id, "agent": record.agent}
+            await self.event_log.insist(change, self._on_returned, lambda: fields)
         except AppendRejected:
             pass  # another process has taken it over
         except Exception as error:

@@ -193,7 +193,6 @@ def _attribute_prefix(name: str, length: int) -> bytes:
 
 
 def _key_value(name: str, value: AttributeValue) -> bytes:
-    """Encodes a KeyValue."""
     any_value = _string(1, value) if isinstance(value, str) else frames.varint(3 << 3) + frames.varint(value)
     return _string(1, name) + frames.frame(2, any_value)
 

@@ -89,7 +89,7 @@ async def test_a_task_is_erased_after_its_retention_time_and_not_before(opened: 
         await here.runtime.retention.run_once()
         assert [await is_there(here, one.id) for one in (old, young)] == [False, True]
         counts = here.runtime.retention.counts
-        assert (counts.erased, counts.expired, counts.failed) == (1, 0, 0)
+        assert (counts.erased, counts.expired) == (1, 0)
         (receipt,) = await here.store.erasures.receipts()
         assert (receipt.reason, receipt.counts.tasks) == (RETENTION_REASON, 1)
         assert receipt.selection == "agent echo, COMPLETED, older than 30d"
@@ -186,7 +186,7 @@ async def test_tasks_of_an_agent_no_longer_served_are_erased_too(opened: Open, c
         assert here.runtime.retention.counts.erased == 1
 
 
-async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
+async def test_a_failed_round_is_logged_and_the_next_one_runs(
     opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     set_timings(monkeypatch, retention_interval=0.001)
@@ -204,7 +204,6 @@ async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
         monkeypatch.setattr(here.store.erasures, "inactive_states", inactive_states)
         rounds = keeper.counts.rounds
         await eventually(lambda: keeper.counts.rounds != rounds)
-        assert keeper.counts.failed >= 1
     assert "background work failed: retention: OSError: no disk; it starts again in" in caplog.text
 
 

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 
-from dragoman.core.access.identity import Identity
+from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.audit import AuditEntry, AuditLevel, AuditRecord
 from dragoman.core.errors import PermissionDenied, TaskNotFound, Unauthenticated
+from dragoman.core.names import Owner
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt
+from dragoman.runtime.access import Call
 from dragoman.runtime.observe.audit import MAX_COUNTED_CALLERS, Auditor
 
 ALICE = Identity("alice", credential_id="abc")
+CALL = Call(Caller(Owner("default", "alice"), "echo", ALICE))
 
 
 @dataclass
@@ -57,7 +60,7 @@ async def test_actions_of_callers_are_written_in_a_batch_and_soon() -> None:
     shelf = Shelf()
     auditor = open_auditor(shelf, flush_interval=0.0)
     for number in range(3):
-        auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
+        auditor.note_call("task.created", CALL, f"t{number}")
     assert shelf.entries == []
     await eventually(lambda: shelf.entries)
     assert shelf.batches == [3]
@@ -69,10 +72,10 @@ async def test_entries_that_come_during_a_write_wait_for_the_next_one() -> None:
     shelf = Shelf()
     auditor = open_auditor(shelf)
     for number in range(2):
-        auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
+        auditor.note_call("task.created", CALL, f"t{number}")
     flushed = asyncio.create_task(auditor.flush())
     await asyncio.sleep(0)  # the write has begun
-    auditor.note_task_action("task.created", ALICE, "default", "echo", "t2")
+    auditor.note_call("task.created", CALL, "t2")
     await flushed
     assert shelf.batches == [2]
     await auditor.close()
@@ -82,7 +85,7 @@ async def test_entries_that_come_during_a_write_wait_for_the_next_one() -> None:
 async def test_actions_of_operators_are_durable_when_they_return_and_follow_earlier_entries() -> None:
     shelf = Shelf()
     auditor = open_auditor(shelf)
-    auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
+    auditor.note_call("task.created", CALL, "t")
     await auditor.record_operator_call("Purge", {"principal": "olga", "request.x": "x" * 1000}, {"call": "1"}, "begun")
     assert actions(shelf) == ["task.created", "operator.Purge"]
     assert len(shelf.entries[1].who["request.x"]) == 512
@@ -157,7 +160,7 @@ async def test_erasures_are_recorded_with_their_receipt() -> None:
 async def test_the_setting_decides_what_is_recorded(level: AuditLevel, recorded: list[str]) -> None:
     shelf = Shelf()
     auditor = open_auditor(shelf, level)
-    auditor.note_task_action("task.x", ALICE, "default", "echo", "t")
+    auditor.note_call("task.x", CALL, "t")
     await auditor.record_operator_call("X", {}, {}, "begun")
     await auditor.close()
     assert actions(shelf) == recorded
@@ -169,7 +172,7 @@ async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counte
     shelf = Shelf(broken=True)
     auditor = open_auditor(shelf, max_pending=3)
     for number in range(5):
-        auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
+        auditor.note_call("task.created", CALL, f"t{number}")
     with pytest.raises(OSError, match="no room"):
         await auditor.record_operator_call("Purge", {}, {}, "begun")
     shelf.broken = False
@@ -181,7 +184,7 @@ async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counte
 async def test_a_failed_write_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     shelf = Shelf(broken=True)
     auditor = open_auditor(shelf, flush_interval=0.0)
-    auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
+    auditor.note_call("task.created", CALL, "t")
     await shelf.tried.wait()
     shelf.broken = False
     await eventually(lambda: shelf.entries)

@@ -14,7 +14,7 @@ import dragoman
 PACKAGE = Path(dragoman.__file__).parent
 POSTGRES = PACKAGE / "extensions" / "postgres"
 
-NEW_EACH_TIME = {"connection_error", "from_rpc_error", "listen_error", "quota_exceeded", "store_start_error"}
+NEW_EACH_TIME = {"connection_error", "from_rpc_error", "listen_error", "store_start_error"}
 """Functions that are given an error and make another one of it, never the same."""
 
 

@@ -36,7 +36,7 @@ async def test_a_task_that_changes_during_a_refresh_is_read_completely(monkeypat
             found = await find(owner, agent, task_id)
             go.set()
             request = pb.SubscribeToTaskRequest(id=task_id)
-            async for _ in a.runtime.operations.subscribe.subscribe_to_task(a.call(), request):
+            async for _ in a.runtime.operations.read.subscribe_to_task(a.call(), request):
                 pass
             monkeypatch.setattr(a.store, "events", read)
             return found

@@ -60,7 +60,7 @@ class MaintenanceOperations:
         yield ops.ExportTaskResponse(end=ops.ExportEnd(**counts))
 
     async def backup(self, _: OperatorCall, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
-        async with aclosing(self.maintenance.backup(Path(request.destination))) as steps:
+        async with aclosing(self.maintenance.store.backup(Path(request.destination))) as steps:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
 

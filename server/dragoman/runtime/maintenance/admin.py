@@ -20,7 +20,7 @@ from dragoman.core.task.contents import READ_BYTES, ContentMissing
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.core.task.steps import StepRecord
-from dragoman.ports import BackupProgress, Bus, Store, StoredMessage, TaskSignal
+from dragoman.ports import Bus, Store, StoredMessage, TaskSignal
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.push.scheduler import PushHistory, Redelivery
@@ -62,19 +62,19 @@ class LogPage:
     events: list[Event]
 
 
+@dataclass(frozen=True, slots=True)
 class Maintenance:
     """Operator operations on one store."""
 
-    def __init__(self, store: Store, bus: Bus, feeds: TaskFeeds, auditor: Auditor | None = None) -> None:
-        self._store = store
-        self._auditor = auditor
-        self._bus = bus
-        self._feeds = feeds
+    store: Store
+    bus: Bus
+    feeds: TaskFeeds
+    auditor: Auditor | None = None
 
     async def measure(self, selection: TaskSelection) -> ErasureCounts:
         """Counts what `purge` would remove. Raises InvalidParams as it does."""
         await self._select_one(selection)
-        return await self._store.erasures.measure(selection)
+        return await self.store.erasures.measure(selection)
 
     async def purge(
         self, selection: TaskSelection, *, reason: str = PURGE_REASON, limit: int | None = None
@@ -82,36 +82,36 @@ class Maintenance:
         """Erases tasks, running ones too. Raises InvalidParams when an id or context belongs to several owners."""
         await self._select_one(selection)
         await self.resume_erasures()
-        if self._auditor is not None:
-            await self._auditor.flush()
-        receipt = await self._store.erasures.erase(
+        if self.auditor is not None:
+            await self.auditor.flush()
+        receipt = await self.store.erasures.erase(
             selection, reason=reason, limit=limit, on_erased=self._announce_erased
         )
-        if self._auditor is not None:
-            await self._auditor.record_erasure(receipt)
+        if self.auditor is not None:
+            await self.auditor.record_erasure(receipt)
         return receipt
 
     async def resume_erasures(self) -> None:
         """Completes erasures that were interrupted, and records them."""
-        for receipt in await self._store.erasures.resume():
-            if self._auditor is not None:
-                await self._auditor.record_erasure(receipt)
+        for receipt in await self.store.erasures.resume():
+            if self.auditor is not None:
+                await self.auditor.record_erasure(receipt)
 
     async def export(self, selection: TaskSelection) -> AsyncGenerator[ExportEntry, None]:
         """All stored data of one task. Raises TaskNotFound, and InvalidParams as `purge`."""
         records = await self._select_one(selection)
-        snapshot = await self._store.read(records[0].ref) if records else None
-        conversation = await self._store.messages(records[0].ref) if records else None
+        snapshot = await self.store.read(records[0].ref) if records else None
+        conversation = await self.store.messages(records[0].ref) if records else None
         if snapshot is None or conversation is None:
             raise TaskNotFound
         # The log of a finished task may have been truncated.
-        record, position = snapshot.record, max(await self._store.oldest_sequence(records[0].ref) - 1, 0)
+        record, position = snapshot.record, max(await self.store.oldest_sequence(records[0].ref) - 1, 0)
         yield ExportEntry(record, task=snapshot.task)
         async with aclosing(self._contents(snapshot.task)) as pieces:
             async for piece in pieces:
                 yield ExportEntry(record, piece=piece)
         while position < record.last_sequence:
-            events = await self._store.events(record.ref, position, EXPORT_READ_EVENTS)
+            events = await self.store.events(record.ref, position, EXPORT_READ_EVENTS)
             if not events:  # erased meanwhile
                 raise TaskNotFound
             for event in events:
@@ -121,14 +121,14 @@ class Maintenance:
         for message in conversation.messages:
             if message.number <= record.message_count:
                 yield ExportEntry(record, message=message)
-        for step in await self._store.steps(record.ref, results=True):
+        for step in await self.store.steps(record.ref, results=True):
             yield ExportEntry(record, step=step)
-        for push_history in await Redelivery(self._store, self._bus).of_task(record):
+        for push_history in await Redelivery(self.store, self.bus).of_task(record):
             yield ExportEntry(record, push_history=push_history)
 
     async def _contents(self, task: bytes) -> AsyncGenerator[ContentPiece, None]:
         """The contents that a task has as links to this store. Raises TaskNotFound when one was replaced meanwhile."""
-        blobs = self._store.blobs
+        blobs = self.store.blobs
         sources = dict[str, AsyncGenerator[bytes, None]]()
         for url in _links(pb.Task.FromString(task)):
             link = urlsplit(url)
@@ -152,7 +152,7 @@ class Maintenance:
 
     async def audit(self, after: int) -> AsyncGenerator[list[AuditRecord], None]:
         """The entries of the audit log after this number, in batches."""
-        while batch := await self._store.audit.read(after, EXPORT_READ_EVENTS):
+        while batch := await self.store.audit.read(after, EXPORT_READ_EVENTS):
             yield batch
             if len(batch) < EXPORT_READ_EVENTS:  # entries added meanwhile belong to the next export
                 return
@@ -164,13 +164,13 @@ class Maintenance:
         Raises TaskNotFound, and InvalidParams as `export`.
         """
         records = await self._select_one(selection)
-        snapshot = await self._store.read(records[0].ref, history=history) if records else None
+        snapshot = await self.store.read(records[0].ref, history=history) if records else None
         if snapshot is None:
             raise TaskNotFound
         record = snapshot.record
-        oldest = await self._store.oldest_sequence(record.ref)
+        oldest = await self.store.oldest_sequence(record.ref)
         try:
-            events = await self._store.events(record.ref, max(after, oldest - 1), limit)
+            events = await self.store.events(record.ref, max(after, oldest - 1), limit)
         except LogTruncated:  # truncated meanwhile: `oldest` tells the caller where to continue
             events = []
         return LogPage(record, snapshot.task, oldest, events[:limit])
@@ -180,24 +180,20 @@ class Maintenance:
         records = await self._select_one(selection)
         if not records:
             raise TaskNotFound
-        return await self._store.steps(records[0].ref)
-
-    def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
-        """Copies the store to a new folder, while it is in use."""
-        return self._store.backup(destination)
+        return await self.store.steps(records[0].ref)
 
     def _announce_erased(self, erased: list[TaskRecord]) -> None:
         for record in erased:
-            self._feeds.mark_deleted(record.ref)
+            self.feeds.mark_deleted(record.ref)
             if record.running:
-                self._bus.publish_signal(record.ref, TaskSignal.CANCEL)
+                self.bus.publish_signal(record.ref, TaskSignal.CANCEL)
 
     async def _select_one(self, selection: TaskSelection) -> list[TaskRecord]:
         """The first tasks of a selection. Raises InvalidParams when its task or context belongs to several owners."""
         if not (selection.task or selection.context):
             return []
         first: list[TaskRecord] = []
-        async with aclosing(self._store.erasures.select(selection)) as pages:
+        async with aclosing(self.store.erasures.select(selection)) as pages:
             async for records in pages:
                 first = first or records
                 others = [record for record in records if not _same_target(selection, record, first[0])]
@@ -209,7 +205,6 @@ class Maintenance:
 
 
 def _links(task: pb.Task) -> Iterator[str]:
-    """The links in a task's parts."""
     messages = (task.status.message, *task.history)
     for parts in (*(one.parts for one in task.artifacts), *(one.parts for one in messages)):
         yield from (part.url for part in parts if part.url)

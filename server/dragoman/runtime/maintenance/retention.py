@@ -145,16 +145,12 @@ class RetentionCounters:
     """Counters of this process. They only grow and may be read at any time."""
 
     rounds: int = 0
-    failed: int = 0
-    """Rounds that failed."""
     skipped: int = 0
     """Rounds left out because the clock was not trusted."""
     expired: int = 0
     """Tasks ended because they got no answer in time."""
     erased: int = 0
     """Tasks erased at the end of their retention time."""
-    bytes: int = 0
-    """Bytes of content erased with them."""
 
 
 @dataclass(eq=False, repr=False)
@@ -177,14 +173,10 @@ class Retention:
     async def run_forever(self, interval: float) -> None:
         """Runs a round every `interval` seconds, until canceled."""
         while True:
-            try:
-                if await self.trusts_clock():
-                    await self.run_once()
-                else:
-                    self.counts.skipped += 1
-            except Exception:
-                self.counts.failed += 1
-                raise
+            if await self.trusts_clock():
+                await self.run_once()
+            else:
+                self.counts.skipped += 1
             await asyncio.sleep(interval)
 
     async def run_once(self) -> None:
@@ -236,7 +228,6 @@ class Retention:
                 replace(selection, without_pending_push=True), reason=RETENTION_REASON, limit=self.batch_size
             )
             self.counts.erased += receipt.counts.tasks
-            self.counts.bytes += receipt.counts.bytes
             if receipt.counts.tasks < self.batch_size:
                 break
         self._report("tasks past their retention time, erased", selection, self.counts.erased - before)
@@ -244,19 +235,8 @@ class Retention:
     def _report(self, text: str, selection: TaskSelection, tasks: int) -> None:
         if tasks:
             state = states.name(selection.state).removeprefix("TASK_STATE_")
-            log.info(
-                "%s: %d of %s in %s",
-                text,
-                tasks,
-                selection.agent,
-                state,
-                extra={
-                    "tasks": tasks,
-                    "agent": selection.agent,
-                    "state": state,
-                    "after": format_age(selection.older_than),
-                },
-            )
+            fields = {"agent": selection.agent, "state": state, "after": format_age(selection.older_than)}
+            log.info("%s: %d of %s in %s", text, tasks, selection.agent, state, extra={"tasks": tasks, **fields})
 
 
 async def compact_forever(

@@ -63,20 +63,17 @@ class Auditor:
 
     # Events ---------------------------------------------------------------------------------------------------------
 
-    def note_task_action(
-        self, action: str, identity: Identity, scope: str, agent: str, task: str, **fields: str
-    ) -> None:
-        """Notes an action of a caller on a task."""
-        if self.level == "all":
-            personal = {"principal": identity.principal, "task": task}
-            if identity.credential_id:
-                personal["key"] = identity.credential_id
-            self.note(AuditEntry(self.clock(), action, "ok", {"scope": scope, "agent": agent, **fields}, personal))
-
     def note_call(self, action: str, call: Call, task: str) -> None:
         """Notes what a call changed."""
-        caller = call.caller
-        self.note_task_action(action, call.operator or caller.identity, caller.owner.scope, caller.agent, task)
+        if self.level != "all":
+            return
+        caller, identity = call.caller, call.operator or call.caller.identity
+        personal = {"principal": identity.principal, "task": task}
+        if identity.credential_id:
+            personal["key"] = identity.credential_id
+        self.note(
+            AuditEntry(self.clock(), action, "ok", {"scope": caller.owner.scope, "agent": caller.agent}, personal)
+        )
 
     def note_denied(self, error: BaseException, peer: str, method: str) -> None:
         """Notes a rejected request, if it failed authentication or authorization."""

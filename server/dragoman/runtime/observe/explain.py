@@ -55,7 +55,7 @@ class Explanation:
     delegated: Sequence[TaskRecord]
     """The first tasks that its agent delegated."""
     next: str = ""
-    """The next steps, in a few sentences."""
+    """The next events of the task, in a few sentences."""
 
 
 @dataclass(eq=False, repr=False)
@@ -238,7 +238,7 @@ def _describe_waiting(facts: Explanation, scheduler: Scheduler) -> str:
             f'It waits for a worker: no agent "{agent}" is served here. A server or worker with this agent will take '
             "it; a cancel ends it."
         )
-    if not scheduler.runs_agents and remote is None:
+    if not scheduler.services.options.runs_agents and remote is None:
         return "It waits for a process that runs its agent (--role worker, or all) and has a free slot."
     if scheduler.runs.free_slots <= 0:
         slots = scheduler.runs.slots

@@ -84,7 +84,6 @@ class RuntimeMetrics:
         return self._store_stats
 
     def _process_families(self) -> Iterator[MetricFamily]:
-        """Metrics of this process."""
         yield from _turn_families(self.scheduler)
         commits = self.store.commit_counters
         yield histogram("commit_changes", "Changes per commit.", commits.changes)
@@ -140,7 +139,7 @@ def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
 
 
 def _push_families(push_scheduler: PushScheduler) -> Iterator[MetricFamily]:
-    counters = push_scheduler.delivery_counters
+    counters = push_scheduler.deps.counters
     outcomes = [(name, counters.outcomes[outcome]) for outcome, name in _OUTCOMES.items()]
     yield _labeled("counter", "push_deliveries", "Webhook requests, by outcome.", "outcome", outcomes)
     text = "Seconds until a webhook request was answered or failed."

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dragoman.core.counters import DeliveryCounters
 from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound, Unavailable
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task.log import TaskRecord, TaskRef
@@ -59,7 +58,7 @@ class PushScheduler:
         self._trusts_expiry = trusts_expiry
         self._store = deps.store
         self._session = session
-        self._deps = deps
+        self.deps = deps
         self.breaker = HostBreaker(self._on_host_recovered)
         """The circuit breakers of all hosts."""
         self._longest_delay = round(deps.options.retry_policy.max_delay * 1000)
@@ -102,11 +101,6 @@ class PushScheduler:
         self._wakeup.set()
 
     @property
-    def delivery_counters(self) -> DeliveryCounters:
-        """Results of the webhook requests of this process."""
-        return self._deps.counters
-
-    @property
     def held(self) -> int:
         """Pushes being delivered here."""
         return len(self._deliveries)
@@ -135,24 +129,24 @@ class PushScheduler:
         for delivery in self._deliveries.values():
             delivery.stop()
         tasks = [self._running, *self._tasks.values()]
-        _, late = await asyncio.wait(tasks, timeout=self._deps.timings.push_stop_timeout)
+        _, late = await asyncio.wait(tasks, timeout=self.deps.timings.push_stop_timeout)
         for task in late:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
-        await self._deps.recorder.close()
+        await self.deps.recorder.close()
         self._running = None
 
     async def _run(self) -> None:
-        if (ready := self._deps.options.ready) is not None:
+        if (ready := self.deps.options.ready) is not None:
             await ready.wait()
         clock = asyncio.get_running_loop().time
         while True:
             await self.claim_woken()
             if clock() >= self._next_poll:
-                self._next_poll = clock() + self._deps.timings.push_poll_interval
+                self._next_poll = clock() + self.deps.timings.push_poll_interval
                 await self.poll()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_poll):
@@ -165,12 +159,8 @@ class PushScheduler:
 
     async def _due(self) -> tuple[list[PushRecord], bool]:
         """The next due pushes, and whether they include those of expired sessions."""
-        find = partial(
-            self._store.pushes.due,
-            per_host=MAX_HELD_PER_HOST,
-            max_hosts=MAX_HOSTS_PER_POLL,
-            longest_delay=self._longest_delay,
-        )
+        bounded = partial(self._store.pushes.due, per_host=MAX_HELD_PER_HOST, max_hosts=MAX_HOSTS_PER_POLL)
+        find = partial(bounded, longest_delay=self._longest_delay)
         pushes, next_host = await find(after_host=self._next_host)
         expired = any(push.session not in (0, self._session) for push in pushes)
         # After the query: the store may have been unavailable meanwhile.
@@ -233,7 +223,7 @@ class PushScheduler:
 
     def _start_delivery(self, push: PushRecord, hold: LeaseHold | None) -> None:
         key, host = (push.task, push.config.id), push.config.host
-        delivery = self._deliveries[key] = PushDelivery(push, self._deps, self.breaker, hold)
+        delivery = self._deliveries[key] = PushDelivery(push, self.deps, self.breaker, hold)
         self._hosts[host] += 1
         task = self._tasks[key] = asyncio.create_task(delivery.run(), name=f"push to {host}")
         task.add_done_callback(lambda done: self._on_delivery_ended(push, done))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from dragoman.core.access.identity import Isolation
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.limits.quotas import NO_BUDGETS, NO_USAGE, TaskBudget, TaskBudgets, Usage, UsageReport
 from dragoman.core.names import Owner, task_id_of
-from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState, Event, TaskRecord
+from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal
 from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, is_remote
@@ -75,6 +75,14 @@ class TurnServices:
     """Of this process; None if no other process may act for it."""
 
 
+class FirstMessage(NamedTuple):
+    """The first message of a new task, from the memory of the process that stored it."""
+
+    message: StoredMessage
+    fresh_context: bool
+    """Whether its conversation is new, so nothing has to be read."""
+
+
 class RunContext:
     """The `dragoman.ports.TurnContext` of the agent in one run, and the appends under its claim."""
 
@@ -105,16 +113,13 @@ class RunContext:
         self,
         services: TurnServices,
         agent: Agent,
-        record: TaskRecord,
+        appended: Appended,
+        first: FirstMessage | None,
         on_limit_exceeded: Callable[[], None],
-        message: StoredMessage | None = None,
-        first: Sequence[Event] = (),
-        *,
-        fresh_context: bool = False,
     ) -> None:
-        """`on_limit_exceeded`: stops the turn. `message`: the first message of a new task; with None the run reads its
-        input. `first`: the events of the append that created and claimed that task. `fresh_context`: its conversation
-        is new, so nothing is read."""
+        """`appended`: the claim, which has also created the task if there is a `first` message; with None the run reads
+        its input. `on_limit_exceeded`: stops the turn."""
+        record = appended.record
         assert record.running, "a run begins with a claim"
         self._loop = loop = asyncio.get_running_loop()
         self.record = record
@@ -125,13 +130,13 @@ class RunContext:
         `projection` are the task. False: they have to read the store, in which the end may still be missing."""
         self.stop = StopToken()
         self.deadlines = TurnDeadlines(agent.spec, on_limit_exceeded, services.options.clocks.monotonic)
-        self.projection = TaskProjection(first)
+        self.projection = TaskProjection(appended.events if first is not None else ())
         self.principal = record.principal
         self.attempt = record.attempt
         self._services = services
         self._log = services.event_log
         self._agent = agent
-        self.fresh_context = fresh_context
+        self.fresh_context = first is not None and first.fresh_context
         self.guard = ClaimHeld(record.session, record.token)
         self.hold = services.lease.hold() if services.lease is not None else None
         self.transitions = TransitionChecker(record.state) if services.options.strict else None
@@ -141,8 +146,8 @@ class RunContext:
         self._last_delivered = record.last_delivered
         if record.visible:
             self.first_response.set_result(None)
-        if message is not None:
-            self._set_message(message)
+        if first is not None:
+            self._set_message(first.message)
 
     def begin_next_turn(self) -> None:
         """Resets what belongs to one turn."""

@@ -221,8 +221,9 @@ class EventBatch:
             self._timer = None
         if self._waiters:
             self._wake()
-        stored, self._stored = self._stored, []
-        _end(stored, self._error)
+        if self._stored:
+            stored, self._stored = self._stored, []
+            _end(stored, self._error)
 
     async def take_pending(self) -> tuple[list[Change], StateUpdate]:
         """Waits for the append in flight and takes the pending events, for the last append of a turn."""

@@ -109,45 +109,37 @@ class StopToken:
 
 @dataclass(frozen=True, slots=True)
 class SystemStatus:
-    """A final state with its reason and text, with which the server itself ends a turn.
+    """The reason and text with which the server itself ends a turn as FAILED.
 
     The text is for people; the reason, for programs, is in the metadata of the status message, so every dialect and
     transport shows it.
     """
 
-    state: int
     reason: str
     text: str
 
 
-SERVER_STOPPED: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The server stopped while this task was running.")
-TURN_ABORTED: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The server could not continue this task.")
-WORKER_LOST: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The worker running this task was lost.")
-NO_WORKER: Final = SystemStatus(
-    states.FAILED, "NO_WORKER", "No worker of this agent connected in time to run this task."
-)
+SERVER_STOPPED: Final = SystemStatus("INTERRUPTED", "The server stopped while this task was running.")
+TURN_ABORTED: Final = SystemStatus("INTERRUPTED", "The server could not continue this task.")
+WORKER_LOST: Final = SystemStatus("INTERRUPTED", "The worker running this task was lost.")
+NO_WORKER: Final = SystemStatus("NO_WORKER", "No worker of this agent connected in time to run this task.")
 UPSTREAM_AWAY: Final = SystemStatus(
-    states.FAILED, "UPSTREAM_AWAY", "The agent of this task became unavailable and did not come back in time."
+    "UPSTREAM_AWAY", "The agent of this task became unavailable and did not come back in time."
 )
-DRAINED: Final = SystemStatus(states.FAILED, "DRAINED", "The server shut down before this task was finished.")
-NOT_WRITTEN: Final = SystemStatus(states.FAILED, "NOT_WRITTEN", "The output of the agent could not be stored.")
-LEASE_LAPSED: Final = SystemStatus(
-    states.FAILED, "INTERRUPTED", "The server could not reach its store in time and stopped this task."
-)
+DRAINED: Final = SystemStatus("DRAINED", "The server shut down before this task was finished.")
+NOT_WRITTEN: Final = SystemStatus("NOT_WRITTEN", "The output of the agent could not be stored.")
+LEASE_LAPSED: Final = SystemStatus("INTERRUPTED", "The server could not reach its store in time and stopped this task.")
 
-TIMED_OUT: Final = SystemStatus(states.FAILED, "TIMED_OUT", "The turn exceeded its time limit.")
-IDLE_TOO_LONG: Final = SystemStatus(states.FAILED, "IDLE", "The agent was inactive for longer than its idle limit.")
-OVER_BUDGET: Final = SystemStatus(states.FAILED, "OVER_BUDGET", "The task exceeded its budget.")
+TIMED_OUT: Final = SystemStatus("TIMED_OUT", "The turn exceeded its time limit.")
+IDLE_TOO_LONG: Final = SystemStatus("IDLE", "The agent was inactive for longer than its idle limit.")
+OVER_BUDGET: Final = SystemStatus("OVER_BUDGET", "The task exceeded its budget.")
 CONTEXT_CHANGED: Final = SystemStatus(
-    states.FAILED,
     "CONTEXT_CHANGED",
     "Another task of this conversation changed the conversation's state during this turn.",
 )
-EXPIRED: Final = SystemStatus(states.FAILED, "EXPIRED", "The task received no reply within its retention time.")
+EXPIRED: Final = SystemStatus("EXPIRED", "The task received no reply within its retention time.")
 
-INVALID_TRANSITION: Final = SystemStatus(
-    states.FAILED, "INVALID_AGENT_RESPONSE", "The agent made an invalid state transition:"
-)
+INVALID_TRANSITION: Final = SystemStatus("INVALID_AGENT_RESPONSE", "The agent made an invalid state transition:")
 
 
 def retry_status(attempt: int, error: str = "") -> StatusChange:
@@ -166,7 +158,7 @@ def system_status(status: SystemStatus, record: TaskRecord, detail: str = "") ->
     """
     message = _message(f"{status.reason}: {status.text} {detail}".rstrip(), record)
     message.metadata["reason"] = status.reason
-    return StatusChange(status.state, message.SerializeToString())
+    return StatusChange(states.FAILED, message.SerializeToString())
 
 
 def agent_failure(error: BaseException, record: TaskRecord) -> StatusChange:
@@ -317,15 +309,11 @@ def decide(
         return Finish(FinishKind.RETRY, changes, replace(output.state_update, context_state=None))
     if result.reply is not None and not changes and not record.visible:
         return Finish(FinishKind.REPLY, reply=result.reply)
-    return Finish(
-        FinishKind.END,
-        [*changes, *result.artifacts, result.status],
-        # Most turns change their state in their result only.
-        result.state_update
-        if output.state_update is NO_CHANGE
-        else output.state_update.merged_with(result.state_update),
-        error=None if changes or record.visible else result.error,
-    )
+    state_update = result.state_update
+    if output.state_update is not NO_CHANGE:  # most turns change their state in their result only
+        state_update = output.state_update.merged_with(state_update)
+    error = None if changes or record.visible else result.error
+    return Finish(FinishKind.END, [*changes, *result.artifacts, result.status], state_update, error=error)
 
 
 def _pause(pause: Pause, changes: Sequence[Change], state_update: StateUpdate, record: TaskRecord) -> Finish:
@@ -381,7 +369,8 @@ class TurnDeadlines:
         self.started_at = self._last_checked = 0.0
         self.last_activity = 0.0
         """When the agent last did something, in monotonic seconds. May be set from any thread."""
-        self._exceeded: tuple[SystemStatus, float | str] = (TIMED_OUT, 0.0)
+        self._exceeded = (TIMED_OUT, "")
+        """The limit, and its text."""
 
     def start(self) -> None:
         """Starts the timers of a turn."""
@@ -403,7 +392,7 @@ class TurnDeadlines:
     @property
     def elapsed_us(self) -> int:
         """Microseconds since the turn began; 0 if it never did."""
-        return round(self.elapsed * 1e6) if self.started_at else 0
+        return round((self.clock() - self.started_at) * 1e6) if self.started_at else 0
 
     @property
     def idle_seconds(self) -> float | None:
@@ -421,7 +410,7 @@ class TurnDeadlines:
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
-        self._on_exceeded = _ignore_exceeded
+        self._on_exceeded = lambda: None
 
     def exceed_budget(self, reason: str) -> None:
         """Stops the turn because the task exceeded its budget."""
@@ -431,13 +420,13 @@ class TurnDeadlines:
     def end_status(self, record: TaskRecord) -> StatusChange:
         """The status of a turn of the task of `record` that a limit ended."""
         status, limit = self._exceeded
-        return system_status(status, record, limit if isinstance(limit, str) else f"The limit is {limit:g} s.")
+        return system_status(status, record, limit)
 
     @property
     def exceeded(self) -> str:
         """Which limit was exceeded, as the text of `end_status`."""
         status, limit = self._exceeded
-        return f"{status.reason}: {status.text} {limit if isinstance(limit, str) else f'The limit is {limit:g} s.'}"
+        return f"{status.reason}: {status.text} {limit}"
 
     def _watch_idle(self) -> None:
         self._last_checked = self.last_activity
@@ -453,12 +442,8 @@ class TurnDeadlines:
             self._exceed(IDLE_TOO_LONG, self._spec.idle_limit)
 
     def _exceed(self, status: SystemStatus, limit: float) -> None:
-        self._exceeded = (status, limit)
+        self._exceeded = (status, f"The limit is {limit:g} s.")
         self._on_exceeded()
-
-
-def _ignore_exceeded() -> None:
-    """Replaces the callback of a closed turn."""
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[UsageReport], None], report: UsageReport) -> None:
@@ -474,33 +459,26 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[UsageReport], 
         loop.call_soon_threadsafe(call, report)
 
 
+@dataclass(eq=False, repr=False)
 class UsageTracker:
     """Writes and sums the usage reports of one runner."""
 
-    def __init__(
-        self,
-        event_log: EventLog,
-        task: TaskRef,
-        guard: Guard,
-        budget: TaskBudget,
-        on_exceeded: Callable[[str], None],
-        initial: Usage = NO_USAGE,
-    ) -> None:
-        """`on_exceeded` is called once per turn with the reason when the budget is exceeded. `initial`: usage of
-        earlier turns."""
-        self._log = event_log
-        self._task = task
-        self._guard = guard
-        self._budget = budget
-        self._on_exceeded = on_exceeded
-        self._reported = False
-        self._delegates = initial.own != initial
+    event_log: EventLog
+    task: TaskRef
+    guard: Guard
+    budget: TaskBudget
+    on_exceeded: Callable[[str], None]
+    """Called once per turn with the reason when the budget is exceeded."""
+    initial: Usage = NO_USAGE
+    """The usage of earlier turns."""
+
+    def __post_init__(self) -> None:
+        self.total = self._certain = self.initial
+        """`_certain`: the sum of reports without a key, which count for certain, whether written yet or not."""
+        self._delegates = self.initial.own != self.initial
         self._pending_appends: set[asyncio.Future[Appended]] = set()
-        self.initial = initial
-        self.total = initial
-        self._certain = initial
-        """The sum of reports without a key: they count for certain, whether written yet or not."""
-        self._check_budget(initial)
+        self._reported = False
+        self._check_budget(self.initial)
 
     def add(self, report: UsageReport) -> None:
         """Writes one report; an empty one marks that another task works for this one. Call on the event loop."""
@@ -508,8 +486,9 @@ class UsageTracker:
         if not report.key:
             self._certain = Usage(self._certain.tokens + report.tokens, self._certain.cost + report.cost)
             self._check_budget(self._certain)
-        change = Append(task=self._task, guard=self._guard, usage_report=report)
-        append = self._log.append(change, self._on_committed, _until_rejected)
+        change = Append(task=self.task, guard=self.guard, usage_report=report)
+        # It is not given up while the store is unavailable, until its claim is lost.
+        append = self.event_log.append(change, self._on_committed, lambda: False)
         self._pending_appends.add(append)
         append.add_done_callback(self._pending_appends.discard)
 
@@ -536,12 +515,7 @@ class UsageTracker:
             self._check_budget(self.total)
 
     def _check_budget(self, usage: Usage) -> None:
-        if not self._reported and (reason := self._budget.exceeded(usage)):
+        if not self._reported and (reason := self.budget.exceeded(usage)):
             self._reported = True
             # Deferred: the caller may be the asyncio task to be canceled, with its result in hand.
-            asyncio.get_running_loop().call_soon(self._on_exceeded, reason)
-
-
-def _until_rejected() -> bool:
-    """Whether a report is given up while the store is unavailable: never, until its claim is lost."""
-    return False
+            asyncio.get_running_loop().call_soon(self.on_exceeded, reason)

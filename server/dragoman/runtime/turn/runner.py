@@ -22,20 +22,19 @@ from typing import Any, Final
 from dragoman.core.errors import Unavailable
 from dragoman.core.exceptions import describe, is_a
 from dragoman.core.task import states
-from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, Event, StatusChange, TaskRecord
+from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, StatusChange
 from dragoman.ports import (
     NO_CHANGE,
     Agent,
     AgentStillRuns,
     LeaseLost,
     StateUpdate,
-    StoredMessage,
     TurnResult,
     WorkerLost,
     is_remote,
 )
 from dragoman.runtime.lease import GuardedSteps
-from dragoman.runtime.turn.context import RunContext, TurnServices
+from dragoman.runtime.turn.context import FirstMessage, RunContext, TurnServices
 from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.finish import (
     CONTEXT_CHANGED,
@@ -104,16 +103,11 @@ class TurnRunner:
         self,
         services: TurnServices,
         agent: Agent,
-        record: TaskRecord,
-        message: StoredMessage | None = None,
-        first: Sequence[Event] = (),
-        *,
-        fresh_context: bool = False,
+        appended: Appended,
+        first: FirstMessage | None = None,
     ) -> None:
         """The arguments are those of `RunContext`."""
-        self.context = context = RunContext(
-            services, agent, record, self._on_limit_exceeded, message, first, fresh_context=fresh_context
-        )
+        self.context = context = RunContext(services, agent, appended, first, self._on_limit_exceeded)
         self.stop, self.deadlines = context.stop, context.deadlines
         self._timings = services.options.timings
         self._log = services.event_log
@@ -252,11 +246,8 @@ class TurnRunner:
         """Rejects the output of a canceled agent that does not stop. A task that exceeded a limit ends without it."""
         if self.phase is not Phase.RUNNING:
             return
-        log.warning(
-            "agent did not stop within %g s of a cancel; its verbs fail from now on",
-            self._timings.mute_timeout,
-            extra=self.context.log_fields(),
-        )
+        text = "agent did not stop within %g s of a cancel; its verbs fail from now on"
+        log.warning(text, self._timings.mute_timeout, extra=self.context.log_fields())
         if self.stop.reason != "client":
             self._end_without_agent(self._stop_status())
         else:
@@ -313,7 +304,6 @@ class TurnRunner:
             return TurnResult(self._stop_status())
 
     def _begin_next_turn(self) -> None:
-        """Resets per-turn state."""
         self.phase, self._begun = Phase.RUNNING, False
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
@@ -385,17 +375,8 @@ class TurnRunner:
             await self._end_task
 
     def _decide(self, result: TurnResult, output: Output) -> Finish:
-        retries = self._agent.spec.crash_retries
-        return decide(
-            result,
-            output,
-            self.stop,
-            self._stop_status,
-            self._worker_lost,
-            self.context.record,
-            retries,
-            begun=self._begun,
-        )
+        record, retries, lost = self.context.record, self._agent.spec.crash_retries, self._worker_lost
+        return decide(result, output, self.stop, self._stop_status, lost, record, retries, begun=self._begun)
 
     # Writes -----------------------------------------------------------------------------------------------------
 
@@ -419,12 +400,8 @@ class TurnRunner:
         try:
             await self._log.insist(change, self.context.on_committed, self.context.log_fields)
         except Exception as error:
-            log.info(
-                "run stopped: %s",
-                describe(error),
-                exc_info=not isinstance(error, AppendRejected),
-                extra=self.context.log_fields(),
-            )
+            is_fault, fields = not isinstance(error, AppendRejected), self.context.log_fields()
+            log.info("run stopped: %s", describe(error), exc_info=is_fault, extra=fields)
 
     def show_working(self) -> None:
         """Writes WORKING for an agent that has put nothing yet."""

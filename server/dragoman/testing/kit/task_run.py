@@ -146,7 +146,7 @@ class TaskRun(Story):
             operations, restarted, after = self._kit.runtime.operations, self._kit.restarted, str(len(self.events))
             assert restarted is not None
             request = pb.SubscribeToTaskRequest(id=self.id)
-            events = operations.subscribe.subscribe_to_task(self._kit.call(self.agent, after), request)
+            events = operations.read.subscribe_to_task(self._kit.call(self.agent, after), request)
             try:
                 while (
                     not is_done()

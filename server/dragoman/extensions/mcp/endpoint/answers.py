@@ -58,7 +58,7 @@ async def answer_and_follow(
     """
     await answer_task(operations, answers, new_id, call, request)
     follow = replace(call, stops_with_turn=True, shows_finished=True, cursor="")
-    events = operations.subscribe.subscribe_to_task(follow, pb.SubscribeToTaskRequest(id=request.id))
+    events = operations.read.subscribe_to_task(follow, pb.SubscribeToTaskRequest(id=request.id))
     async with aclosing(events):
         async for batch in events:
             yield batch

@@ -107,7 +107,7 @@ class Listener:
         """Sends the task at each change of its status, and at once as it is."""
         tenant, task_id = tools.split_handle(handle)
         operations = self._services.pipeline.operations
-        events = operations.subscribe.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=task_id))
+        events = operations.read.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=task_id))
         async with aclosing(events):
             async for batch in events:
                 if any(event.state for event in batch):

@@ -260,7 +260,7 @@ class WaitingCall:
             id = ElicitationId(self.tenant, self.task_id, view.question_key)
             yield (self._frame(orjson.dumps({"jsonrpc": "2.0", "id": str(id), **request})),)
             follow = replace(self.call, cursor=self._cursor, stops_with_turn=False, shows_finished=True)
-            events = self._operations.subscribe.subscribe_to_task(follow, pb.SubscribeToTaskRequest(id=self.task_id))
+            events = self._operations.read.subscribe_to_task(follow, pb.SubscribeToTaskRequest(id=self.task_id))
             deadline, asks_again = self._clock() + ANSWER_WAIT, False
             async with aclosing(self._batches(events, deadline)) as batches:
                 async for batch in batches:

@@ -19,8 +19,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import AppendRejected
-from dragoman.runtime.log import EventLog
-from dragoman.runtime.observe.store_health import PROBE_NAME, StoreHealth
+from dragoman.runtime.log import PROBE_NAME, EventLog, StoreHealth
 from dragoman.testing.fixtures import created, new_ref
 
 

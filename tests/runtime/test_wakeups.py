@@ -23,8 +23,8 @@ from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, Ta
 from dragoman.ports import Store
 from dragoman.runtime import Ports, RuntimeConfig, open_runtime
 from dragoman.runtime.log import EventLog
+from dragoman.runtime.scheduler import Wakeups
 from dragoman.runtime.timings import Timings
-from dragoman.runtime.turn.wakeups import Wakeups
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import AGENT, SESSION, created, new_ref
 
