@@ -11,7 +11,7 @@ from dragoman.bindings.admin.table import AdminServices, OperationTable
 from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
-from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
+from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.request_log import RejectionLog
 from dragoman.core.cards.security_schemes import server_security
 from dragoman.ports import Authenticator, OutboundHttp
@@ -127,10 +127,10 @@ async def serve_api(
     return await listen(stack, "--http", settings.listen.http, http_server), grpc_address, card_file
 
 
-def health_options(options: ServerOptions, settings: Settings, infra: Infra) -> HttpOptions:
+def health_options(options: ServerOptions, settings: Settings, infra: Infra) -> ServerOptions:
     """The options of an HTTP server that serves only `/healthz` and `/readyz`."""
     return replace(
-        HttpOptions.of(options),
+        options,
         host=settings.listen.http.host,
         port=settings.listen.http.port,
         bus_problem=lambda: infra.bus.problem,
@@ -193,4 +193,4 @@ async def listen(
 
 def reachable_url(bound: BoundAddress) -> str:
     """The URL of an address for clients on this machine."""
-    return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
+    return bound.reachable("127.0.0.1").url

@@ -29,6 +29,8 @@ from dragoman.wire.cards.remote_card import Interface, grpc_url
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 LIMITS = TransportLimits(
     max_response_bytes=2048, max_stream_bytes=4096, response_timeout=20.0, blocking_timeout=20.0, idle_timeout=20.0
 )

@@ -17,6 +17,8 @@ from dragoman.agents.workers.connection import HeartbeatTimings, WorkerConnectio
 from dragoman.ports import AgentStillRuns, WorkerLost
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
+pytestmark = pytest.mark.long
+
 
 class Worker:
     """A connected worker of the agent `desk`, and its agent at the server."""

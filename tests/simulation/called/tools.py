@@ -213,7 +213,6 @@ def serve_tools(
         CircuitBreaker(host.time),
         IDS.hex,
         on_availability_change=registry.capacity_changed,
-        clock=host.time,
     )
     called.connection = SimulatedConnection(tools, host, spec, outbound)
     servers.servers.append(called)

@@ -17,6 +17,8 @@ from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegist
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams, RemoteAgent
 
+pytestmark = pytest.mark.long
+
 
 class Agents:
     """Implements `RemoteAgentRegistry`: counts what it is told."""

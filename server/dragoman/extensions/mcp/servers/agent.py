@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -51,10 +50,9 @@ class McpAgent(CalledAgent[McpTurn]):
         new_id: NewId,
         *,
         on_availability_change: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """on_availability_change: also called when it loses its connection. clock: monotonic seconds."""
+        """on_availability_change: also called when it loses its connection."""
         spec = discovery.unread_spec(server)
         super().__init__(spec, server.location, server.turns, breaker, on_availability_change)
         self.server = server
@@ -71,7 +69,6 @@ class McpAgent(CalledAgent[McpTurn]):
         self._output_checks: dict[str, SchemaCheck] = {}
         """The checks of results, by tool."""
         self._new_id = new_id
-        self._clock = clock
         self._sleep = sleep
 
     # RemoteAgent, for the runtime -------------------------------------------------------------------------------
@@ -172,7 +169,7 @@ class McpAgent(CalledAgent[McpTurn]):
 
     def new_turn(self, context: TurnContext) -> McpTurn:
         """A turn that has not begun."""
-        return McpTurn(context, self, self._new_id, clock=self._clock, sleep=self._sleep)
+        return McpTurn(context, self, self._new_id, clock=self.breaker.clock, sleep=self._sleep)
 
     async def stop(self, turn: McpTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
         """Cancels the server's task of a turn for a client or a deadline, and waits for its end, for a limited time."""

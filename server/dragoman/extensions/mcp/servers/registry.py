@@ -137,7 +137,6 @@ class McpRegistry(CalledRegistry[McpAgent]):
             CircuitBreaker(self._monotonic),
             self._new_id,
             on_availability_change=self.capacity_changed,
-            clock=self._monotonic,
         )
 
     async def discover(self, agent: McpAgent) -> DiscoveredServer | ClientError:
