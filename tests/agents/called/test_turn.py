@@ -119,7 +119,7 @@ class CallingTurn(FailingTurn):
         self.results = list(results)
         self.is_sent = is_sent
         self._agent = cast(Any, self)
-        self._sleep = self._keep_wait
+        self._sleep = self._record_wait
 
     @property
     def is_unavailable(self) -> bool:
@@ -131,7 +131,7 @@ class CallingTurn(FailingTurn):
     def record_failure(self, reason: str) -> None:
         self.reasons.append(reason)
 
-    async def _keep_wait(self, seconds: float) -> None:
+    async def _record_wait(self, seconds: float) -> None:
         self.waits.append(seconds)
         await asyncio.sleep(0)
 
