@@ -240,20 +240,18 @@ class StepCall(CalledStep[T]):
     # As a block -------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> StepCall[T]:
-        self._enter()
-        return self
+        return self.__enter__()
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        await self._leave(error)
+        if self.done:
+            return
+        self._steps.running -= 1
+        if error is None:
+            await self._finish(self.result)
+        elif is_a(error, _FAILURES):
+            self._fail(error)
 
     def __enter__(self) -> StepCall[T]:
-        self._enter()
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        self._steps.run_from_thread(self._leave(error))
-
-    def _enter(self) -> None:
         self._used = True
         if self._function is not None:
             raise TypeError(f'step "{self.name}" has a function: await it, or leave the function out of the block')
@@ -262,15 +260,10 @@ class StepCall(CalledStep[T]):
         else:
             self._steps.running += 1
             self._step = replace(self._step, state=StepState.RUNNING, started=self._steps.clock())
+        return self
 
-    async def _leave(self, error: BaseException | None) -> None:
-        if self.done:
-            return
-        self._steps.running -= 1
-        if error is None:
-            await self._finish(self.result)
-        elif is_a(error, _FAILURES):
-            self._fail(error)
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self._steps.run_from_thread(self.__aexit__(kind, error, traceback))
 
     # As a call --------------------------------------------------------------------------------------------------
 

@@ -298,7 +298,7 @@ def decode_status(
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
     """Converts an artifact or a chunk of one. Raises InvalidAgentResponse."""
     _check_id(change.artifact.artifact_id, "artifact.artifact.artifact_id")
-    decoded = artifact_change(artifact_of(change.artifact, _no_id), append=change.append, last=change.last_chunk)
+    decoded = artifact_change(artifact_of(change.artifact, str), append=change.append, last=change.last_chunk)
     return replace(decoded, metadata=checked_metadata("artifact.metadata", change.metadata))
 
 
@@ -375,7 +375,3 @@ def _check_id(id: str, field: str) -> str:
     if not id:
         raise InvalidAgentResponse(f"{field} is required")
     return id
-
-
-def _no_id() -> str:
-    return ""
