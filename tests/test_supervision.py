@@ -165,7 +165,6 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "agents/upstream/turn.py": "part of a turn, which awaits it",
     "agents/workers/hub.py": "reads the frames of one connection, which ends with it",
     "agents/workers/turn.py": "part of a turn, whose worker counts as lost if it fails",
-    "bindings/grpc/worker_service.py": "one call, which awaits it",
     "bindings/http/request.py": "keep-alive of one response, which awaits it",
     "bindings/http/listener.py": "one handshake, with a timeout",
     "bindings/http/connections.py": "one call of a connection, which answers it",

@@ -338,16 +338,15 @@ class ExchangeDetector:
     (RFC 8446 §5.1), without decryption.
     """
 
-    def __init__(self) -> None:
-        self.request_started = False
-        self.response_started = False
-        self._early_server_bytes = b""
-        self._client_frames: _FrameScanner | None = None
-        self._server_frames: _FrameScanner | None = None
-        self._protocol_known = False
-        self._tls = False
-        self._cipher_changed = False
-        self._encrypted_records = 0
+    request_started = False
+    response_started = False
+    _early_server_bytes = b""
+    _client_frames: _FrameScanner | None = None
+    _server_frames: _FrameScanner | None = None
+    _protocol_known = False
+    _tls = False
+    _cipher_changed = False
+    _encrypted_records = 0
 
     def observe_client(self, data: bytes) -> None:
         """Processes bytes from the client."""
@@ -373,16 +372,12 @@ class ExchangeDetector:
         if not self._protocol_known:  # the server sends first
             self._early_server_bytes += data
             return None
-        start = None
-        if self._server_frames is None:
-            start = 0 if self.request_started else None
-        else:
+        starts = [0]
+        if self._server_frames is not None:
             response_kind = _TLS_APPLICATION_DATA if self._tls else _HTTP2_HEADERS
-            for kind, position in self._server_frames.scan(data):
-                if self.request_started and kind == response_kind and start is None:
-                    start = position
-        self.response_started = start is not None
-        return start
+            starts = [position for kind, position in self._server_frames.scan(data) if kind == response_kind]
+        self.response_started = self.request_started and bool(starts)
+        return starts[0] if self.response_started else None
 
     def _detect_protocol(self, first: bytes) -> None:
         self._protocol_known = True
@@ -390,10 +385,8 @@ class ExchangeDetector:
             self._tls = True
             self._client_frames, self._server_frames = _FrameScanner(5, _tls_record), _FrameScanner(5, _tls_record)
         elif first.startswith(_HTTP2_PREFACE[: len(first)]):
-            self._client_frames, self._server_frames = (
-                _FrameScanner(9, _http2_frame, skip=len(_HTTP2_PREFACE)),
-                _FrameScanner(9, _http2_frame),
-            )
+            self._client_frames = _FrameScanner(9, _http2_frame, skip=len(_HTTP2_PREFACE))
+            self._server_frames = _FrameScanner(9, _http2_frame)
         if self._server_frames is not None:
             for _ in self._server_frames.scan(self._early_server_bytes):
                 pass

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NoReturn
+from typing import Final
 
 from dragoman import Skill, Turn, agent, types
 
@@ -30,6 +30,23 @@ data           returns a JSON object
 help           lists the commands; so do ? and an empty message
 """
 
+_SKILLS: Final = (
+    (
+        "echo", "Echo", "Returns TEXT as an artifact; messages without a command are echoed, too", "artifact",
+        ("echo hello", "hello"),
+    ),
+    ("stream", "Stream", "stream N [MS]: N chunks of one artifact, MS milliseconds apart", "streaming",
+        ("stream 5 200",)),
+    ("sleep", "Sleep", "sleep S: works for S seconds, without a result; can be canceled", "cancel", ("sleep 10",)),
+    (
+        "ends", "Ways to end", "ask and auth wait for a follow-up; fail, reject and reply TEXT end the turn that way",
+        "states", ("ask", "auth", "fail", "reject", "reply hello"),
+    ),
+    ("parts", "Kinds of parts", "file returns a small text file, data an object", "parts", ("file", "data")),
+    ("help", "Help", "Lists the commands; so do ? and an empty message", "help", ("help",)),
+)  # fmt: skip
+"""Id, name, description, tag and examples of each skill."""
+
 _COMMANDS: Final = ("echo", "stream", "sleep", "help")
 """Skills that are a command."""
 
@@ -45,48 +62,8 @@ PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] |
     input_modes=("text/plain", "application/json", "application/octet-stream", "text/csv"),
     output_modes=("text/plain", "application/json"),
     skills=[
-        Skill(
-            id="echo",
-            name="Echo",
-            description="Returns TEXT as an artifact; messages without a command are echoed, too",
-            tags=("artifact",),
-            examples=("echo hello", "hello"),
-        ),
-        Skill(
-            id="stream",
-            name="Stream",
-            description="stream N [MS]: N chunks of one artifact, MS milliseconds apart",
-            tags=("streaming",),
-            examples=("stream 5 200",),
-        ),
-        Skill(
-            id="sleep",
-            name="Sleep",
-            description="sleep S: works for S seconds, without a result; can be canceled",
-            tags=("cancel",),
-            examples=("sleep 10",),
-        ),
-        Skill(
-            id="ends",
-            name="Ways to end",
-            description="ask and auth wait for a follow-up; fail, reject and reply TEXT end the turn that way",
-            tags=("states",),
-            examples=("ask", "auth", "fail", "reject", "reply hello"),
-        ),
-        Skill(
-            id="parts",
-            name="Kinds of parts",
-            description="file returns a small text file, data an object",
-            tags=("parts",),
-            examples=("file", "data"),
-        ),
-        Skill(
-            id="help",
-            name="Help",
-            description="Lists the commands; so do ? and an empty message",
-            tags=("help",),
-            examples=("help",),
-        ),
+        Skill(id=id, name=name, description=description, tags=(tag,), examples=examples)
+        for id, name, description, tag, examples in _SKILLS
     ],
 )
 async def playground(turn: Turn) -> PlaygroundResult:
@@ -94,9 +71,7 @@ async def playground(turn: Turn) -> PlaygroundResult:
     if turn.question is not None:
         return f"you said: {turn.text}"
     command, _, rest = turn.text.partition(" ")
-    if (
-        turn.skill in _COMMANDS and command != turn.skill
-    ):  # a call of a tool, whose argument is what follows the command
+    if turn.skill in _COMMANDS and command != turn.skill:  # a tool's call: its argument is what follows the command
         command, rest = turn.skill, turn.text
     match command:
         case "echo" if rest:
@@ -135,7 +110,7 @@ async def _stream(turn: Turn, rest: str) -> None:
         case [count, ms]:
             pause = _parse_integer(turn, "MS", ms, 0, MAX_CHUNK_PAUSE_MS)
         case _:
-            _usage(turn, "stream N [MS]: give the number of chunks, and perhaps the milliseconds between them")
+            turn.reject("stream N [MS]: give the number of chunks, and perhaps the milliseconds between them")
     for number in range(1, _parse_integer(turn, "N", count, 1, MAX_CHUNKS) + 1):
         if number > 1 and pause:
             await asyncio.sleep(pause / 1000)
@@ -148,7 +123,7 @@ async def _sleep(turn: Turn, rest: str) -> None:
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= MAX_SLEEP_SECONDS:  # NaN fails the comparison, too
-        _usage(turn, f"sleep S: S is a number of seconds from 0 to {MAX_SLEEP_SECONDS}, not {_quoted(rest)}")
+        turn.reject(f"sleep S: S is a number of seconds from 0 to {MAX_SLEEP_SECONDS}, not {_quoted(rest)}")
     turn.status(f"sleeping for {seconds:g} s")
     await asyncio.sleep(seconds)
 
@@ -156,12 +131,8 @@ async def _sleep(turn: Turn, rest: str) -> None:
 def _parse_integer(turn: Turn, name: str, text: str, minimum: int, maximum: int) -> int:
     # The length is checked first: int() rejects texts of thousands of digits with another error.
     if not (text.isascii() and text.isdecimal() and len(text) <= 9 and minimum <= int(text) <= maximum):
-        _usage(turn, f"stream N [MS]: {name} is a whole number from {minimum} to {maximum}, not {_quoted(text)}")
+        turn.reject(f"stream N [MS]: {name} is a whole number from {minimum} to {maximum}, not {_quoted(text)}")
     return int(text)
-
-
-def _usage(turn: Turn, text: str) -> NoReturn:
-    turn.reject(text)
 
 
 def _quoted(text: str) -> str:

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -139,12 +140,12 @@ async def wait_for(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
+@dataclass
 class Component:
     """A part of the process that starts and stops."""
 
-    def __init__(self, start: Step | None = None, stop: Step | None = None) -> None:
-        self.start = start
-        self.stop = stop
+    start: Step | None = None
+    stop: Step | None = None
 
 
 class Polling(Component):

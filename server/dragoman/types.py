@@ -32,33 +32,10 @@ from dragoman.core.task.states import (
 from dragoman_pb.lf.a2a.v1.a2a_pb2 import ROLE_AGENT, Artifact, Message, Part
 
 __all__ = [
-    "Part",
-    "Artifact",
-    "Message",
-    "text",
-    "data",
-    "file",
-    "link",
-    "artifact",
-    "message",
-    "ReceivedFile",
-    "Incoming",
-    "InvalidAgentResponse",
-    "TaskId",
-    "ContextId",
-    "MessageId",
-    "ArtifactId",
-    "SUBMITTED",
-    "WORKING",
-    "INPUT_REQUIRED",
-    "AUTH_REQUIRED",
-    "COMPLETED",
-    "FAILED",
-    "CANCELED",
-    "REJECTED",
-    "is_terminal",
-    "can_transition_to",
-]
+    "Part", "Artifact", "Message", "text", "data", "file", "link", "artifact", "message", "ReceivedFile", "Incoming",
+    "InvalidAgentResponse", "TaskId", "ContextId", "MessageId", "ArtifactId", "SUBMITTED", "WORKING", "INPUT_REQUIRED",
+    "AUTH_REQUIRED", "COMPLETED", "FAILED", "CANCELED", "REJECTED", "is_terminal", "can_transition_to",
+]  # fmt: skip
 
 Metadata = Mapping[str, object]
 

@@ -96,8 +96,9 @@ class JournaledExchange(RequestExchange[str]):
 
     row: RpcRow
 
-    def __init__(self, journal: Journal, row: RpcRow, log_entry: RequestLogEntry) -> None:
-        super().__init__(log_entry, CIMultiDict({"A2A-Version": "1.0"}), None, "other")  # type: ignore[arg-type]
+    def __init__(self, journal: Journal, pipeline: Pipeline, row: RpcRow, log_entry: RequestLogEntry) -> None:
+        headers = CIMultiDict({"A2A-Version": "1.0"})
+        super().__init__(pipeline, log_entry, headers, None, "other")  # type: ignore[arg-type]
         self.row = row
         self.journal = journal
 
@@ -153,9 +154,8 @@ def served(journal: Journal, rpc: str = "GetTask", **answers: Any) -> tuple[Pipe
     options = ServerOptions(authenticator=JournaledAuthenticator(journal), request_metrics=metrics)
     entry = JournaledEntry(metrics, "test", rpc, "v1")
     entry.journal = journal
-    return Pipeline(service.operations, make_cards(), options, StreamRegistry()), JournaledExchange(
-        journal, ROWS[rpc], entry
-    )
+    pipeline = Pipeline(service.operations, make_cards(), options, StreamRegistry())
+    return pipeline, JournaledExchange(journal, pipeline, ROWS[rpc], entry)
 
 
 def counted(metrics: RequestMetrics) -> dict[str, int]:

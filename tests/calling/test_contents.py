@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dragoman.calling.contents import ContentAbsent, content_chunks, read_part
+from dragoman.calling.contents import MAX_CONTENT_BYTES, ContentAbsent, content_chunks, read_part
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.wire.content_links import ContentLink
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -54,7 +54,7 @@ class Http:
         """Does nothing."""
 
 
-async def read(response: Response | None, *, size: int | None = None, limit: int | None = None) -> bytes:
+async def read(response: Response | None, *, size: int | None = None, limit: int = MAX_CONTENT_BYTES) -> bytes:
     link = ContentLink(pb.Part(url=URL), URL, size)
     return (await read_part(link, content_chunks(Http(response), link, limit=limit))).raw
 
@@ -75,7 +75,7 @@ async def test_a_content_is_read_up_to_its_limit() -> None:
 )
 async def test_a_content_of_another_size_raises(size: int | None, limit: int | None, problem: str) -> None:
     with pytest.raises(ProtocolError, match=f"https://a.example/blobs/x: {problem}$"):
-        await read(Response(200, b"ab", b"cd"), size=size, limit=limit)
+        await read(Response(200, b"ab", b"cd"), size=size, limit=limit or MAX_CONTENT_BYTES)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
+from dragoman.calling.retry import RetryBudget
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
@@ -118,15 +119,8 @@ class ScriptedConnection(AgentConnection):
 def turn_stream(
     connection: AgentConnection, reducer: EventReducer, clock: Clock, *, inactivity_timeout: float | None = None
 ) -> TurnStream:
-    return TurnStream(
-        connection,
-        reducer,
-        key="k",
-        retry_timeout=60,
-        inactivity_timeout=inactivity_timeout,
-        sleep=clock.sleep,
-        clock=clock,
-    )
+    retries = RetryBudget(60, sleep=clock.sleep, clock=clock)
+    return TurnStream(connection, reducer, retries, key="k", inactivity_timeout=inactivity_timeout)
 
 
 async def run(

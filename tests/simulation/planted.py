@@ -161,7 +161,7 @@ MUTATIONS: Final = (
     Mutation(
         "steps wait behind a failed commit", "G3", "runtime.turn.events",
         "if self._error is not None and self._stored:", "if False:",
-        limit=4000,
+        limit=12_000,
     ),
     # Cancels ---------------------------------------------------------------------------------------------------------
     Mutation(
@@ -200,6 +200,7 @@ MUTATIONS: Final = (
     Mutation(
         "waiting tasks are found by hints alone", "G3", "runtime.scheduler",
         "            queue.assume_backlog()\n", "            pass\n",
+        limit=12_000,
     ),
     Mutation(
         "sleeping turns of dead servers are not woken", "G3", "runtime.turn.wakeups",

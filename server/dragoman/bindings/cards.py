@@ -108,7 +108,6 @@ class Cards:
         """The agents as in their cards, by id: with overrides and security schemes."""
         self._access_policy = access_policy
         self.security = security
-        """The security schemes of the server."""
         self.root = root
         self.trusted_proxies = addresses.trusted_proxies
         self._push = push

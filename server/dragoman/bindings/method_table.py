@@ -33,9 +33,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 # Operations: request and response of 1.0, and the runtime operation behind each -----------------------------
 
-OperationMethod = Callable[..., Any]
-"""A method of an operation: a coroutine of bytes, or an async iterator of events for streaming methods."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class A2AOperation:
@@ -45,8 +42,9 @@ class A2AOperation:
     response: type[Message]
     rpc: str = ""
     """The RPC of 1.0, if there is one."""
-    operation: Callable[[Operations], OperationMethod] | None = None
-    """Selects the method; None for descriptions, such as cards, which need no task."""
+    operation: Callable[[Operations], Callable[..., Any]] | None = None
+    """Selects the method: a coroutine of bytes, or an async iterator of events if `streaming`. None for descriptions,
+    such as cards, which need no task."""
     names_agent: bool = True
     """The request names an agent, which its caller has to be allowed to call."""
     streaming: bool = False
@@ -121,21 +119,27 @@ MESSAGE_METHODS: Final = {"message/send": SEND_MESSAGE, "message/stream": STREAM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RpcRow:
-    """One RPC in one dialect."""
+class DialectRow:
+    """One method in one dialect."""
 
+    name: str
     op: A2AOperation
     dialect: Dialect
+    leaves_blocking_open: Callable[[Any], bool] | None = None
+    """Whether the dialect's request is a send that does not say whether it waits for the turn; None: it says so."""
+    turn: bool = False
+    """The stream stops when the turn ends, and its last event is marked as the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcRow(DialectRow):
+    """One RPC in one dialect, with the dialect's request and its response or event."""
+
     method: MethodDescriptor
-    name: str
-    """The RPC."""
     service: str
-    """The full name of its service."""
     streaming: bool
     request: type[Message]
-    """The dialect's request."""
     response: type[Message]
-    """The dialect's response, or its event."""
     decode: Callable[[Any], Any] | None = None
     """Converts the dialect's request to that of 1.0; None if it is one. Raises InvalidParams for malformed names."""
     encode: Callable[[Any], Message] | None = None
@@ -144,10 +148,6 @@ class RpcRow:
     """Completes the dialect's request by rules of Google's form. Raises InvalidParams for contradictions."""
     qualify: Callable[[Any, str], None] | None = None
     """Makes the names in the dialect's response full, given the agent's; None for responses without names."""
-    leaves_blocking_open: Callable[[Any], bool] | None = None
-    """Whether the dialect's request is a send that does not say whether it waits for the turn; None: it says so."""
-    turn: bool = False
-    """The stream stops when the turn ends, and its last event is marked as the last."""
     shows_finished: bool = False
     """Subscribing to a finished task returns the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
     bodies: tuple[str, ...] = ()
@@ -225,7 +225,7 @@ RPC_ROWS: Final = (
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
         read_google=v03.read_google_config_id,
-        qualify=v03.qualify_push_config,
+        qualify=v03.qualify_push_configs,
         # The rule says `config`, which the JS SDK sends. One SDK posts the complete request, others and Google's
         # clients the parent of the bare PushNotificationConfig.
         bodies=("config", WHOLE_REQUEST, "config.push_notification_config"),
@@ -235,7 +235,7 @@ RPC_ROWS: Final = (
         GET_PUSH_CONFIG,
         decode=v03.read_get_push_config,
         encode=v03.write_push_config,
-        qualify=v03.qualify_push_config,
+        qualify=v03.qualify_push_configs,
     ),
     _v03(
         "ListTaskPushNotificationConfig",
@@ -259,22 +259,15 @@ def rpc_services() -> Iterator[tuple[ServiceDescriptor, dict[str, RpcRow]]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonRpcRow:
+class JsonRpcRow(DialectRow):
     """One JSON-RPC method in one dialect."""
 
-    name: str
-    op: A2AOperation
-    dialect: Dialect
     read: Callable[[object], Any]
     """Converts `params` to the 1.0 request. Raises InvalidParams."""
     write: Callable[[Any], object]
     """Converts the 1.0 response to the JSON value of `result`."""
     stream_results: Callable[[], EncodeResults]
     """Returns the encoder of one stream's events."""
-    leaves_blocking_open: Callable[[object], bool] | None = None
-    """Whether `params` are those of a send that does not say whether it waits for the turn; None: they say so."""
-    turn: bool = False
-    """The stream stops when the turn ends, and its last event is marked as the last."""
     names_tasks: bool = False
     """The client chooses task ids (0.1)."""
     errors_in_stream: bool = False

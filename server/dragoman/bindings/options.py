@@ -31,7 +31,6 @@ class BoundAddress:
     host: str
     port: int
     tls: bool = False
-    """Whether the port is encrypted."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -55,7 +54,6 @@ DEFAULT_MAX_CONNECTIONS: Final = 4096
 """Maximum open connections of each of the two ports."""
 
 DEFAULT_CONNECTION_CALLS: Final = 100
-"""Maximum concurrent calls of one gRPC connection."""
 
 DEFAULT_MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 """Maximum bytes of HTTP bodies being received at the same time."""
@@ -99,7 +97,6 @@ class ServerOptions:
     certificates: ServerCertificates | None = None
     """TLS certificates of the server; None: no TLS."""
     connections: int = DEFAULT_MAX_CONNECTIONS
-    """Maximum open connections."""
     connection_calls: int = DEFAULT_CONNECTION_CALLS
     """Maximum concurrent calls of one gRPC connection; further ones wait in the client (RFC 9113 §5.1.2)."""
     authenticator: Authenticator | None = None
@@ -113,9 +110,7 @@ class ServerOptions:
     private_pages: bool = False
     """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
     rejections: RejectionLog = field(default_factory=RejectionLog)
-    """Logs rejected requests."""
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
-    """Counts requests."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process starts to stop: `/readyz` and gRPC health report it, calls are still served."""
     store_problem: Callable[[], str] = lambda: ""
@@ -126,7 +121,6 @@ class ServerOptions:
     overflow_connections: int = 64
     """Connections beyond the maximum that still get an error response."""
     bodies: int = DEFAULT_MAX_BODY_BYTES
-    """Maximum bytes of bodies being received at the same time."""
     keepalive: float = 15.0
     """Seconds between keep-alives on a silent stream."""
     cors: tuple[str, ...] = ()
@@ -136,7 +130,6 @@ class ServerOptions:
     issuers: tuple[Issuer, ...] = ()
     """The trusted token issuers, to which clients are referred for tokens."""
     blobs: Blobs | None = None
-    """The store of `/blobs/`."""
     jwks: Callable[[], Awaitable[bytes]] | None = None
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
     console_sign_in: SignIn | None = None

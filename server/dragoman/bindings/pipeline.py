@@ -22,6 +22,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import grpc
@@ -34,17 +35,10 @@ from dragoman.bindings.method_table import ExtensionRow, JsonRpcRow, RpcRow
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
+from dragoman.core import errors
 from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, VIEWER_GRANT, Caller, Identity
 from dragoman.core.access.local_callers import is_local_caller
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
-from dragoman.core.errors import (
-    A2AError,
-    AgentNotFound,
-    OriginNotAllowed,
-    PermissionDenied,
-    Unauthenticated,
-    VersionNotSupported,
-)
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import Event
 from dragoman.core.trace import TRACE_HEADER
@@ -80,9 +74,15 @@ class RequestExchange(ABC, Generic[Answer]):
     """Known after authorization."""
 
     def __init__(
-        self, log_entry: RequestLogEntry, headers: MultiMapping[str], connection: CallerConnection, tenant: str = ""
+        self,
+        pipeline: Pipeline,
+        log_entry: RequestLogEntry,
+        headers: MultiMapping[str],
+        connection: CallerConnection,
+        tenant: str = "",
     ) -> None:
         """`headers`: HTTP headers or gRPC metadata. `tenant`: of the path, which wins over the request's."""
+        self.pipeline = pipeline
         self.log_entry = log_entry
         self.headers = headers
         self.connection = connection
@@ -93,7 +93,6 @@ class RequestExchange(ABC, Generic[Answer]):
         self.extensions: tuple[str, ...] = ()
         """The URIs of the extensions that the caller requests."""
         self.status: object = "OK"
-        """The status for logs and metrics."""
 
     @property
     @abstractmethod
@@ -113,9 +112,9 @@ class RequestExchange(ABC, Generic[Answer]):
         """Every `A2A-Version` of the request."""
         return self.headers.getall(VERSION_HEADER, ())
 
-    def activation_headers(self, cards: Cards) -> dict[str, str]:
+    def activation_headers(self) -> dict[str, str]:
         """The response header that names the requested extensions which the agent supports; empty for none."""
-        if not self.extensions or (spec := cards.agents.get(self.caller.agent)) is None:
+        if not self.extensions or (spec := self.pipeline.cards.agents.get(self.caller.agent)) is None:
             return {}
         declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
         activated = ", ".join(uri for uri in self.extensions if uri in declared)
@@ -151,14 +150,14 @@ class RequestExchange(ABC, Generic[Answer]):
         """Sets `status`, and returns the error response."""
 
 
+@dataclass(eq=False)
 class Pipeline:
     """Runs the requests of one port, with everything that their steps need."""
 
-    def __init__(self, operations: Operations, cards: Cards, options: ServerOptions, streams: StreamRegistry) -> None:
-        self.operations = operations
-        self.cards = cards
-        self.options = options
-        self.streams = streams
+    operations: Operations
+    cards: Cards
+    options: ServerOptions
+    streams: StreamRegistry
 
     async def serve(self, exchange: RequestExchange[Answer]) -> Answer:
         """Runs a request. Errors become responses.
@@ -235,14 +234,14 @@ class Pipeline:
         """The dialect in which a task was created; empty if the caller sees no such task. Before authorization."""
         try:
             caller = self.operations.access.authorize(exchange.tenant or tenant, exchange.identity)
-        except A2AError:
+        except errors.A2AError:
             return ""  # authorization raises it again
         return await self.operations.read.dialect_of(caller, task_id)
 
 
 def log_call_fault(error: Exception, name: str) -> None:
     """Logs an error that is a fault of the server; its caller does not see the text. `name`: of the request."""
-    if not isinstance(error, A2AError):
+    if not isinstance(error, errors.A2AError):
         log_fault(_log, f"{name} failed", error)
 
 
@@ -273,7 +272,7 @@ async def authenticate(
     identity = await options.authenticator.authenticate(headers) or holder
     if identity is None and options.access_policy.is_closed and not public:
         hint = ", or connect with a certificate" if options.client_certificates is not None else ""
-        raise Unauthenticated(CREDENTIALS_REQUIRED + hint)
+        raise errors.Unauthenticated(CREDENTIALS_REQUIRED + hint)
     return identity or ANONYMOUS
 
 
@@ -306,9 +305,9 @@ async def authenticate_visitor(
         return ANONYMOUS
     identity = await authenticate(headers, options, connection, public=True)
     if not identity.is_authenticated and not (agent and options.access_policy.is_public(agent)):
-        raise Unauthenticated(CREDENTIALS_REQUIRED)
+        raise errors.Unauthenticated(CREDENTIALS_REQUIRED)
     if agent and not identity.may_call(scope, agent):
-        raise AgentNotFound
+        raise errors.AgentNotFound
     return identity
 
 
@@ -330,28 +329,28 @@ async def authenticate_operator(
         return ANONYMOUS
     identity = await authenticate(headers, options, connection)
     if not identity.is_authenticated:
-        raise Unauthenticated("operations are for operators; send credentials with the operator grant")
+        raise errors.Unauthenticated("operations are for operators; send credentials with the operator grant")
     if not (identity.is_viewer if viewer else identity.is_operator):
         grants = f'"{OPERATOR_GRANT}"' + (f' or "{VIEWER_GRANT}"' if viewer else "")
-        raise PermissionDenied(f"this operation needs the grant {grants}", log_details=identity.log_details)
+        raise errors.PermissionDenied(f"this operation needs the grant {grants}", log_details=identity.log_details)
     if identity.is_limited and not limited:
         text = "this operation on the whole server needs credentials without grants for scopes or agents"
-        raise PermissionDenied(text, log_details=identity.log_details)
+        raise errors.PermissionDenied(text, log_details=identity.log_details)
     return identity
 
 
 def challenge_headers(error: BaseException, *, resource_metadata: str = "") -> dict[str, str]:
-    """The `WWW-Authenticate` header of a rejection (RFC 9110 §11.6.1, RFC 6750 §3); empty for other errors.
+    """The `WWW-Authenticate` header of a rejection (RFC 9110 §11.6.1, RFC 6750 §3); empty for other
 
     All supported credentials can be sent as bearer tokens, so Bearer is the only scheme named. `resource_metadata`: URL
     that tells clients of OAuth where they get a token (RFC 9728 §5.1), from `well_known.resource_metadata_url`.
     """
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, errors.Unauthenticated):
         code, scope = error.error, ""
-    elif isinstance(error, PermissionDenied) and not isinstance(error, OriginNotAllowed):  # where credentials help
-        code, scope = "insufficient_scope", error.scope
+    elif not isinstance(error, errors.PermissionDenied) or isinstance(error, errors.OriginNotAllowed):
+        return {}  # no credentials would help
     else:
-        return {}
+        code, scope = "insufficient_scope", error.scope
     description = error.message if code else ""
     values = {"error": code, "error_description": description, "scope": scope, "resource_metadata": resource_metadata}
     named = [f'{name}="{_quotable(value)}"' for name, value in values.items() if value]
@@ -411,7 +410,7 @@ def check_version(values: Iterable[str]) -> str:
             if not version:
                 continue
             if not _VERSION_PATTERN.fullmatch(version):
-                raise VersionNotSupported(
+                raise errors.VersionNotSupported(
                     f'{VERSION_HEADER}: "{version[:40]}" is not supported; use one of {", ".join(SUPPORTED_VERSIONS)}',
                     metadata={"supported": ", ".join(SUPPORTED_VERSIONS)},
                 )

@@ -189,7 +189,6 @@ LIMIT_LOG_INTERVAL: Final = 60.0
 """Seconds between two lines about the same caller and limit."""
 
 MAX_LOGGED_FIELD_CHARS: Final = 200
-"""Maximum characters of one field."""
 
 
 _SECURITY_LOG: Final = logging.getLogger("dragoman.security")

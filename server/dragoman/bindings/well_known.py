@@ -26,9 +26,6 @@ from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.ports.extension import HttpPaths
 
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
-CATALOG_TYPE: Final = "application/ai-catalog+json"
-CATALOG_VERSION: Final = "1.0"
-AGENT_CARD_TYPE: Final = "application/a2a-agent-card+json"
 
 PROTECTED_RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
 """The path of the server's metadata; the path of an endpoint may follow."""
@@ -57,7 +54,7 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
         ServedCard.of(body),
         vary="Authorization, X-API-Key" if options.private_pages else "",
         private=options.private_pages,
-        media_type=CATALOG_TYPE,
+        media_type="application/ai-catalog+json",
     )
 
 
@@ -73,14 +70,19 @@ def catalog_of(
         card_url = agent_cards.card_url(spec.id, origin)
         # The name is in both cards, too, so the draft would omit it. Earlier drafts, and clients of those, require it.
         identifier = _identifier(domain, "a2a", spec.id, card_url)
-        entry = {"identifier": identifier, "displayName": spec.name, "type": AGENT_CARD_TYPE, "url": card_url}
+        entry = {
+            "identifier": identifier,
+            "displayName": spec.name,
+            "type": "application/a2a-agent-card+json",
+            "url": card_url,
+        }
         entries.append(entry)
         for path in paths:
             if path.catalog is not None:
                 url = f"{base}/{spec.id}/{path.name}"
                 identifier = _identifier(domain, path.name, spec.id, url)
                 entries.append({"identifier": identifier, "displayName": spec.name, **path.catalog(spec, url, domain)})
-    return {"specVersion": CATALOG_VERSION, "host": {"displayName": host}, "entries": entries}
+    return {"specVersion": "1.0", "host": {"displayName": host}, "entries": entries}
 
 
 def _identifier(domain: str, namespace: str, agent: str, url: str) -> str:

@@ -6,7 +6,7 @@ raises ClientError.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
@@ -29,29 +29,24 @@ class ContentAbsent(ClientError):
 
 
 async def content_chunks(
-    http: HttpClient,
-    link: ContentLink,
-    *,
-    limit: int | None = None,
-    idle_timeout: float | None = None,
-    headers: Mapping[str, str] | None = None,
+    http: HttpClient, link: ContentLink, *, limit: int = MAX_CONTENT_BYTES, idle_timeout: float | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Yields a content as it arrives. limit: bytes of the content. headers: of the request, without credentials.
+    """Yields a content as it arrives. limit: bytes of the content.
 
     Raises ContentAbsent, ProtocolError for a content that is longer than the limit or not as long as its link says, and
     the errors of `http`.
     """
     address = link.url.partition("?")[0]
-    if limit is not None and (link.size or 0) > limit:
+    if (link.size or 0) > limit:
         raise ProtocolError(f"{address}: the content has {link.size} bytes; at most {limit} are read")
     received = 0
     try:
-        async with http.open("GET", link.url, headers or {}, idle_timeout=idle_timeout) as response:
+        async with http.open("GET", link.url, {}, idle_timeout=idle_timeout) as response:
             if response.status != 200:
                 raise await _refusal(address, response)
             async for chunk in response.chunks():
                 received += len(chunk)
-                if limit is not None and received > limit:
+                if received > limit:
                     raise ProtocolError(f"{address}: the content is longer than {limit} bytes")
                 yield chunk
     except ServerUnavailable as error:

@@ -250,60 +250,34 @@ _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 _NOT_RESOLVED_MESSAGES: Final = ("DNS resolution failed", "errors resolving")
 """Messages of gRPC's core, by version, for a name that cannot be resolved."""
 
-_NOT_CONNECTED_MESSAGES: Final = (
-    "failed to connect to all addresses",
-    "Connection refused",
-    *_NOT_RESOLVED_MESSAGES,
-)
+_NOT_CONNECTED_MESSAGES: Final = ("failed to connect to all addresses", "Connection refused", *_NOT_RESOLVED_MESSAGES)
 """Messages of gRPC's core for a missing connection."""
 
-_ERROR_CLASSES_BY_REASON: Final[Mapping[str, type[ClientError]]] = {
-    "TASK_NOT_FOUND": NotFound,
-    "AGENT_NOT_FOUND": NotFound,
-    "KEY_NOT_FOUND": NotFound,
-    "UNAUTHENTICATED": NotAllowed,
-    "PERMISSION_DENIED": NotAllowed,
-    "INVALID_REQUEST": Invalid,
-    "INVALID_PARAMS": Invalid,
-    "CONTENT_TYPE_NOT_SUPPORTED": Invalid,
-    "PAYLOAD_TOO_LARGE": Invalid,
-    "EXTENSION_SUPPORT_REQUIRED": NotSupported,
-    "METHOD_NOT_FOUND": NotSupported,
-    "METHOD_NOT_ALLOWED": NotSupported,
-    "UNSUPPORTED_OPERATION": NotSupported,
-    "PUSH_NOTIFICATION_NOT_SUPPORTED": NotSupported,
-    "EXTENDED_AGENT_CARD_NOT_CONFIGURED": NotSupported,
-    "VERSION_NOT_SUPPORTED": NotSupported,
-    "TASK_NOT_CANCELABLE": Conflict,
-    "IDEMPOTENCY_KEY_REUSED": Conflict,
-    "AGENT_TAKEN": Conflict,
-    "OUT_OF_MEMORY": Busy,
-    "RATE_LIMITED": Busy,
-    "UNAVAILABLE": Busy,
-    "INVALID_AGENT_RESPONSE": CallRefused,
-    "INTERNAL_ERROR": CallRefused,
+_REASONS_AND_CODES: Final[Mapping[type[ClientError], tuple[str, str]]] = {
+    NotFound: ("TASK_NOT_FOUND AGENT_NOT_FOUND KEY_NOT_FOUND", "NOT_FOUND"),
+    NotAllowed: ("UNAUTHENTICATED PERMISSION_DENIED", "UNAUTHENTICATED PERMISSION_DENIED"),
+    Invalid: (
+        "INVALID_REQUEST INVALID_PARAMS CONTENT_TYPE_NOT_SUPPORTED PAYLOAD_TOO_LARGE",
+        "INVALID_ARGUMENT OUT_OF_RANGE",
+    ),
+    NotSupported: (
+        "EXTENSION_SUPPORT_REQUIRED METHOD_NOT_FOUND METHOD_NOT_ALLOWED UNSUPPORTED_OPERATION "
+        "PUSH_NOTIFICATION_NOT_SUPPORTED EXTENDED_AGENT_CARD_NOT_CONFIGURED VERSION_NOT_SUPPORTED",
+        "UNIMPLEMENTED",
+    ),
+    Conflict: ("TASK_NOT_CANCELABLE IDEMPOTENCY_KEY_REUSED AGENT_TAKEN", "ALREADY_EXISTS FAILED_PRECONDITION ABORTED"),
+    Busy: ("OUT_OF_MEMORY RATE_LIMITED UNAVAILABLE", "RESOURCE_EXHAUSTED"),
+    ServerUnavailable: ("", "UNAVAILABLE DEADLINE_EXCEEDED CANCELLED"),
+    CallRefused: ("INVALID_AGENT_RESPONSE INTERNAL_ERROR", ""),
 }
-"""Error classes by A2A's reason."""
+"""By error class: A2A's reasons, and the names of gRPC statuses, which count for errors without a known reason."""
 
-_ERROR_CLASSES_BY_CODE: Final[Mapping[str, type[ClientError]]] = {
-    "NOT_FOUND": NotFound,
-    "UNAUTHENTICATED": NotAllowed,
-    "PERMISSION_DENIED": NotAllowed,
-    "INVALID_ARGUMENT": Invalid,
-    "OUT_OF_RANGE": Invalid,
-    "UNIMPLEMENTED": NotSupported,
-    "ALREADY_EXISTS": Conflict,
-    "FAILED_PRECONDITION": Conflict,
-    "ABORTED": Conflict,
-    "RESOURCE_EXHAUSTED": Busy,
-    "UNAVAILABLE": ServerUnavailable,
-    "DEADLINE_EXCEEDED": ServerUnavailable,
-    "CANCELLED": ServerUnavailable,
+_CLASSES_BY_REASON: Final = {
+    reason: kind for kind, (known, _) in _REASONS_AND_CODES.items() for reason in known.split()
 }
-"""Error classes by the name of the gRPC status, for errors without a known reason."""
+_CLASSES_BY_CODE: Final = {text: kind for kind, (_, codes) in _REASONS_AND_CODES.items() for text in codes.split()}
 
 
 def _error_class_for(remote_error: RemoteError) -> type[ClientError]:
-    return _ERROR_CLASSES_BY_REASON.get(remote_error.reason) or _ERROR_CLASSES_BY_CODE.get(
-        remote_error.code, CallRefused
-    )
+    by_code = _CLASSES_BY_CODE.get(remote_error.code, CallRefused)
+    return _CLASSES_BY_REASON.get(remote_error.reason, by_code)

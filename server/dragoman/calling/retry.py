@@ -32,8 +32,8 @@ class RetryBudget:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds = seconds
-        self._sleep = sleep
-        self._clock = clock
+        self.sleep = sleep
+        self.clock = clock
         self._failing_since: float | None = None
         self._failures = 0
 
@@ -48,13 +48,13 @@ class RetryBudget:
         """
         if not isinstance(error, ServerUnavailable | Busy):
             raise error
-        now = self._clock()
+        now = self.clock()
         if self._failing_since is None:
             self._failing_since = now
         pause = max(error.retry_after or 0.0, RETRY_BACKOFF.delay(self._failures + 1))
         if now - self._failing_since + pause > self._seconds:
             raise error
-        await self._sleep(pause)
+        await self.sleep(pause)
         self._failures += 1
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -106,10 +106,7 @@ async def find_task_of_message(
     Raises OutcomeUnknown if the server returned too few tasks or messages to decide, and the errors of `list_tasks`.
     """
     request = pb.ListTasksRequest(
-        tenant=tenant,
-        context_id=context_id,
-        page_size=RECOVERY_PAGE_SIZE,
-        history_length=RECOVERY_HISTORY_LENGTH,
+        tenant=tenant, context_id=context_id, page_size=RECOVERY_PAGE_SIZE, history_length=RECOVERY_HISTORY_LENGTH
     )
     page = await list_tasks(request)
     assert isinstance(page, pb.ListTasksResponse)

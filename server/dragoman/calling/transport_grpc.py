@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 from google.protobuf.json_format import MessageToJson
@@ -49,9 +49,11 @@ class GrpcTransport:
         *,
         connect: ChannelOpener,
         keeps_channels: bool = False,
+        operations: Mapping[str, GrpcOperation] | None = None,
     ) -> None:
         """`connect`: opens channels that share no connection. `keeps_channels`: they stay when the server becomes
-        unavailable; otherwise they are replaced, so that its name is resolved again."""
+        unavailable; otherwise they are replaced, so that its name is resolved again. `operations`: by default those of
+        the interface's dialect."""
         self.interface = interface
         self._options = options
         self._limits = options.limits
@@ -62,7 +64,7 @@ class GrpcTransport:
         self._is_closed = False
         self._connecting = asyncio.Lock()
         self._files = RemoteFiles(interface.dialect, interface.tenant, options)
-        self._operations = client_operations.GRPC_OPERATIONS[interface.dialect]
+        self._operations = operations or client_operations.GRPC_OPERATIONS[interface.dialect]
         self._metadata = tuple((name.lower(), value) for name, value in options.headers.items())
 
     async def call(
@@ -89,9 +91,7 @@ class GrpcTransport:
                     received += len(event)
                     if limit is not None and received > limit:
                         raise ProtocolError(f"{self._options.errors.address}: the stream is longer than {limit} bytes")
-                    response = self._decode(operation, event)
-                    assert isinstance(response, pb.StreamResponse)
-                    yield response
+                    yield cast(pb.StreamResponse, self._decode(operation, event))
             finally:
                 events.cancel()  # notifies the server if the reader stops early
 

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import orjson
@@ -161,9 +161,7 @@ class HttpTransport:
             raise ProtocolError(f"{self._errors.address}: {problem}") from error
 
     def _decode_event(self, operation: ClientOperation, result: Any) -> pb.StreamResponse:
-        event = self._decode(operation, result)
-        assert isinstance(event, pb.StreamResponse)
-        return event
+        return cast(pb.StreamResponse, self._decode(operation, result))
 
     def _trace_bytes(self, direction: str, data: bytes | None) -> None:
         if data is not None and self._trace is not no_wire_trace:

@@ -41,16 +41,14 @@ def state_name(state: int) -> str:
     return states.name(state).removeprefix("TASK_STATE_")
 
 
-_COLORS: Final[dict[int, str]] = {
-    states.COMPLETED: "\x1b[32m",
-    states.FAILED: "\x1b[31m",
-    states.REJECTED: "\x1b[31m",
-    states.CANCELED: "\x1b[90m",
-    states.INPUT_REQUIRED: "\x1b[33m",
-    states.AUTH_REQUIRED: "\x1b[33m",
-    states.WORKING: "\x1b[36m",
-    states.SUBMITTED: "\x1b[36m",
+_COLORS: Final[dict[int, int]] = {
+    states.COMPLETED: 32,
+    **dict.fromkeys((states.FAILED, states.REJECTED), 31),
+    states.CANCELED: 90,
+    **dict.fromkeys(states.INTERRUPTED, 33),
+    **dict.fromkeys((states.WORKING, states.SUBMITTED), 36),
 }
+"""ANSI colors by state."""
 
 
 def colored(text: str, state: int, stream: TextIO) -> str:
@@ -58,7 +56,7 @@ def colored(text: str, state: int, stream: TextIO) -> str:
     if not state or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     name = state_name(state)
-    return text.replace(name, f"{_COLORS.get(state, '')}{name}\x1b[0m", 1)
+    return text.replace(name, f"\x1b[{_COLORS.get(state, 0)}m{name}\x1b[0m", 1)
 
 
 def format_elapsed(milliseconds: float) -> str:
@@ -204,21 +202,16 @@ class ConsoleOutput:
                     self.write(part.text)
                 case "data":
                     # A Struct has no field order on the wire; sorted keys make the output of two runs equal.
-                    self.line(
-                        orjson.dumps(_PART_JSON_CODEC.to_dict(part)["data"], option=orjson.OPT_SORT_KEYS).decode()
-                    )
+                    value = _PART_JSON_CODEC.to_dict(part)["data"]
+                    self.line(orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode())
                 case "raw":
-                    self.line(self._describe_file(part))
+                    done = "pass --save DIR to write it"
+                    if self._save is not None:
+                        done = f"written to {write_file(self._save, part.filename, part.raw)}"
+                    self.line(f"[{_file_label(part)}, {len(part.raw):,} bytes; {done}]")
                 case "url":
                     linked = self._linked_files.get(_link_key(part))
                     self.line(f"[{linked or ' '.join(filter(None, (part.filename, part.media_type, part.url)))}]")
-
-    def _describe_file(self, part: pb.Part) -> str:
-        description = f"{_file_label(part)}, {len(part.raw):,} bytes"
-        if self._save is None:
-            return f"[{description}; pass --save DIR to write it]"
-        path = write_file(self._save, part.filename, part.raw)
-        return f"[{description}; written to {path}]"
 
 
 def _file_label(part: pb.Part) -> str:

@@ -6,8 +6,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypedDict, Unpack, cast
 
 from google.protobuf import json_format
 
@@ -15,14 +16,7 @@ from dragoman.calling.errors import Busy, ServerUnavailable
 from dragoman.calling.retry import RetryBudget, pop_cursor
 from dragoman.calling.transport import WireTrace, no_wire_trace
 from dragoman.client import calls, content
-from dragoman.client.agent_connection import (
-    GRPC_SCHEMES,
-    AgentConnection,
-    Webhook,
-    agent_url,
-    discover,
-    url_problem,
-)
+from dragoman.client.agent_connection import GRPC_SCHEMES, AgentConnection, Webhook, agent_url, discover, url_problem
 from dragoman.client.event_reducer import EventReducer, with_question
 from dragoman.client.events import Event, Finished, Question, Result
 from dragoman.client.transport import CallOptions
@@ -37,6 +31,21 @@ sends keep-alives every 15 s. If another server sends none, the task is polled."
 
 AnswerCallback = Callable[[Question], "str | Awaitable[str | None] | None"]
 """Returns the answer to a question, or None to end the run with the question."""
+
+
+class RunOptions(TypedDict, total=False):
+    """Arguments of `Connection.run` beside the text."""
+
+    agent: str
+    files: Iterable[content.FileInput]
+    data: Any
+    task: str
+    context: str
+    metadata: Mapping[str, Any] | None
+    accepts: Sequence[str]
+    webhook: Webhook
+    key: str
+    answer: AnswerCallback | None
 
 
 def connect(
@@ -207,41 +216,14 @@ class Connection:
         if reducer.is_over:
             yield reducer.finish()
 
-    async def ask(
-        self,
-        text: str | pb.Message = "",
-        *,
-        agent: str = "",
-        files: Iterable[content.FileInput] = (),
-        data: Any = None,
-        task: str = "",
-        context: str = "",
-        metadata: Mapping[str, Any] | None = None,
-        accepts: Sequence[str] = (),
-        webhook: Webhook = "",
-        key: str = "",
-        answer: AnswerCallback | None = None,
-    ) -> Result:
+    async def ask(self, text: str | pb.Message = "", **options: Unpack[RunOptions]) -> Result:
         """Sends a message and waits for the result: `.text`, `.files`, `.data`, `.task`.
 
         If the agent asks and `answer` does not reply, the result has its `question`; continue with
         `ask(..., task=result.task_id)`. Arguments as of `run`. Raises TaskFailed for a task that is FAILED, REJECTED or
         CANCELED.
         """
-        stream = self.run(
-            text,
-            agent=agent,
-            files=files,
-            data=data,
-            task=task,
-            context=context,
-            metadata=metadata,
-            accepts=accepts,
-            webhook=webhook,
-            key=key,
-            answer=answer,
-        )
-        return await self._result(stream, agent)
+        return await self._result(self.run(text, **options), options.get("agent", ""))
 
     async def follow(self, task: str, *, agent: str = "", after: str = "") -> AsyncGenerator[Event, None]:
         """Yields the events of a task until it ends or asks. `after`: the `cursor` of the last event received, also by
@@ -253,7 +235,7 @@ class Connection:
                 yield event
         if reducer.is_over:
             if not reducer.is_complete:
-                reducer.task.CopyFrom(await self._get_task(connection, task, parent))
+                reducer.task.CopyFrom((await self._get(connection, task, parent)).task)
             yield reducer.finish()
 
     async def wait(self, task: str, *, agent: str = "") -> Result:
@@ -291,11 +273,7 @@ class Connection:
 
     async def get(self, task: str, *, agent: str = "", history: int | None = None) -> Result:
         """Reads a task with its last `history` messages (None: the server's default)."""
-        connection = await self._agent(agent)
-        parent = calls.current_traceparent()
-        response = await self._retry_budget().retry(lambda: connection.get(task, history=history, parent=parent))
-        cursor = pop_cursor(response)
-        return Result(with_question(response), cursor=cursor)
+        return await self._get(await self._agent(agent), task, calls.current_traceparent(), history=history)
 
     async def cancel(self, task: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None) -> Result:
         """Requests that a task stops, and returns the task, which may still be running. metadata: for the agent; the
@@ -337,7 +315,7 @@ class Connection:
         """Builds the message, and the reducer that holds the task to continue."""
         reducer = EventReducer()
         if message.task_id:
-            reducer.load(await self._get_task(connection, message.task_id, parent))
+            reducer.load((await self._get(connection, message.task_id, parent)).task)
             message.context_id = message.context_id or reducer.task.context_id
         return message, reducer
 
@@ -347,17 +325,17 @@ class Connection:
         return TurnStream(
             connection,
             reducer,
+            self._retry_budget(),
             key=key,
             parent=parent,
-            retry_timeout=self._retry_timeout,
             inactivity_timeout=self._inactivity_timeout,
             may_stream=may_stream,
         )
 
-    async def _get_task(self, connection: AgentConnection, id: str, parent: str) -> pb.Task:
-        task = await self._retry_budget().retry(lambda: connection.get(id, history=1, parent=parent))
-        pop_cursor(task)
-        return with_question(task)
+    async def _get(self, connection: AgentConnection, id: str, parent: str, *, history: int | None = 1) -> Result:
+        task = await self._retry_budget().retry(lambda: connection.get(id, history=history, parent=parent))
+        cursor = pop_cursor(task)
+        return Result(with_question(task), cursor=cursor)
 
     async def _result(self, stream: AsyncGenerator[Event, None], agent: str) -> Result:
         """Consumes a run and returns its result, or the question at which it stopped."""
@@ -369,10 +347,8 @@ class Connection:
                 if isinstance(event, Question):
                     question = event
         assert question is not None
-        return Result(
-            await self._get_task(await self._agent(agent), question.task_id, calls.current_traceparent()),
-            cursor=question.cursor,
-        )
+        result = await self._get(await self._agent(agent), question.task_id, calls.current_traceparent())
+        return replace(result, cursor=question.cursor)
 
     async def _agent(self, agent: str) -> AgentConnection:
         if agent not in self._agents:

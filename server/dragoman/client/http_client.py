@@ -1,4 +1,4 @@
-"""The HTTP side of the client: aiohttp sessions, cards, and JSON-RPC over WebSocket.
+"""The HTTP side of the client: aiohttp sessions, cards, JSON-RPC over WebSocket, and calls of operators.
 
 Imported for the first call over HTTP: importing aiohttp takes longer than a call over gRPC.
 """
@@ -7,22 +7,44 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 import orjson
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.calling import tls
-from dragoman.calling.errors import AUTH_ERROR_CODES, ClientError, Invalid, NotAllowed, ProtocolError, ServerUnavailable
+from dragoman.calling.errors import (
+    AUTH_ERROR_CODES,
+    ClientError,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    ProtocolError,
+    ServerUnavailable,
+)
 from dragoman.calling.transport import HttpResponse, StreamResponses, TransportOptions
-from dragoman.calling.transport_http import CardResponse, JsonRpcTransport, fetch_card
+from dragoman.calling.transport_http import (
+    JSON_MEDIA_TYPE,
+    CardResponse,
+    HttpCall,
+    JsonRpcTransport,
+    RestTransport,
+    fetch_card,
+    read_body,
+)
 from dragoman.client.transport import CallOptions
 from dragoman.wire.cards.remote_card import Interface
+from dragoman.wire.client_operations import ClientOperation
+from dragoman.wire.http import httprule
+from dragoman.wire.http.httprule import Rule
+from dragoman.wire.json import protojson
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 HTTP_CONNECT_TIMEOUT: Final = 10.0
 
@@ -32,8 +54,6 @@ CLIENT_CARD_TIMEOUT: Final = 30.0
 
 _KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Idle seconds before the first probe, seconds between two, and how many may stay unanswered."""
-
-_CARD_NOT_FOUND: Final = ClientError("NOT_FOUND", "there is no card", reason="AGENT_NOT_FOUND").remote_error
 
 
 class AiohttpClient:
@@ -112,15 +132,16 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 async def fetch_agent_card(url: str, options: CallOptions) -> tuple[bytes, str]:
     """Returns a card and its URL. Raises ClientError."""
-    context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
-    timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=10)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
-        responses = await fetch_card(url, lambda at, headers: _get_card(session, at, headers, options))
+    http = AiohttpClient(url, options, options.request_headers)
+    try:
+        responses = await fetch_card(url, lambda at, headers: _get_card(http.session, at, headers, options))
+    finally:
+        await http.close()
     last = responses[-1]
     if last.status == 200:
         return last.document, last.url
     if last.is_redirect:
-        location = last.headers.get("Location", "")[:500]
+        location = last.headers.get("location", "")[:500]
         raise ProtocolError(f"{last.url} responded with a redirect to {location}; use that address")
     failures = [ClientError.from_response(response.status, response.headers, None) for response in responses]
     if last.is_conclusive:
@@ -128,7 +149,7 @@ async def fetch_agent_card(url: str, options: CallOptions) -> tuple[bytes, str]:
         remote_error = replace(failure.remote_error, message=f"{last.url}: {failure.message}")
         raise ClientError.from_remote_error(remote_error, type(failure))
     message = f"there is no card at {url}: {failures[0].message}"
-    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=message))
+    raise NotFound("NOT_FOUND", message, reason="AGENT_NOT_FOUND")
 
 
 async def _get_card(
@@ -136,24 +157,19 @@ async def _get_card(
 ) -> CardResponse:
     # Credentials belong to this server only, so requests with credentials follow no redirects.
     follow_redirects = not options.request_headers
+    timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=HTTP_CONNECT_TIMEOUT)
     options.trace(">", f"GET {url}")
     try:
-        async with session.get(
-            url, headers={**options.request_headers, **headers}, allow_redirects=follow_redirects
-        ) as response:
+        async with session.get(url, headers=headers, allow_redirects=follow_redirects, timeout=timeout) as response:
             options.trace("<", f"{response.status} {response.content_type}")
-            document = bytearray()
-            async for chunk in response.content.iter_any():
-                document += chunk
-                if len(document) > CLIENT_CARD_MAX_BYTES:
-                    raise ProtocolError(f"the card at {url} is longer than {CLIENT_CARD_MAX_BYTES} bytes")
+            document = await read_body(_AiohttpResponse(response), url, CLIENT_CARD_MAX_BYTES, None)
             final_url = str(response.url) if response.status == 200 else url
-            return CardResponse(final_url, response.status, response.headers, bytes(document))
+            return CardResponse(final_url, response.status, response.headers, document)
     except aiohttp.ClientError as error:
         raise connection_error(url, error) from error
     except TimeoutError as error:
-        timeout = aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
-        raise connection_error(url, timeout) from error
+        late = aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
+        raise connection_error(url, late) from error
 
 
 class WebSocketTransport(JsonRpcTransport):
@@ -204,3 +220,57 @@ class WebSocketTransport(JsonRpcTransport):
             raise ClientError.from_response(error.status, error.headers or {}, None) from error
         except aiohttp.ClientError as error:
             raise connection_error(self._errors.address, error) from error
+
+
+_OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+_OPS_JSON: Final = protojson.JsonDialect("1.0")
+
+
+class OperationsTransport(RestTransport):
+    """The calls of `dragoman.ops.v1.OpsService` that have an HTTP rule. Implements `Transport`."""
+
+    def __init__(self, url: str, options: CallOptions) -> None:
+        http = AiohttpClient(url, options, options.request_headers)
+        super().__init__(Interface(url, "HTTP+JSON", "1.0"), http, options.for_transport(url, {}))
+
+    def rule_of(self, rpc: str, request: Message) -> Rule | None:
+        """The HTTP rule of a call whose path variables the request has, most variables first; None without one."""
+        rules = [
+            rule
+            for method, rule in httprule.rules(_OPS_SERVICE)
+            if method.name == rpc and all(getattr(request, variable.field[0]) for variable in rule.template.variables)
+        ]
+        return max(rules, key=lambda rule: len(rule.template.variables), default=None)
+
+    async def get_json(self, path: str) -> Any:
+        """Reads any JSON of the server; None for an error without JSON. Raises ClientError."""
+        anything: Any = dict
+        call = HttpCall(ClientOperation(path, anything, anything), "GET", self.interface.url + path, None)
+        async with self._open(call, {"Accept": JSON_MEDIA_TYPE}, None) as response:
+            return await self._read_json(response)
+
+    def _encode(self, rpc: str, request: Message) -> HttpCall:
+        rule = self.rule_of(rpc, request)
+        assert rule is not None
+        encode = protojson.compile(type(request), _OPS_JSON).to_dict
+        response_class = GetMessageClass(_OPS_SERVICE.methods_by_name[rpc].output_type)
+        operation = ClientOperation(rpc, encode, protojson.compile(response_class, _OPS_JSON).decode)
+        fields = encode(request)
+        path = str(rule.template)
+        for variable in rule.template.variables:
+            name = ".".join(variable.field)
+            value = fields.pop(request.DESCRIPTOR.fields_by_name[name].json_name)
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        if not rule.body and fields:
+            path = f"{path}?{urlencode(list(_query_pairs(fields)))}"
+        return HttpCall(operation, rule.http_method, self.interface.url + path, fields if rule.body else None)
+
+
+def _query_pairs(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The query of a request's JSON: nested fields have dotted names, repeated ones several values."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _query_pairs(value, f"{prefix}{name}.")
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            yield f"{prefix}{name}", str(one).lower() if isinstance(one, bool) else str(one)

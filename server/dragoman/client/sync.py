@@ -61,13 +61,18 @@ class _LoopThread:
             future.cancel()
             raise
 
-    def close_generator(self, generator: AsyncGenerator[Any, None]) -> None:
-        """Closes a generator, and waits if possible: garbage collection also runs on the loop's own thread, and at
-        shutdown the loop has already stopped."""
-        if self._may_wait():
-            self.run(_close_generator(generator))
-        elif not sys.is_finalizing():
-            asyncio.run_coroutine_threadsafe(_close_generator(generator), self._running_loop())
+    def iterate(self, generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        """Iterates over a generator and closes it at the end. Waits for that if possible: garbage collection also runs
+        on the loop's own thread, and at shutdown the loop has already stopped."""
+        process = os.getpid()
+        try:
+            while (item := self.run(next_or_none(generator))) is not None:
+                yield item
+        finally:
+            if process == os.getpid() and self._may_wait():
+                self.run(_close_generator(generator))
+            elif process == os.getpid() and not sys.is_finalizing():
+                asyncio.run_coroutine_threadsafe(_close_generator(generator), self._running_loop())
 
     def _may_wait(self) -> bool:
         return not sys.is_finalizing() and threading.current_thread() is not self._thread
@@ -115,7 +120,7 @@ def _iteration(
     @wraps(method)
     def iterate(self: SyncConnection, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         _answer_in_thread(kwargs)
-        return _iterate(method(self._connection, *args, **kwargs))
+        return _LOOP.iterate(method(self._connection, *args, **kwargs))
 
     return iterate
 
@@ -186,17 +191,6 @@ def _answer_in_thread(arguments: dict[str, Any]) -> None:
 async def _run_in_context(context: Context, coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine in a context: the trace and the delegating task are context variables."""
     return await asyncio.create_task(coroutine, context=context)
-
-
-def _iterate(generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    """Iterates over an asynchronous generator, and closes it at the end."""
-    process = os.getpid()
-    try:
-        while (item := _LOOP.run(next_or_none(generator))) is not None:
-            yield item
-    finally:
-        if process == os.getpid():
-            _LOOP.close_generator(generator)
 
 
 async def _close_generator(generator: AsyncGenerator[Any, None]) -> None:

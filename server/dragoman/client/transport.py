@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from google.protobuf.message import Message
 
 from dragoman.calling import tls
-from dragoman.calling.contents import MAX_CONTENT_BYTES, ContentAbsent, content_chunks, read_part
+from dragoman.calling.contents import ContentAbsent, content_chunks, read_part
 from dragoman.calling.errors import ClientError, ResponseErrors
 from dragoman.calling.transport import (
     StreamResponses,
@@ -175,8 +175,7 @@ class ContentTransport:
     async def restore(self, response: Message) -> None:
         """Replaces the links of a response, or of a task, in place. Raises ClientError."""
         for link in content_links(response, self._addresses):
-            http, idle_timeout = self._http(link.url), self._options.idle_timeout
-            chunks = content_chunks(http, link, limit=MAX_CONTENT_BYTES, idle_timeout=idle_timeout)
+            chunks = content_chunks(self._http(link.url), link, idle_timeout=self._options.idle_timeout)
             link.part.CopyFrom(await self._options.receive_content(link, chunks))
 
     async def close(self) -> None:

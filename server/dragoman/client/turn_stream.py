@@ -13,8 +13,7 @@ task.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Final, TypeVar
 
@@ -54,25 +53,21 @@ class TurnStream:
         self,
         connection: AgentConnection,
         reducer: EventReducer,
+        retries: RetryBudget,
         *,
         key: str = "",
         parent: str = "",
-        retry_timeout: float,
-        inactivity_timeout: float | None,
+        inactivity_timeout: float | None = None,
         may_stream: bool = True,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """retry_timeout: seconds for which an unavailable or busy server is retried. inactivity_timeout: seconds
-        without an event of the task, None for no limit. may_stream: use streams if the server has them."""
+        """retries: also has the clock and the sleep. inactivity_timeout: seconds without an event of the task, None for
+        no limit. may_stream: use streams if the server has them."""
         self.connection = connection
         self.reducer = reducer
         self._key = key
         self._parent = parent
-        self._retry = RetryBudget(retry_timeout, sleep=sleep, clock=clock)
+        self._retries = retries
         self._inactivity_timeout = inactivity_timeout
-        self._sleep = sleep
-        self._clock = clock
         self._is_delivered = False
         """Whether the server is known to have the message."""
         self._may_stream = may_stream
@@ -85,24 +80,20 @@ class TurnStream:
         self._may_have_missed = False
         """Whether events may have been missed."""
         self._polls = 0
-        self._last_event_time = clock()
+        self._last_event_time = retries.clock()
 
-    async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
+    def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
         """Sends the message, and yields the events of the turn. Raises ClientError."""
         self.reducer.mark_answered()
         if self.connection.interface.dialect == "0.1":
             self.reducer.task.id = request.message.task_id
-        async with aclosing(self._turn(request)) as events:
-            async for event in events:
-                yield event
+        return self._turn(request)
 
-    async def follow(self, task_id: str) -> AsyncGenerator[Event, None]:
+    def follow(self, task_id: str) -> AsyncGenerator[Event, None]:
         """Yields the events of a task after those in the reducer, until it ends or asks. Raises ClientError."""
         self.reducer.task.id = task_id
         self._is_delivered = True
-        async with aclosing(self._turn(None)) as events:
-            async for event in events:
-                yield event
+        return self._turn(None)
 
     # The turn ---------------------------------------------------------------------------------------------------
 
@@ -115,10 +106,11 @@ class TurnStream:
             try:
                 async with aclosing(responses):
                     while (raw := await self._next_event(responses)) is not None:
-                        self._on_response()
+                        self.connection.mark_reachable()
+                        self._retries.reset()
                         self._last_was_task = raw.HasField("task")
                         for event in self.reducer.reduce(raw):
-                            self._last_event_time, self._polls = self._clock(), 0
+                            self._last_event_time, self._polls = self._retries.clock(), 0
                             yield event
                         if self.reducer.is_over:
                             await _drain_stream(responses)
@@ -131,7 +123,8 @@ class TurnStream:
             except ClientError as error:
                 await self._on_error(error, request)
                 continue
-            await self._wait_before_poll()
+            self._polls += 1
+            await self._retries.sleep(retry.RETRY_BACKOFF.delay(self._polls))
         if self.reducer.is_over and not self.reducer.cursor and self.reducer.message is None:
             async for event in self._missing_events():
                 yield event
@@ -153,7 +146,7 @@ class TurnStream:
         """Returns the next response; None at the end. Raises InactivityTimeout if no event arrives in time."""
         if self._inactivity_timeout is None:
             return await anext(stream, None)
-        left = self._inactivity_timeout - (self._clock() - self._last_event_time)
+        left = self._inactivity_timeout - (self._retries.clock() - self._last_event_time)
         try:
             if left > 0:
                 async with asyncio.timeout(left):
@@ -170,15 +163,10 @@ class TurnStream:
         request.tenant = self.connection.interface.tenant
         if not self._uses_streaming:
             response = await transport.call("SendMessage", request, key=self._key, parent=self._parent)
-            self._is_delivered, self.connection.supports_streaming = (
-                True,
-                self.connection.supports_streaming and not self._may_stream,
-            )
+            self._is_delivered = True
+            self.connection.supports_streaming = self.connection.supports_streaming and not self._may_stream
             assert isinstance(response, pb.SendMessageResponse)
-            if response.HasField("message"):
-                yield pb.StreamResponse(message=response.message)
-            else:
-                yield pb.StreamResponse(task=response.task)
+            yield first_event(response)
             return
         stream = transport.stream("SendStreamingMessage", request, key=self._key, parent=self._parent)
         async with aclosing(self._stream_with_polls(stream, complete=True)) as events:
@@ -234,32 +222,19 @@ class TurnStream:
 
     # Errors -----------------------------------------------------------------------------------------------------
 
-    def _on_response(self) -> None:
-        self.connection.mark_reachable()
-        self._retry.reset()
-
-    async def _wait_before_poll(self) -> None:
-        """Waits before the next poll."""
-        self._polls += 1
-        await self._sleep(retry.RETRY_BACKOFF.delay(self._polls))
-
     async def _on_error(self, error: ClientError, request: pb.SendMessageRequest | None) -> None:
         """Prepares the next attempt. Raises the error if no retry can help or the time is up."""
         self._may_have_missed = self._may_have_missed or self._is_delivered
         remote_error = error.remote_error
         if isinstance(error, ServerUnavailable):
-            if (
-                not self._is_delivered
-                and error.may_have_arrived
-                and not self.connection.is_idempotent
-                and request is not None
-            ):
+            may_repeat = self.connection.is_idempotent or not error.may_have_arrived
+            if not self._is_delivered and not may_repeat and request is not None:
                 await self._find_task(request, error)
             elif not error.may_have_arrived and self.connection.next_transport():
                 return
-            await self._retry.wait(error)
+            await self._retries.wait(error)
         elif isinstance(error, Busy):
-            await self._retry.wait(error)
+            await self._retries.wait(error)
         elif not self._is_delivered:
             if self._uses_streaming and remote_error.is_unsupported:
                 self._uses_streaming = False
@@ -272,9 +247,8 @@ class TurnStream:
         elif self.reducer.cursor and isinstance(error, Invalid):
             self.reducer.cursor = ""  # the store or the task was replaced: start with the current state
         elif self._uses_subscription and isinstance(error, NotSupported | Invalid | Conflict):
-            self._uses_subscription = (
-                False  # not supported, or the task has ended, which a poll shows: servers use different errors
-            )
+            # Not supported, or the task has ended, which a poll shows: servers use different errors.
+            self._uses_subscription = False
             self.reducer.cursor = ""
         elif not (remote_error.is_unknown_method and self.connection.next_transport()):
             raise error
@@ -318,6 +292,13 @@ def _lacks_question(event: pb.StreamResponse) -> bool:
     """Whether a task is interrupted and its status has no message: the question is in its history."""
     status = event.status_update.status
     return status.state in states.INTERRUPTED and not status.HasField("message")
+
+
+def first_event(response: pb.SendMessageResponse) -> pb.StreamResponse:
+    """The response to a send, as the only event of a stream."""
+    if response.HasField("message"):
+        return pb.StreamResponse(message=response.message)
+    return pb.StreamResponse(task=response.task)
 
 
 async def next_or_none(items: AsyncGenerator[T, None]) -> T | None:

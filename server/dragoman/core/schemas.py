@@ -76,13 +76,15 @@ _CHILDREN: Final = frozenset(
 _CHILD_MAPS: Final = frozenset({"properties", "patternProperties"})
 _DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 _DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
-_DRAFTS: Final[Mapping[str, int]] = {
-    "http://json-schema.org/draft-04/schema": 4,
-    "http://json-schema.org/draft-06/schema": 6,
-    "http://json-schema.org/draft-07/schema": 7,
-    "https://json-schema.org/draft/2019-09/schema": 201909,
-    "https://json-schema.org/draft/2020-12/schema": 202012,
+_LATEST_DRAFT: Final = "Draft202012Validator"
+_DRAFTS: Final[Mapping[str, str]] = {
+    "http://json-schema.org/draft-04/schema": "Draft4Validator",
+    "http://json-schema.org/draft-06/schema": "Draft6Validator",
+    "http://json-schema.org/draft-07/schema": "Draft7Validator",
+    "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    "https://json-schema.org/draft/2020-12/schema": _LATEST_DRAFT,
 }
+"""The classes of the library, by the name of a draft."""
 _PLAIN_PATTERN: Final = re.compile(
     r"(?:[\w\s@:;,/#%&=<>!\"'~^$-]|\\[.\-/d+*?()\[\]{}|\\]|\.(?=$)|\[[\w.@:/ -]+\][+*?]?|[+*?])+", re.A
 )
@@ -184,14 +186,7 @@ def _compile(schema: Mapping[str, Any], *, with_patterns: bool) -> Any:
     """The validator of the library. Raises InvalidSchema."""
     import jsonschema_rs  # 10 ms, needed by agents with schemas alone
 
-    kinds = {
-        4: jsonschema_rs.Draft4Validator,
-        6: jsonschema_rs.Draft6Validator,
-        7: jsonschema_rs.Draft7Validator,
-        201909: jsonschema_rs.Draft201909Validator,
-        202012: jsonschema_rs.Draft202012Validator,
-    }
-    kind = kinds[_draft(schema)]
+    kind = getattr(jsonschema_rs, _draft(schema))
     checked = _checked_part(schema, with_patterns)
     for name in ("$schema", "$id", "id") if isinstance(schema.get("id"), str) else ("$schema", "$id"):
         checked.pop(name, None)
@@ -209,8 +204,8 @@ def _pattern_options() -> Any:
     return jsonschema_rs.RegexOptions(size_limit=_MAX_PATTERN_BYTES, dfa_size_limit=8 * _MAX_PATTERN_BYTES)
 
 
-def _draft(schema: Mapping[str, Any]) -> int:
-    return _DRAFTS.get(str(schema.get("$schema", "")).rstrip("#"), 202012)
+def _draft(schema: Mapping[str, Any]) -> str:
+    return _DRAFTS.get(str(schema.get("$schema", "")).rstrip("#"), _LATEST_DRAFT)
 
 
 @lru_cache(maxsize=1024)
@@ -426,7 +421,9 @@ class _Graph:
             )
 
     def _has_id(self, schema: Mapping[str, Any]) -> bool:
-        return isinstance(schema.get("$id"), str) or (self._draft == 4 and isinstance(schema.get("id"), str))
+        return isinstance(schema.get("$id"), str) or (
+            self._draft == "Draft4Validator" and isinstance(schema.get("id"), str)
+        )
 
     def _target(self, reference: object) -> object:
         """The subschema that a reference names. Raises InvalidSchema for another document."""
@@ -593,9 +590,8 @@ def _rule_text(error: Any) -> str:
     rule = _RULES.get(name)
     if rule is None:
         return f'must follow the rule "{name}" of the schema'
-    return rule.format(**{key: _json(value) for key, value in values.items() if key in ("limit", "multiple_of")} | {
-        key: value for key, value in values.items() if key == "pattern"
-    })  # fmt: skip
+    limits = {key: _json(values[key]) for key in ("limit", "multiple_of") if key in values}
+    return rule.format(**(values | limits))
 
 
 def _json(value: Any) -> str:

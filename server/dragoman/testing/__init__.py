@@ -23,22 +23,13 @@ if TYPE_CHECKING:
     from dragoman.testing.kit.task_run import TaskRun
 
 _MODULES = {
-    "AgentUnderTest": "kit.agent_under_test",
-    "run": "kit.blocking",
-    "record": "kit.recording",
-    "replay": "kit.replay",
-    "replayed": "kit.replay",
-    "Recording": "kit.recording",
-    "Different": "kit.replay",
-    "TaskRun": "kit.task_run",
-    "Story": "kit.story",
-    "Step": "kit.story",
-    "GivenArtifact": "kit.story",
-    "Clock": "fixtures",
-    "Ids": "fixtures",
-    "BlockingAgent": "kit.blocking",
-    "BlockingRun": "kit.blocking",
-    "LiveServer": "kit.blocking",
+    "fixtures": ("Clock", "Ids"),
+    "kit.agent_under_test": ("AgentUnderTest",),
+    "kit.blocking": ("BlockingAgent", "BlockingRun", "LiveServer", "run"),
+    "kit.recording": ("Recording", "record"),
+    "kit.replay": ("Different", "replay", "replayed"),
+    "kit.story": ("GivenArtifact", "Step", "Story"),
+    "kit.task_run": ("TaskRun",),
 }
 
 __all__ = [
@@ -49,8 +40,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Imported on first use: tests of a store need none of it, and tests of an agent need no server.
-    if name in _MODULES:
-        from importlib import import_module
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
 
-        return getattr(import_module(f"dragoman.testing.{_MODULES[name]}"), name)
+            return getattr(import_module(f"dragoman.testing.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

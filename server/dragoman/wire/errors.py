@@ -127,42 +127,33 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
 }
 
 
-def _with_codes(row: type[Exception], rpc: RpcCode, http: int) -> tuple[type[Exception], ErrorCodes]:
-    return row, _V1_0_1[row]._replace(rpc=rpc, http=http)
+def _with_codes(*changes: tuple[type[Exception], RpcCode, int]) -> dict[type[Exception], ErrorCodes]:
+    """The table with other gRPC codes and HTTP statuses in some rows."""
+    return {**_V1_0_1, **{row: _V1_0_1[row]._replace(rpc=rpc, http=http) for row, rpc, http in changes}}
 
 
-_V1_0_0: Final = {
-    **_V1_0_1,
-    **dict(
-        (
-            _with_codes(errors.TaskNotCancelable, RpcCode.FAILED_PRECONDITION, 409),
-            _with_codes(errors.PushNotificationNotSupported, RpcCode.UNIMPLEMENTED, 400),
-            _with_codes(errors.UnsupportedOperation, RpcCode.UNIMPLEMENTED, 400),
-            _with_codes(errors.TaskEnded, RpcCode.UNIMPLEMENTED, 400),
-            _with_codes(errors.ContentTypeNotSupported, RpcCode.INVALID_ARGUMENT, 415),
-            _with_codes(errors.InvalidAgentResponse, RpcCode.INTERNAL, 502),
-            _with_codes(errors.VersionNotSupported, RpcCode.UNIMPLEMENTED, 400),
-        )
-    ),
-}
+_V1_0_0: Final = _with_codes(
+    (errors.TaskNotCancelable, RpcCode.FAILED_PRECONDITION, 409),
+    (errors.PushNotificationNotSupported, RpcCode.UNIMPLEMENTED, 400),
+    (errors.UnsupportedOperation, RpcCode.UNIMPLEMENTED, 400),
+    (errors.TaskEnded, RpcCode.UNIMPLEMENTED, 400),
+    (errors.ContentTypeNotSupported, RpcCode.INVALID_ARGUMENT, 415),
+    (errors.InvalidAgentResponse, RpcCode.INTERNAL, 502),
+    (errors.VersionNotSupported, RpcCode.UNIMPLEMENTED, 400),
+)
 
 # Errors that 0.3 does not define keep their 1.0 row: a caller that names a version or an extension knows 1.0.
-_V0_3: Final = {
-    **_V1_0_1,
-    **dict(
-        (
-            # The Python server sends UNIMPLEMENTED, but its client ignores it; a JavaScript client needs this code.
-            _with_codes(errors.TaskNotCancelable, RpcCode.FAILED_PRECONDITION, 409),
-            _with_codes(errors.PushNotificationNotSupported, RpcCode.UNIMPLEMENTED, 501),
-            _with_codes(errors.UnsupportedOperation, RpcCode.UNIMPLEMENTED, 501),
-            _with_codes(errors.ContentTypeNotSupported, RpcCode.UNIMPLEMENTED, 415),
-            _with_codes(errors.InvalidAgentResponse, RpcCode.INTERNAL, 502),
-            _with_codes(errors.ExtendedAgentCardNotConfigured, RpcCode.UNKNOWN, 404),
-            _with_codes(errors.ParseError, RpcCode.INTERNAL, 400),
-            _with_codes(errors.InvalidParams, RpcCode.INVALID_ARGUMENT, 422),
-        )
-    ),
-}
+_V0_3: Final = _with_codes(
+    # The Python server sends UNIMPLEMENTED, but its client ignores it; a JavaScript client needs this code.
+    (errors.TaskNotCancelable, RpcCode.FAILED_PRECONDITION, 409),
+    (errors.PushNotificationNotSupported, RpcCode.UNIMPLEMENTED, 501),
+    (errors.UnsupportedOperation, RpcCode.UNIMPLEMENTED, 501),
+    (errors.ContentTypeNotSupported, RpcCode.UNIMPLEMENTED, 415),
+    (errors.InvalidAgentResponse, RpcCode.INTERNAL, 502),
+    (errors.ExtendedAgentCardNotConfigured, RpcCode.UNKNOWN, 404),
+    (errors.ParseError, RpcCode.INTERNAL, 400),
+    (errors.InvalidParams, RpcCode.INVALID_ARGUMENT, 422),
+)
 _V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id counts as an invalid parameter
 
 # In 1.0 the reason stays that of a task: its clients know no other for "not found" (1.0 §5.4).
@@ -402,15 +393,11 @@ def _details(error: BaseException, row: ErrorCodes) -> list[dict[str, Any]]:
 
 
 def _rows(dialect: Dialect, table: ErrorTable) -> Mapping[type[Exception], ErrorCodes]:
-    match dialect:
-        case Dialect.V03 | Dialect.V01 | Dialect.FASTA2A:
-            return _V0_3
-        case Dialect.V1 | Dialect.RUST if table == "1.0.0":
-            return _V1_0_0
-        case Dialect.GOOGLE:
-            return _GOOGLE
-        case _:
-            return _V1_0_1
+    if dialect in (Dialect.V03, Dialect.V01, Dialect.FASTA2A):
+        return _V0_3
+    if dialect is Dialect.GOOGLE:
+        return _GOOGLE
+    return _V1_0_0 if table == "1.0.0" else _V1_0_1
 
 
 def _sdk_name(row: ErrorCodes) -> str:

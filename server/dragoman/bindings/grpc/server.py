@@ -128,10 +128,9 @@ class GrpcExchange(RequestExchange[bytes]):
     def __init__(self, pipeline: Pipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext) -> None:
         """`path`: service and method, for the request log."""
         log_entry = RequestLogEntry(pipeline.options.request_metrics, GRPC_LABEL, path, row.dialect.value)
-        super().__init__(log_entry, text_metadata(context), context)
+        super().__init__(pipeline, log_entry, text_metadata(context), context)
         self.row = row
         self.is_public = row.op.operation is None and row.op.shows_card and not pipeline.options.private_pages
-        self._pipeline = pipeline
         self._context = context
         self._reader = reader
         self._data = b""
@@ -149,13 +148,13 @@ class GrpcExchange(RequestExchange[bytes]):
     async def decode(self) -> Any:
         row = self.row
         if row.op.push:
-            self._pipeline.operations.push_configs.check_enabled()
+            self.pipeline.operations.push_configs.check_enabled()
         request = self._dialect_request = field_count.parse_message(row.request, self._data)
         if row.decode is None:
             return request
         v1_request = row.decode(request)
         tenant = self.tenant or v1_request.tenant
-        self._base64_files = row.read_files(v1_request, self._pipeline.options.v03_files, tenant, self.extensions)
+        self._base64_files = row.read_files(v1_request, self.pipeline.options.v03_files, tenant, self.extensions)
         return v1_request
 
     def call(self) -> Call:
@@ -176,7 +175,7 @@ class GrpcExchange(RequestExchange[bytes]):
         )
 
     async def describe(self) -> bytes:
-        cards = self._pipeline.cards
+        cards = self.pipeline.cards
         if self.row.op.extended_card:
             return cards.extended_card(self.caller, None, Dialect.V1, as_message=True)
         return cards.v03_card(self.caller, None, as_message=True).body
@@ -216,11 +215,11 @@ class GrpcExchange(RequestExchange[bytes]):
         return b""
 
     async def _send_activated_extensions(self) -> None:
-        if headers := self.activation_headers(self._pipeline.cards):
+        if headers := self.activation_headers():
             await self._context.send_initial_metadata(tuple((name.lower(), value) for name, value in headers.items()))
 
     async def reject(self, error: Exception) -> bytes:
-        status = grpc_status(error, self.row.dialect, table=self._pipeline.options.error_table)
+        status = grpc_status(error, self.row.dialect, table=self.pipeline.options.error_table)
         self.status = status.code.name
         try:
             await abort_with(self._context, status)

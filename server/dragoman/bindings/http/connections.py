@@ -54,19 +54,10 @@ MAX_PLAIN_HEADERS: Final = 64
 
 _PLAIN_METHODS: Final = frozenset({"GET", "POST", "DELETE"})
 
-_SPECIAL_HEADERS: Final = frozenset(
-    {
-        "access-control-request-method",
-        "connection",
-        "content-encoding",
-        "expect",
-        "origin",
-        "sec-fetch-site",
-        "transfer-encoding",
-        "upgrade",
-        "x-request-id",
-    }
-)
+_SPECIAL_HEADERS: Final = frozenset((
+    "access-control-request-method", "connection", "content-encoding", "expect", "origin", "sec-fetch-site",
+    "transfer-encoding", "upgrade", "x-request-id",
+))  # fmt: skip
 """Headers that change how a connection or a response is treated. `Connection: keep-alive` changes nothing."""
 
 
@@ -366,13 +357,11 @@ BODY_DISCARD_TIMEOUT: Final = 5.0
 """Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
 
 MAX_REQUEST_LINE_BYTES: Final = 8190
-"""Maximum bytes of a request line."""
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 """Maximum bytes of one header: larger than the credentials limit, so that Dragoman itself rejects those."""
 
 MAX_HEADERS: Final = 96
-"""Maximum headers of a request."""
 
 IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
 """Bytes per second of WebSocket traffic outside of messages, such as pings."""
@@ -510,7 +499,6 @@ class HttpConnection(web.RequestHandler):
         )
         self._connections = connections
         self.body_budget = connections.body_budget
-        """Shared by all bodies of the server."""
         self.is_over_limit = False
         """Whether the connection is beyond the limit: only health is served."""
         self.discards_input = False
@@ -646,4 +634,3 @@ def note_websocket_message(request: web.BaseRequest) -> None:
 
 
 Connection = HttpConnection | PlainConnection
-"""An open connection: plain until its first request that is not."""

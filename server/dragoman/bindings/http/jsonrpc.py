@@ -140,7 +140,7 @@ class JsonRpcExchange(HttpExchange):
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:
-        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers(self.pipeline.cards)}
+        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers()}
         return Response(200, headers, json_request.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:

@@ -19,16 +19,7 @@ from dragoman.bindings.http.connections import HttpConnections, PlainCall
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.supervision import Background, start_task
 
-TLS_HANDSHAKE_TIMEOUT: Final = 10.0
-"""Seconds for a TLS handshake."""
-
-MAX_HANDSHAKES: Final = 512
-"""Maximum concurrent handshakes."""
-
 LISTEN_BACKLOG: Final = 1024
-
-ACCEPT_RETRY_DELAY: Final = 1.0
-"""Seconds to wait when the system is out of file descriptors."""
 
 _TLS_HANDSHAKE_BYTE: Final = b"\x16"
 """The first byte of TLS: a handshake record (RFC 8446 §5.1)."""
@@ -78,15 +69,15 @@ async def listen_http(
 
 @dataclass(eq=False)
 class TlsListener:
-    """Accepts TLS connections on one address, with a timeout and a limit for concurrent handshakes.
+    """Accepts TLS connections on one address, with a timeout in seconds and a limit for concurrent handshakes.
 
     Plain HTTP on the port gets a 400 that names https.
     """
 
     factory: Callable[[], asyncio.BaseProtocol]
     context: ssl.SSLContext
-    handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT
-    max_handshakes: int = MAX_HANDSHAKES
+    handshake_timeout: float = 10.0
+    max_handshakes: int = 512
     shared: bool = False
     """Other server processes listen on the same port."""
     _sockets: list[socket.socket] = field(default_factory=list, init=False)
@@ -126,8 +117,7 @@ class TlsListener:
                 connection, _ = await loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # `HttpConnections` logs it, also for ports without TLS.
-                    await asyncio.sleep(ACCEPT_RETRY_DELAY)
+                    await asyncio.sleep(1)  # `HttpConnections` logs it, also for ports without TLS
                 continue
             if len(self._handshakes) >= self.max_handshakes:
                 next(iter(self._handshakes)).cancel()

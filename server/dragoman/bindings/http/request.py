@@ -62,8 +62,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
             request_id(request) if isinstance(request, web.BaseRequest) else "",
             is_known_method=is_known_method,
         )
-        super().__init__(log_entry, request.headers, request, tenant)
-        self.pipeline = pipeline
+        super().__init__(pipeline, log_entry, request.headers, request, tenant)
         self.request = request
         self.path = path
         self.body: object = None
@@ -113,7 +112,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
             encode_error=failure,
             stream_registry=self.pipeline.streams,
             keepalive=self.pipeline.options.keepalive,
-            headers=self.activation_headers(self.pipeline.cards),
+            headers=self.activation_headers(),
         )
 
 

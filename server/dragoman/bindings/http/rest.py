@@ -210,7 +210,7 @@ class RestExchange(HttpExchange):
             body = self._format.encode(message())
         headers = {
             "Content-Type": media_type(self.request, route.dialect),
-            **self.activation_headers(self.pipeline.cards),
+            **self.activation_headers(),
         }
         self.status = 200
         return Response(200, headers, body)

@@ -21,29 +21,14 @@ from dragoman.bindings.http.request import max_body_bytes
 from dragoman.bindings.pipeline import ClientDisconnected, Pipeline, authenticate, challenge_headers
 from dragoman.bindings.request_log import WEBSOCKET_LABEL
 from dragoman.bindings.stream_registry import OpenStream
+from dragoman.core import errors
 from dragoman.core.access.identity import Identity
-from dragoman.core.errors import (
-    A2AError,
-    ContentTypeNotSupported,
-    InvalidRequest,
-    PermissionDenied,
-    Unauthenticated,
-    Unavailable,
-)
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire.json import request as json_request
 from dragoman.wire.json.request import AmbiguousJson
 
 MAX_WEBSOCKET_CALLS: Final = 64
 """Maximum concurrent calls of one connection; further ones are rejected."""
-
-CLIENT_CLOSED_STATUS: Final = 499
-"""Response status, only logged, for a client that disconnected before the upgrade."""
-
-WEBSOCKET_CLOSE_TIMEOUT: Final = 1.0
-"""Seconds that a client has to answer a close frame."""
-
-STREAM_COMPLETE_RESULT: Final = b'{"status":"stream_complete"}'
 
 _SENT: Final = web.Response()
 """The answer to a frame: its response has been sent, as frames."""
@@ -84,11 +69,11 @@ class WebSocketExchange(JsonRpcExchange):
                 for event in batch:
                     for result in encode_results(event):
                         await self._send_result(result)
-        return await self._send_result(STREAM_COMPLETE_RESULT)
+        return await self._send_result(b'{"status":"stream_complete"}')
 
     async def reject(self, error: Exception) -> web.StreamResponse:
         if self.body is None:  # rejected before it was read: several calls may be open, so the response needs its id
-            with suppress(A2AError):
+            with suppress(errors.A2AError):
                 await self.read()
         return await self._send(self.failure(error))
 
@@ -112,16 +97,15 @@ class WebSocketEndpoint:
 
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         options = self._pipeline.options
-        socket = web.WebSocketResponse(
-            timeout=WEBSOCKET_CLOSE_TIMEOUT, max_msg_size=max_body_bytes(options.message_bytes), heartbeat=30.0
-        )
+        largest = max_body_bytes(options.message_bytes)
+        socket = web.WebSocketResponse(timeout=1.0, max_msg_size=largest, heartbeat=30.0)
         if not socket.can_prepare(request):
-            raise InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
+            raise errors.InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")
         try:
             identity = await authenticate(request.headers.items(), options, request)
-        except (Unauthenticated, PermissionDenied) as error:
+        except (errors.Unauthenticated, errors.PermissionDenied) as error:
             self._pipeline.record_failure(error, request.remote or "", "WebSocket")
-            status = 401 if isinstance(error, Unauthenticated) else 403
+            status = 401 if isinstance(error, errors.Unauthenticated) else 403
             return web.Response(status=status, text=error.message, headers=challenge_headers(error))
         admission = self._pipeline.operations.admission
         admission.open_stream(identity)
@@ -137,8 +121,8 @@ class WebSocketEndpoint:
         socket.headers.update(response_headers(request))
         try:
             await socket.prepare(request)
-        except ConnectionError:  # the client disconnected before the upgrade, so this response is not sent
-            return web.Response(status=CLIENT_CLOSED_STATUS)
+        except ConnectionError:  # the client disconnected before the upgrade, so this status is only logged
+            return web.Response(status=499)
         try:
             with streams.open(identity):
                 await self._read_frames(socket, request, tenant)
@@ -146,11 +130,11 @@ class WebSocketEndpoint:
             end_reason = streams.take_end_reason()
             if end_reason is None:
                 raise
-            if isinstance(end_reason, Unauthenticated):
+            if isinstance(end_reason, errors.Unauthenticated):
                 await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=end_reason.message.encode())
             else:
                 await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the server is shutting down")
-        except Unavailable:
+        except errors.Unavailable:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
         except (ConnectionError, ClientDisconnected):  # during a write, such as the response to its ping
             pass
@@ -164,12 +148,13 @@ class WebSocketEndpoint:
                 connections.note_websocket_message(request)
                 if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                     break
-                text = frame.data if frame.type is WSMsgType.TEXT else ""
-                exchange = WebSocketExchange(self._pipeline, request, tenant, socket, text)
+                data = frame.data if frame.type is WSMsgType.TEXT else ""
+                exchange = WebSocketExchange(self._pipeline, request, tenant, socket, data)
                 if frame.type is WSMsgType.BINARY:
-                    rejection: Exception = ContentTypeNotSupported("a frame must be text with one JSON-RPC call")
+                    rejection: Exception = errors.ContentTypeNotSupported("a frame must be text with one JSON-RPC call")
                 elif len(open_calls) >= MAX_WEBSOCKET_CALLS:
-                    rejection = Unavailable(f"a connection has at most {MAX_WEBSOCKET_CALLS} open calls; try again")
+                    text = f"a connection has at most {MAX_WEBSOCKET_CALLS} open calls; try again"
+                    rejection = errors.Unavailable(text)
                 else:
                     task = asyncio.create_task(self._serve_call(exchange), name="websocket-call")
                     open_calls.add(task)

@@ -21,7 +21,8 @@ from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.client.calls import Client
 from dragoman.client.calls import message as message_of
-from dragoman.client.content import media_type
+from dragoman.client.content import to_part
+from dragoman.client.turn_stream import first_event
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -139,9 +140,7 @@ async def _send_and_wait(
         if error.reason != "UNSUPPORTED_OPERATION":
             raise
     response = await client.send(request)  # fails again if streaming was not the reason
-    is_task = response.HasField("task")
-    event = pb.StreamResponse(task=response.task) if is_task else pb.StreamResponse(message=response.message)
-    return await printer.follow(single_event(event))
+    return await printer.follow(single_event(first_event(response)))
 
 
 class FileError(Exception):
@@ -157,14 +156,13 @@ def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
     parts = []
     for path in paths:
         try:
-            size = path.stat().st_size
-            left -= size
+            left -= (size := path.stat().st_size)
             if left < 0:
                 raise FileError(
                     f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
                     "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
                 )
-            parts.append(pb.Part(raw=path.read_bytes(), filename=path.name, media_type=media_type(path.name)))
+            parts.append(to_part(path))
         except OSError as error:
             raise FileError(f"--file {path}: {error.strerror or error}") from error
     return parts

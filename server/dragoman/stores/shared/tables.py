@@ -89,9 +89,11 @@ def _find_api_key(id: str) -> Query[ApiKey | None]:
 _SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
 _INSERT_AUDIT_ENTRIES: Final = f"INSERT INTO audit ({AUDIT_COLUMNS}, principal) VALUES"
 _SELECT_AUDIT_ENTRIES: Final = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE number > ?1 ORDER BY number LIMIT ?2"
-_OLDEST_AUDIT_ENTRIES: Final = "FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?1) AS oldest"
-_FIRST_RECENT_AUDIT_ENTRY: Final = f"SELECT min(number) {_OLDEST_AUDIT_ENTRIES} WHERE at >= ?2"
-_LAST_EXAMINED_AUDIT_ENTRY: Final = f"SELECT max(number) {_OLDEST_AUDIT_ENTRIES}"
+_FIRST_KEPT_AUDIT_ENTRY: Final = """
+SELECT coalesce(min(CASE WHEN at >= ?2 THEN number END), max(number))
+FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?1) AS oldest
+"""
+"""If all examined entries are old it is the last of them, which may be the last of the log."""
 _DELETE_AUDIT_ENTRIES: Final = "DELETE FROM audit WHERE number < ?1"
 _ANONYMIZE_AUDIT_ENTRIES: Final = "UPDATE audit SET who = NULL, salt = NULL, principal = '' WHERE principal = ?1"
 _AUDIT_STATEMENT_ROWS: Final = 32
@@ -134,12 +136,8 @@ def anonymize_audit_entries(principal: str) -> Query[int]:
 
 
 def _delete_audit_entries(before: int, limit: int) -> Query[int]:
-    found = yield from select_first(_FIRST_RECENT_AUDIT_ENTRY, limit + 1, before)
-    if found is None or found[0] is None:  # all examined entries are old; the last one may be the last of the log
-        found = yield from select_first(_LAST_EXAMINED_AUDIT_ENTRY, limit + 1)
-    if found is None or found[0] is None:
-        return 0
-    return (yield from change(_DELETE_AUDIT_ENTRIES, found[0]))
+    found = yield from select_first(_FIRST_KEPT_AUDIT_ENTRY, limit + 1, before)
+    return (yield from change(_DELETE_AUDIT_ENTRIES, found[0] or 0)) if found else 0
 
 
 _KEY_VALUE_NAME: Final = "paper {}"

@@ -7,15 +7,15 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from dragoman.core.errors import Unavailable, lacks_memory
 from dragoman.stores.shared.errors import FAULT, ErrorRow, StoreFault, Verdict, new_failure
 
-_LOCKED: Final = ErrorRow(
-    Verdict.REFUSED, "is locked", "another program has locked the file; find out which program opens it"
-)
+_refused: Final = partial(ErrorRow, Verdict.REFUSED)
+_LOCKED: Final = _refused("is locked", "another program has locked the file; find out which program opens it")
 _DAMAGED: Final = "the file is damaged; keep it, and restore a backup (dragoman restore)"
 _UNREADABLE: Final = "this user may not open the file; check the owner and permissions of the file and its folder"
 
@@ -30,8 +30,8 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
         ),
         FAULT,
     ),
-    sqlite3.SQLITE_PERM: ErrorRow(Verdict.REFUSED, "cannot be opened", _UNREADABLE),
-    sqlite3.SQLITE_AUTH: ErrorRow(Verdict.REFUSED, "cannot be opened", _UNREADABLE),
+    sqlite3.SQLITE_PERM: _refused("cannot be opened", _UNREADABLE),
+    sqlite3.SQLITE_AUTH: _refused("cannot be opened", _UNREADABLE),
     sqlite3.SQLITE_ABORT: ErrorRow(Verdict.REPEAT, "was interrupted"),
     sqlite3.SQLITE_INTERRUPT: ErrorRow(Verdict.REPEAT, "was interrupted"),
     sqlite3.SQLITE_SCHEMA: ErrorRow(Verdict.REPEAT, "is being migrated"),
@@ -41,33 +41,26 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_PROTOCOL: _LOCKED,
-    sqlite3.SQLITE_NOMEM: ErrorRow(Verdict.REFUSED, "is out of memory", "memory is used up; raise its limit"),
-    sqlite3.SQLITE_IOERR_NOMEM: ErrorRow(Verdict.REFUSED, "is out of memory", "memory is used up; raise its limit"),
-    sqlite3.SQLITE_READONLY: ErrorRow(
-        Verdict.REFUSED,
-        "cannot be written",
-        "the file cannot be written; check the owner and the mount of the file and its folder",
+    sqlite3.SQLITE_NOMEM: _refused("is out of memory", "memory is used up; raise its limit"),
+    sqlite3.SQLITE_IOERR_NOMEM: _refused("is out of memory", "memory is used up; raise its limit"),
+    sqlite3.SQLITE_READONLY: _refused(
+        "cannot be written", "the file cannot be written; check the owner and the mount of the file and its folder"
     ),
-    sqlite3.SQLITE_IOERR: ErrorRow(
-        Verdict.REFUSED,
-        "does not respond",
-        "the disk fails to read or write, or is full; see its free space and the system log",
+    sqlite3.SQLITE_IOERR: _refused(
+        "does not respond", "the disk fails to read or write, or is full; see its free space and the system log"
     ),
-    sqlite3.SQLITE_CORRUPT: ErrorRow(Verdict.REFUSED, "is damaged", _DAMAGED),
-    sqlite3.SQLITE_FULL: ErrorRow(
-        Verdict.REFUSED, "is full", "the disk is full; free some space, nothing that was acknowledged is lost"
+    sqlite3.SQLITE_CORRUPT: _refused("is damaged", _DAMAGED),
+    sqlite3.SQLITE_FULL: _refused(
+        "is full", "the disk is full; free some space, nothing that was acknowledged is lost"
     ),
-    sqlite3.SQLITE_CANTOPEN: ErrorRow(
-        Verdict.REFUSED,
+    sqlite3.SQLITE_CANTOPEN: _refused(
         "cannot be opened",
         "the file cannot be opened; check that it and its folder exist and can be written, and that this process may "
         "open more files (ulimit -n)",
     ),
-    sqlite3.SQLITE_NOLFS: ErrorRow(Verdict.REFUSED, "is full", "the file system takes no larger files"),
-    sqlite3.SQLITE_NOTADB: ErrorRow(
-        Verdict.REFUSED,
-        "is damaged",
-        "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup",
+    sqlite3.SQLITE_NOLFS: _refused("is full", "the file system takes no larger files"),
+    sqlite3.SQLITE_NOTADB: _refused(
+        "is damaged", "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup"
     ),
 }  # fmt: skip
 """By extended result code, else by primary result code (https://www.sqlite.org/rescode.html)."""
@@ -91,7 +84,7 @@ DATABASE_ERRORS: Final = (sqlite3.Error, OSError, MemoryError)
 def row_of(error: BaseException) -> ErrorRow:
     """The row of an error; FAULT for one of our code and for unknown result codes."""
     if isinstance(error, OSError):  # of a file beside the database
-        return ErrorRow(Verdict.REFUSED, _FILE_OUTAGES.get(error.errno or 0, "does not respond"))
+        return _refused(_FILE_OUTAGES.get(error.errno or 0, "does not respond"))
     code = getattr(error, "sqlite_errorcode", None)
     if not isinstance(code, int):
         return FAULT
@@ -122,17 +115,11 @@ def explain(error: BaseException) -> str:
     """SQLite's message, the reason, and what to do. One line."""
     if isinstance(error, PermissionError):
         return f"{error}: {_UNREADABLE}"
-    code = result_code(error)
     advice = _DAMAGED_TEXT_ADVICE if is_undecodable(error) else row_of(error).advice
     # SQLITE_IOERR has dozens of extended codes with one text.
-    text = f"{error} ({getattr(error, 'sqlite_errorname', '')})" if code == sqlite3.SQLITE_IOERR else str(error)
+    is_io = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR
+    text = f"{error} ({getattr(error, 'sqlite_errorname', '')})" if is_io else str(error)
     return f"{text}: {advice}" if advice else text
-
-
-def result_code(error: BaseException) -> int:
-    """The primary result code of a SQLite error; -1 for any other exception."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return code & 0xFF if isinstance(code, int) else -1
 
 
 # Damaged text --------------------------------------------------------------------------------------------------------

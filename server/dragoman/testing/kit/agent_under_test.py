@@ -169,19 +169,14 @@ class AgentUnderTest:
         if message is not None:
             created_message.CopyFrom(message)
         else:
-            if text:
-                created_message.parts.add(text=text)
-            created_message.parts.extend(_files(files))
-            if data is not None:
-                created_message.parts.append(data_part(data))
-            created_message.parts.extend(parts)
+            content = [pb.Part(text=text)] if text else []
+            content += [*_files(files), *([data_part(data)] if data is not None else []), *parts]
+            created_message.parts.extend(content)
         if skill:
             created_message.metadata["skill"] = skill
         created_message.message_id = created_message.message_id or self._ids.message()
-        created_message.task_id, created_message.context_id = (
-            task or created_message.task_id,
-            context or created_message.context_id,
-        )
+        created_message.task_id = task or created_message.task_id
+        created_message.context_id = context or created_message.context_id
         created_message.reference_task_ids.extend(references)
         request = pb.SendMessageRequest(message=created_message)
         if metadata:

@@ -96,7 +96,8 @@ def recorded(
     agent: str, events: Sequence[Step], exchange: Sequence[Exchange], reply: pb.Message | None = None
 ) -> Recording:
     """Returns the recording of these events and messages."""
-    clean = make_cleaner(_known_ids(events))
+    task = events[0].proto.task if events else pb.Task()
+    clean = make_cleaner([(task.id, "<task>"), (task.context_id, "<context>")])
     if reply is not None:
         turn = {"send": _message_json(exchange[0]), "reply": _content_json(PartsView(reply.parts), clean)}
         return Recording(agent, [turn])
@@ -173,7 +174,8 @@ def _turn(exchanges: Sequence[Exchange], steps: Sequence[Step], clean: Cleaner) 
 
 
 def _message_json(exchange: Exchange) -> dict[str, Any]:
-    values: dict[str, Any] = {"parts": parts_as_json(exchange.message.parts, unchanged, with_bytes=True)}
+    # Not cleaned: messages of callers are replayed literally.
+    values: dict[str, Any] = {"parts": parts_as_json(exchange.message.parts, str, with_bytes=True)}
     if exchange.message.extensions:
         values["extensions"] = list(exchange.message.extensions)
     if exchange.message.HasField("metadata"):
@@ -208,14 +210,6 @@ def _artifacts_json(artifacts: Iterable[pb.Artifact], clean: Cleaner) -> dict[st
     return entries
 
 
-def _known_ids(events: Sequence[Step]) -> list[tuple[str, str]]:
-    """Returns the ids of a task and their placeholders."""
-    if not events:
-        return []
-    task = events[0].proto.task
-    return [(task.id, "<task>"), (task.context_id, "<context>")]
-
-
 MAX_READABLE_BYTES: Final = 64 * 1024
 """Maximum bytes of a text file that is recorded as text."""
 
@@ -238,11 +232,6 @@ def make_cleaner(known: Iterable[tuple[str, str]]) -> Cleaner:
         return TIMESTAMP.sub("<time>", RANDOM_ID.sub("<id>", text))
 
     return clean
-
-
-def unchanged(text: str) -> str:
-    """Returns a text as it is: messages of callers are replayed literally."""
-    return text
 
 
 def lines(text: str) -> str | list[str]:
@@ -306,7 +295,8 @@ def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
     """Returns the parts, with adjacent plain text parts joined."""
     merged: list[pb.Part] = []
     for part in parts:
-        if merged and _only_text(part) and _only_text(merged[-1]):
+        fields = [field.name for one in (*merged[-1:], part) for field, _ in one.ListFields()]
+        if fields == ["text", "text"]:
             merged[-1] = pb.Part(text=merged[-1].text + part.text)
         else:
             merged.append(part)
@@ -334,7 +324,3 @@ def _content(raw: bytes, media_type: str, clean: Cleaner, with_bytes: bool) -> d
     if with_bytes:
         return {"base64": base64.b64encode(raw).decode()}
     return {"bytes": len(raw), "sha256": sha256(raw).hexdigest()}
-
-
-def _only_text(part: pb.Part) -> bool:
-    return part.WhichOneof("content") == "text" and not (part.media_type or part.filename or part.HasField("metadata"))

@@ -99,7 +99,7 @@ class Difference:
             return f"{self.path}\n    is missing; recorded: {_format_value(self.recorded)}"
         if self.recorded is MISSING:
             return f"{self.path}\n    is new: {_format_value(self.now)}"
-        if _is_text(self.recorded) and _is_text(self.now) and (_long(self.recorded) or _long(self.now)):
+        if _is_text(self.recorded) and _is_text(self.now) and list in (type(self.recorded), type(self.now)):
             diff = difflib.unified_diff(_lines(self.recorded), _lines(self.now), "recorded", "now", lineterm="", n=1)
             return self.path + "".join(f"\n    {line}" for line in diff)
         return f"{self.path}\n    recorded  {_format_value(self.recorded)}\n    now       {_format_value(self.now)}"
@@ -163,10 +163,6 @@ def _is_text(value: Any) -> bool:
 
 def _lines(value: Any) -> list[str]:
     return value.split("\n") if isinstance(value, str) else list(value)
-
-
-def _long(value: Any) -> bool:
-    return isinstance(value, list)
 
 
 def _format_value(value: Any) -> str:

@@ -117,20 +117,16 @@ class TaskRun(Story):
             if not batch:
                 break
             self.events += [Step(event.sequence, pb.StreamResponse.FromString(event.data)) for event in batch]
-        if (
-            snapshot is not None
-        ):  # set after the events, so that concurrent waiters never see a state without its events
+        if snapshot is not None:
+            # Set after the events, so that concurrent waiters never see a state without its events.
             self._record = record
             self.task = pb.Task.FromString(snapshot.task)
         self.attempt = self._attempt(record)
         self.error, self.failure = self._kit.failed.get(self._id, (None, "")) if self.state == "FAILED" else (None, "")
         conversation = await store.messages(record.ref)
-        self.exchange = [
-            Exchange(
-                entry.number, pb.Message.FromString(entry.message), pb.SendMessageRequest.FromString(entry.envelope)
-            )
-            for entry in (conversation.messages if conversation else ())
-        ]
+        message, request = pb.Message.FromString, pb.SendMessageRequest.FromString
+        entries = conversation.messages if conversation else ()
+        self.exchange = [Exchange(entry.number, message(entry.message), request(entry.envelope)) for entry in entries]
         self.usage = await store.usage(record.ref)
 
     def _attempt(self, record: TaskRecord) -> int:

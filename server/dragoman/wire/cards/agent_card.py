@@ -123,7 +123,7 @@ def sign_v03_card(card: v03.AgentCard, sign: SignPayloads) -> v03.AgentCard:
 
 
 def _add_signatures(card: C, payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> C:
-    for protected, signature in [] if sign is no_signatures else sign(payloads()):
+    for protected, signature in _signatures(payloads, sign):
         card.signatures.add(protected=protected, signature=signature)
     return card
 
@@ -235,9 +235,12 @@ def _signed_combined_document(
     return _signed_document(document, payloads, sign)
 
 
+def _signatures(payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> list[tuple[str, str]]:
+    return [] if sign is no_signatures else sign(list(dict.fromkeys(payloads())))
+
+
 def _signed_document(document: Mapping[str, Any], payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> bytes:
-    signed = [] if sign is no_signatures else sign(card_security.unique_payloads(payloads()))
-    signatures = [{"protected": protected, "signature": signature} for protected, signature in signed]
+    signatures = [{"protected": one, "signature": signature} for one, signature in _signatures(payloads, sign)]
     return orjson.dumps({**document, "signatures": signatures} if signatures else document)
 
 

@@ -9,7 +9,7 @@ different ones from a card, so each gets a signature of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -77,22 +77,17 @@ _SDK_03_DEFAULTS: Final = {"protocolVersion": "0.3.0", "preferredTransport": "JS
 def v1_payloads(card: pb.AgentCard) -> list[bytes]:
     """The payloads (RFC 8785) that 1.0 clients derive from a card. Raises ValueError for a card with a NaN."""
     specified, plain = (_without_signatures(codec.to_dict(card)) for codec in (_SPECIFIED_CODEC, _PROTOJSON_CODEC))
-    return unique_payloads([rfc8785.dumps(specified), rfc8785.dumps(plain), rfc8785.dumps(without_empty(plain))])
+    return [rfc8785.dumps(specified), rfc8785.dumps(plain), rfc8785.dumps(without_empty(plain))]
 
 
 def v03_payloads(document: Mapping[str, Any]) -> list[bytes]:
     """The payloads that 0.3 clients derive from a document that is, or contains, the 0.3 card."""
-    return unique_payloads([document_payload(document), _sdk_03_payload(document)])
+    return [document_payload(document), _sdk_03_payload(document)]
 
 
 def document_payload(document: Mapping[str, Any]) -> bytes:
     """The payload of a document with all its keys but the signatures."""
     return rfc8785.dumps(_without_signatures(document))
-
-
-def unique_payloads(payloads: Sequence[bytes]) -> list[bytes]:
-    """The payloads without duplicates, in order."""
-    return list(dict.fromkeys(payloads))
 
 
 def _without_signatures(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -279,8 +279,7 @@ CARD_REQUEST_HEADERS: Final = ({"Accept": "application/json", "A2A-Version": "1.
 others reject such requests (400)."""
 
 _DIALECT_ORDER: Final = ("1.0", "0.3", "0.1")
-_PLAINTEXT_SCHEMES: Final = {"grpc": "http", "http": "http"}
-_TLS_SCHEMES: Final = {"grpcs": "https", "https": "https"}
+_PLAINTEXT_SCHEMES: Final = ("grpc", "http")
 
 
 class InterfaceChoice(NamedTuple):
@@ -326,7 +325,7 @@ def grpc_url(address: str, *, encrypted: bool) -> str:
     scheme, divider, rest = address.partition("://")
     if not divider:
         return f"{'https' if encrypted else 'http'}://{address}"
-    known = _TLS_SCHEMES.get(scheme.lower()) or _PLAINTEXT_SCHEMES.get(scheme.lower(), "https")
+    known = "http" if scheme.lower() in _PLAINTEXT_SCHEMES else "https"
     return f"{known}://{rest.partition('/')[0]}"
 
 

@@ -9,8 +9,9 @@ every release reads them beside the lower-case words that 0.3 of it writes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from dragoman.wire.dialects import json_v01, json_v03, parts
 from dragoman.wire.dialects.json_proto import (
@@ -85,7 +86,6 @@ def is_rust(request: object) -> bool:
     return isinstance(first, dict) and "type" in first
 
 
-_TASK_V01: Final = protojson.compile(pb.Task, json_v01.JSON_V01)
 _TASK_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 
 
@@ -108,9 +108,6 @@ _TASK_FASTA2A: Final = protojson.compile(
         encode_hooks={**json_v03.JSON_V03.encode_hooks, "lf.a2a.v1.Part": _flat_with_kind},
     ),
 )
-_EVENT_FASTA2A: Final = protojson.compile(pb.StreamResponse, JSON_FASTA2A)
-_TASK_RUST: Final = protojson.compile(pb.Task, JSON_RUST)
-_EVENT_RUST: Final = protojson.compile(pb.StreamResponse, JSON_RUST)
 
 
 def merge(own: Any, other: Any) -> Any:
@@ -122,28 +119,23 @@ def merge(own: Any, other: Any) -> Any:
     return own
 
 
-def write_v01_task(task: pb.Task) -> dict[str, Any]:
-    """A task created over 0.1, readable for 0.3 too."""
-    value: dict[str, Any] = merge(_TASK_V01.to_dict(task), _TASK_V03.to_dict(task))
-    return value
+def _task_writer(dialect: protojson.JsonDialect) -> Callable[[pb.Task], dict[str, Any]]:
+    encode = protojson.compile(pb.Task, dialect).to_dict
+    return lambda task: cast("dict[str, Any]", merge(encode(task), _TASK_V03.to_dict(task)))
 
 
-def write_fasta2a_task(task: pb.Task) -> dict[str, Any]:
-    """A task created by fasta2a 2.x, readable for 0.3 too."""
-    return _TASK_FASTA2A.to_dict(task)
+def _event_writer(dialect: protojson.JsonDialect) -> Callable[[pb.StreamResponse, bool], dict[str, Any]]:
+    encode = protojson.compile(pb.StreamResponse, dialect).to_dict
+    return lambda event, is_last: {**json_v03.write_event(event, is_last), **encode(event)}
 
 
-def write_rust_task(task: pb.Task) -> dict[str, Any]:
-    """A task created by a2a-rust 0.3, with the keys of 0.3 added. States and roles are a2a-rust's."""
-    value: dict[str, Any] = merge(_TASK_RUST.to_dict(task), _TASK_V03.to_dict(task))
-    return value
+write_v01_task: Final = _task_writer(json_v01.JSON_V01)
+"""Encodes a task created over 0.1, readable for 0.3 too."""
+write_fasta2a_task: Final = _TASK_FASTA2A.to_dict
+"""Encodes a task created by fasta2a 2.x, readable for 0.3 too."""
+write_rust_task: Final = _task_writer(JSON_RUST)
+"""Encodes a task created by a2a-rust 0.3, with the keys of 0.3 added. States and roles are a2a-rust's."""
 
-
-def write_fasta2a_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
-    """One event of a stream of a task created by fasta2a 2.x, whose clients read the wrapped form."""
-    return {**json_v03.write_event(event, is_last), **_EVENT_FASTA2A.to_dict(event)}
-
-
-def write_rust_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
-    """One event of a stream of a task created by a2a-rust 0.3, whose clients read the wrapped form too."""
-    return {**json_v03.write_event(event, is_last), **_EVENT_RUST.to_dict(event)}
+write_fasta2a_event: Final = _event_writer(JSON_FASTA2A)
+write_rust_event: Final = _event_writer(JSON_RUST)
+"""Encode one event of a stream of a task created by these clients, which read the wrapped form; 0.3 reads the rest."""

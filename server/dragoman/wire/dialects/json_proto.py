@@ -135,16 +135,12 @@ def read_history(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _tagged_data(decode: Decode) -> Decode:
+def _tagged_data(value: dict[str, Any]) -> dict[str, Any]:
     """Accepts a data part as in JSON-RPC too, with the object unwrapped."""
-
-    def read(message: Any, value: object) -> None:
-        if type(value) is dict and value.get("kind") == "data" and type(data := value.get("data")) is dict:
-            wrapped = len(data) == 1 and type(data.get("data")) is dict
-            value = value if wrapped else {**value, "data": {"data": data}}
-        decode(message, value)
-
-    return read
+    data = value.get("data")
+    if value.get("kind") != "data" or type(data) is not dict or (len(data) == 1 and type(data.get("data")) is dict):
+        return value
+    return {**value, "data": {"data": data}}
 
 
 def _data_part(decode: Decode) -> Decode:
@@ -177,7 +173,7 @@ PROTOJSON_V03: Final = JsonDialect(
         "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
     },
     enums={name.removeprefix("lf."): groups for name, groups in ENUM_ALIASES.items()},
-    decode_hooks={"a2a.v1.Part": _tagged_data, "a2a.v1.DataPart": _data_part, **STATUS_HOOK},
+    decode_hooks={"a2a.v1.Part": decode_hook(_tagged_data), "a2a.v1.DataPart": _data_part, **STATUS_HOOK},
     always_emitted={
         "a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"},
         "a2a.v1.ListTaskPushNotificationConfigResponse": {"configs"},
@@ -186,10 +182,7 @@ PROTOJSON_V03: Final = JsonDialect(
 """A2A 0.3 as defined in protobuf, with later additions."""
 
 PROTOJSON_GOOGLE: Final = replace(
-    PROTOJSON_V03,
-    name="a2a.v1, strict",
-    decode_hooks={"a2a.v1.DataPart": _data_part},
-    rejects_unknown=True,
+    PROTOJSON_V03, name="a2a.v1, strict", decode_hooks={"a2a.v1.DataPart": _data_part}, rejects_unknown=True
 )
 """`a2a.v1` as Google's front end reads it: unknown fields and query parameters are errors."""
 

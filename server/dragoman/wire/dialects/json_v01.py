@@ -10,7 +10,7 @@ is written as one event per artifact, then its status. `rejected` and `auth-requ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import uuid4
 
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID
@@ -28,7 +28,7 @@ from dragoman.wire.dialects.json_proto import (
 from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, unwrap_union, wrap_union, write_push
 from dragoman.wire.json import protojson
 from dragoman.wire.json.protojson import Encode
-from dragoman.wire.json.wellknown import FieldError
+from dragoman.wire.json.wellknown import FieldError, encode_struct
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _TASK_REQUESTS: Final = ("GetTask", "CancelTask", "SubscribeToTask")
@@ -98,11 +98,7 @@ def _read_send(value: dict[str, Any]) -> dict[str, Any]:
         "taskPushNotificationConfig": value.get("pushNotification"),
     }
     is_set = any(item is not None for item in configuration.values())
-    return {
-        "message": message,
-        "metadata": value.get("metadata"),
-        "configuration": configuration if is_set else None,
-    }
+    return {"message": message, "metadata": value.get("metadata"), "configuration": configuration if is_set else None}
 
 
 def _send_encoder(encode: Encode) -> Encode:
@@ -131,20 +127,18 @@ def _read_get(value: dict[str, Any]) -> dict[str, Any]:
     return read_history(value)
 
 
-def _completed(message: pb.Message) -> pb.TaskStatus:
-    """The status of a task that stands for a Message: 0.1 has only tasks."""
-    return pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
+def _task_of(message: pb.Message) -> pb.Task:
+    """The completed task that stands for a Message: 0.1 has only tasks."""
+    status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
+    return pb.Task(id=message.task_id, context_id=message.context_id, status=status)
 
 
 def _response_encoder(encode: Encode) -> Encode:
-    def write(response: pb.SendMessageResponse) -> dict[str, Any]:
-        message = response.message
-        if response.WhichOneof("payload") == "message":
-            task = pb.Task(id=message.task_id, context_id=message.context_id, status=_completed(message))
-            response = pb.SendMessageResponse(task=task)
-        return cast("dict[str, Any]", unwrap_union(encode)(response))
+    def write(response: pb.SendMessageResponse) -> Any:
+        is_message = response.WhichOneof("payload") == "message"
+        return encode(pb.SendMessageResponse(task=_task_of(response.message)) if is_message else response)
 
-    return write
+    return unwrap_union(write)
 
 
 def _read_event(value: dict[str, Any]) -> dict[str, Any]:
@@ -197,39 +191,22 @@ JSON_V01: Final = protojson.JsonDialect(
 )
 """A2A 0.1. The events of a stream are encoded by V01StreamWriter."""
 
-_TASK: Final = protojson.compile(pb.Task, JSON_V01)
 _STATUS: Final = protojson.compile(pb.TaskStatus, JSON_V01)
 _ARTIFACT: Final = protojson.compile(pb.Artifact, JSON_V01)
 
 
 def to_updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
     """Splits an event into status and artifact updates: a Task into its artifacts and status."""
-    match event.WhichOneof("payload"):
-        case "task":
-            task = event.task
-            artifacts = [
-                pb.TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact)
-                for artifact in task.artifacts
-            ]
-            status = pb.TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
-            if task.HasField("metadata"):
-                status.metadata.CopyFrom(task.metadata)
-                for artifact in artifacts:
-                    artifact.metadata.CopyFrom(task.metadata)
-            return [
-                *(pb.StreamResponse(artifact_update=artifact) for artifact in artifacts),
-                pb.StreamResponse(status_update=status),
-            ]
-        case "message":
-            message = event.message
-            status = pb.TaskStatusUpdateEvent(
-                task_id=message.task_id,
-                context_id=message.context_id,
-                status=_completed(message),
-            )
-            return [pb.StreamResponse(status_update=status)]
-        case _:
-            return [event]
+    payload = event.WhichOneof("payload")
+    if payload not in ("task", "message"):
+        return [event]
+    task = event.task if payload == "task" else _task_of(event.message)
+    shared: Any = {"task_id": task.id, "context_id": task.context_id}
+    if task.HasField("metadata"):
+        shared["metadata"] = task.metadata
+    updates = [pb.TaskArtifactUpdateEvent(artifact=artifact, **shared) for artifact in task.artifacts]
+    status = pb.TaskStatusUpdateEvent(status=task.status, **shared)
+    return [*(pb.StreamResponse(artifact_update=update) for update in updates), pb.StreamResponse(status_update=status)]
 
 
 class V01StreamWriter:
@@ -241,26 +218,13 @@ class V01StreamWriter:
 
     def write(self, event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
         """Encodes one update (see `to_updates`). Skipping updates would give later artifacts wrong indexes."""
-        if event.WhichOneof("payload") == "status_update":
-            update = event.status_update
+        update: Any = getattr(event, event.WhichOneof("payload") or "status_update")
+        metadata = {"metadata": encode_struct(update.metadata)} if update.HasField("metadata") else {}
+        if isinstance(update, pb.TaskStatusUpdateEvent):
             final = is_last or states.is_terminal(update.status.state)
-            return {
-                "id": update.task_id,
-                "status": _STATUS.to_dict(update.status),
-                "final": final,
-                **_metadata(update),
-            }
-        change = event.artifact_update
-        index = self._indexes.setdefault(change.artifact.artifact_id, len(self._indexes))
-        artifact = {**_ARTIFACT.to_dict(change.artifact), "index": index}
-        if change.append:
-            artifact["append"] = True
-        if change.last_chunk:
-            artifact["lastChunk"] = True
-        return {"id": change.task_id, "artifact": artifact, **_metadata(change)}
-
-
-def _metadata(update: pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> dict[str, Any]:
-    if not update.HasField("metadata"):
-        return {}
-    return {"metadata": _TASK.to_dict(pb.Task(metadata=update.metadata))["metadata"]}
+            return {"id": update.task_id, "status": _STATUS.to_dict(update.status), "final": final, **metadata}
+        index = self._indexes.setdefault(update.artifact.artifact_id, len(self._indexes))
+        artifact = {**_ARTIFACT.to_dict(update.artifact), "index": index}
+        flags = {"append": update.append, "lastChunk": update.last_chunk}
+        artifact |= {name: True for name, is_set in flags.items() if is_set}
+        return {"id": update.task_id, "artifact": artifact, **metadata}

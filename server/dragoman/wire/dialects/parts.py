@@ -72,17 +72,27 @@ def _read_tagged(part: Any, value: dict[str, Any]) -> None:
 
 
 def _read_data(part: Any, data: object) -> None:
-    wrapped = DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[DATA_WRAPPER_KEY].bool_value
-    if wrapped and type(data) is dict and list(data) == ["value"]:
+    if type(data) is dict and list(data) == ["value"] and is_wrapped(part):
         _read_field("data", wellknown.decode_value, part.data, data["value"])
-        del part.metadata.fields[DATA_WRAPPER_KEY]
-        if not part.metadata.fields:
-            part.ClearField("metadata")
+        remove_wrapper_key(part)
         return
     if type(data) is not dict:
         raise FieldError("must be a JSON object", "data")
     part.data.struct_value.SetInParent()
     _read_field("data", wellknown.decode_struct, part.data.struct_value, data)
+
+
+def is_wrapped(part: Any) -> bool:
+    """Whether the metadata of a part say that its data is under the key `value`."""
+    # The `in` is needed: reading a missing key of a message map creates it.
+    return DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[DATA_WRAPPER_KEY].bool_value
+
+
+def remove_wrapper_key(part: pb.Part) -> None:
+    """Removes the mark of wrapped data, and metadata without any other key."""
+    del part.metadata.fields[DATA_WRAPPER_KEY]
+    if not part.metadata.fields:
+        part.ClearField("metadata")
 
 
 def _read_file(part: Any, file: object) -> None:

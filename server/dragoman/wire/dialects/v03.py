@@ -22,7 +22,7 @@ from dragoman.core.limits import message_limits
 from dragoman.core.names import split_resource_name
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID, join_schemes, split_schemes
 from dragoman.core.task import states
-from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY
+from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY, is_wrapped, remove_wrapper_key
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -120,7 +120,7 @@ _FIRST_STEPS: Final[dict[str, Callable[[Any, Any], None]]] = {
     "a2a.v1.AuthenticationInfo": _read_schemes,
     "lf.a2a.v1.AuthenticationInfo": _write_schemes,
 }
-"""What a conversion does before it copies fields, by the type that it reads."""
+"""Steps before a conversion copies fields, by the type that it reads."""
 
 
 def _read_part(part: v03.Part, out: pb.Part) -> None:
@@ -140,18 +140,11 @@ def _read_part(part: v03.Part, out: pb.Part) -> None:
                     out.url = part.file.file_with_uri
         case "data":
             fields = part.data.data.fields
-            if _is_wrapped(part) and list(fields) == ["value"]:
+            if list(fields) == ["value"] and is_wrapped(part):
                 out.data.CopyFrom(fields["value"])
-                del out.metadata.fields[DATA_WRAPPER_KEY]
-                if not out.metadata.fields:
-                    out.ClearField("metadata")
+                remove_wrapper_key(out)
             else:
                 out.data.struct_value.CopyFrom(part.data.data)
-
-
-def _is_wrapped(part: v03.Part) -> bool:
-    # The `in` is needed: reading a missing key of a message map creates it.
-    return DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[DATA_WRAPPER_KEY].bool_value
 
 
 def _write_part(part: pb.Part, out: v03.Part) -> None:
@@ -162,10 +155,10 @@ def _write_part(part: pb.Part, out: v03.Part) -> None:
             out.text = part.text
         case "raw":
             out.file.file_with_bytes = part.raw
-            _write_file(part, out.file)
+            out.file.name, out.file.mime_type = part.filename, part.media_type
         case "url":
             out.file.file_with_uri = part.url
-            _write_file(part, out.file)
+            out.file.name, out.file.mime_type = part.filename, part.media_type
         case "data" if part.data.WhichOneof("kind") == "struct_value":
             out.data.data.CopyFrom(part.data.struct_value)
         case "data":
@@ -174,11 +167,6 @@ def _write_part(part: pb.Part, out: v03.Part) -> None:
             if value.WhichOneof("kind") is None:
                 value.null_value = struct_pb2.NULL_VALUE  # an empty Value has no JSON form
             out.metadata.fields[DATA_WRAPPER_KEY].bool_value = True
-
-
-def _write_file(part: pb.Part, out: v03.FilePart) -> None:
-    out.name = part.filename
-    out.mime_type = part.media_type
 
 
 _CONVERTERS: Final[dict[str, Callable[[Any, Any], None]]] = {
@@ -289,9 +277,7 @@ def read_google_config_id(request: v03.CreateTaskPushNotificationConfigRequest) 
         raise InvalidParams.field("config.name", f'has another id than "{request.config_id[:200]}"; omit one of them')
 
 
-def read_get_push_config(
-    request: v03.GetTaskPushNotificationConfigRequest,
-) -> pb.GetTaskPushNotificationConfigRequest:
+def read_get_push_config(request: v03.GetTaskPushNotificationConfigRequest) -> pb.GetTaskPushNotificationConfigRequest:
     """GetTaskPushNotificationConfig. Without an id it returns the first. Raises InvalidParams."""
     tenant, task_id, id = _parse_config_name(request.name, request.tenant)
     return pb.GetTaskPushNotificationConfigRequest(
@@ -304,9 +290,9 @@ def read_list_push_configs(
 ) -> pb.ListTaskPushNotificationConfigsRequest:
     """ListTaskPushNotificationConfig. Raises InvalidParams for an invalid parent."""
     tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
-    return pb.ListTaskPushNotificationConfigsRequest(
-        tenant=tenant, task_id=task_id, page_size=request.page_size, page_token=request.page_token
-    )
+    out = convert(request, pb.ListTaskPushNotificationConfigsRequest())
+    out.tenant, out.task_id = tenant, task_id
+    return out
 
 
 def read_delete_push_config(
@@ -354,12 +340,9 @@ def agent_name(
     return split_resource_name(name)[0]
 
 
-def qualify_push_config(config: v03.TaskPushNotificationConfig, agent: str) -> None:
-    """Makes the name of a configuration full (AIP-122): callers get the form of name that they used."""
-    config.name = f"{agent}/{config.name}"
-
-
-def qualify_push_configs(response: v03.ListTaskPushNotificationConfigResponse, agent: str) -> None:
-    """Makes the names of a page of configurations full."""
-    for config in response.configs:
-        qualify_push_config(config, agent)
+def qualify_push_configs(
+    response: v03.TaskPushNotificationConfig | v03.ListTaskPushNotificationConfigResponse, agent: str
+) -> None:
+    """Makes the names of configurations full (AIP-122): callers get the form of name that they used."""
+    for config in [response] if isinstance(response, v03.TaskPushNotificationConfig) else response.configs:
+        config.name = f"{agent}/{config.name}"

@@ -72,9 +72,7 @@ class Template:
         for variable in reversed(self.variables):
             inner = "/".join(parts[variable.start : variable.end])
             name = ".".join(variable.field)
-            parts[variable.start : variable.end] = [
-                f"{{{name}}}" if inner == "*" else f"{{{name}={inner}}}",
-            ]
+            parts[variable.start : variable.end] = [f"{{{name}}}" if inner == "*" else f"{{{name}={inner}}}"]
         return "/" + "/".join(parts) + (f":{self.verb}" if self.verb else "")
 
 

@@ -50,12 +50,7 @@ class NoMatch:
     allow: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry(Generic[T]):
-    target: T
-    variables: tuple[Variable, ...]
-
-
+_Entry = tuple[T, tuple[Variable, ...]]
 # verb -> HTTP method -> entries in the order they were added
 _Leaf = dict[str, dict[str, list[_Entry[T]]]]
 
@@ -94,7 +89,7 @@ class Routes(Generic[T]):
                 node = node.literals[key]
         leaf = node.leaf if leaf is None else leaf
         entries = leaf.setdefault(template.verb, {}).setdefault(http_method, [])
-        entries.append(_Entry(target, template.variables))
+        entries.append((target, template.variables))
 
     def match(self, http_method: str, path: str) -> Match[T] | NoMatch:
         """Finds the candidates for `http_method` on `path`.
@@ -111,7 +106,7 @@ class Routes(Generic[T]):
             if entries:
                 if verb:
                     raw[-1] = raw[-1][: -len(verb) - 1]
-                candidates = tuple(Candidate(e.target, _bind(e.variables, raw)) for e in entries)
+                candidates = tuple(Candidate(target, _bind(variables, raw)) for target, variables in entries)
                 return Match(candidates)
             has_known_verb = has_known_verb or bool(verb)
             allow.update(known)
@@ -179,11 +174,8 @@ def _decode_value(segment: str, variable: Variable) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise InvalidParams.field(_camel(variable), "must be percent-encoded UTF-8") from None
-
-
-def _camel(variable: Variable) -> str:
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), ".".join(variable.field))
+        name = re.sub(r"_([a-z])", lambda found: found[1].upper(), ".".join(variable.field))
+        raise InvalidParams.field(name, "must be percent-encoded UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,12 +59,7 @@ class Transcoder(Generic[M]):
     """Decodes the requests of one method for bindings with the same `body`."""
 
     def __init__(
-        self,
-        cls: type[M],
-        dialect: protojson.JsonDialect,
-        *,
-        body: str = "",
-        shapes: Sequence[str] = (),
+        self, cls: type[M], dialect: protojson.JsonDialect, *, body: str = "", shapes: Sequence[str] = ()
     ) -> None:
         """`body` is that of the rule: "" for none, "*" for the request, or a field name. If empty, a body is ignored.
 
@@ -76,7 +71,7 @@ class Transcoder(Generic[M]):
         """
         self._codec = protojson.compile(cls, dialect)
         self._dialect = dialect
-        self._keys_by_type: dict[str, dict[str, FieldDescriptor]] = {}
+        self._accepted_keys = dialect.decoders.accepted_keys
         self._field_paths: dict[str, _FieldPath] = {}
         self._body_required = body != ""
         self._reads_body = self._body_required or bool(shapes)
@@ -85,10 +80,7 @@ class Transcoder(Generic[M]):
         self._shapes = tuple(self._shape(shape) for shape in chosen)
 
     def request(
-        self,
-        variables: Mapping[str, str] | None = None,
-        query: Iterable[tuple[str, str]] = (),
-        body: object = None,
+        self, variables: Mapping[str, str] | None = None, query: Iterable[tuple[str, str]] = (), body: object = None
     ) -> M:
         """Builds the message of one HTTP request.
 
@@ -154,24 +146,16 @@ class Transcoder(Generic[M]):
             return
         path, name, descriptor = self._shapes[0]
         if len(self._shapes) > 1 and isinstance(body, dict):
-            path, name, descriptor = max(self._shapes, key=lambda shape: self._count_known_keys(shape[2], body))
+            path, name, descriptor = max(
+                self._shapes, key=lambda shape: len(body.keys() & self._accepted_keys(shape[2]).keys())
+            )
         target: Any = message
         for field in path:
             target = getattr(target, field)
             target.SetInParent()
         protojson.compile(descriptor, self._dialect).merge(target, body, path=name)
 
-    def _count_known_keys(self, descriptor: Descriptor, body: dict[str, object]) -> int:
-        names = self._accepted_keys(descriptor)
-        return sum(1 for key in body if key in names)
-
     # ---- path and query
-
-    def _accepted_keys(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
-        names = self._keys_by_type.get(descriptor.full_name)
-        if names is None:
-            names = self._keys_by_type[descriptor.full_name] = self._dialect.decoders.accepted_keys(descriptor)
-        return names
 
     def _find(self, path: str) -> _FieldPath | None:
         """Resolves a dotted path in any accepted spelling; None if unknown."""

@@ -371,6 +371,7 @@ class Decoders:
         self._dialect = dialect
         self._decoders: dict[str, Decode] = {}
         self._enum_converters: dict[str, Convert] = {}
+        self._keys: dict[str, dict[str, FieldDescriptor]] = {}
 
     def decoder_for(self, descriptor: Descriptor) -> Decode:
         """The decoding function of a message type. Raises TypeError for a field of an unsupported kind."""
@@ -403,13 +404,12 @@ class Decoders:
 
     def accepted_keys(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
         """All keys that a message accepts, with their fields."""
-        names = {field.name: field for field in descriptor.fields}
-        names |= {field.json_name: field for field in descriptor.fields}
-        for group in self._dialect.fields.get(descriptor.full_name, ()):
-            declared = next((names[name] for name in group if name in names), None)
-            if declared is not None:
-                for name in group:
-                    names.setdefault(name, declared)
+        names = self._keys.get(descriptor.full_name)
+        if names is None:
+            names = {field.name: field for field in descriptor.fields}
+            names |= {field.json_name: field for field in descriptor.fields}
+            _add_synonyms(names, self._dialect.fields.get(descriptor.full_name, ()))
+            self._keys[descriptor.full_name] = names
         return names
 
     def converter_for(self, field: FieldDescriptor) -> Convert:
@@ -439,11 +439,7 @@ class Decoders:
             allowed = ", ".join(words.get(name, name) for name in numbers if name != "ROLE_UNSPECIFIED")
             # If two names share a word, the word means the first.
             numbers |= {word: numbers[name] for name, word in reversed(tuple(words.items()))}
-            for group in self._dialect.enums.get(enum.full_name, ()):
-                declared = next((numbers[name] for name in group if name in numbers), None)
-                if declared is not None:
-                    for name in group:
-                        numbers.setdefault(name, declared)
+            _add_synonyms(numbers, self._dialect.enums.get(enum.full_name, ()))
             numbers |= {str(number): number for number in enum.values_by_number}
             self._enum_converters[enum.full_name] = partial(
                 _enum, numbers, frozenset(enum.values_by_number), f"must be one of {allowed}"
@@ -543,6 +539,14 @@ class Decoders:
             decode(container[key], item)
 
         return _map_step(field.name, convert_key, put)
+
+
+def _add_synonyms(meanings: dict[str, Any], groups: Spellings) -> None:
+    """Gives each name of a group the meaning of its first known one, unless it has a meaning of its own."""
+    for group in groups:
+        declared = next((meanings[name] for name in group if name in meanings), None)
+        if declared is not None:
+            meanings.update((name, declared) for name in group if name not in meanings)
 
 
 def _takes_null(field: FieldDescriptor) -> bool:

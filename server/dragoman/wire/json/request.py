@@ -166,19 +166,12 @@ class _Pairs(list[tuple[str, object]]):
     """An object with its keys as written, duplicates included."""
 
 
-class _Fraction:
-    """A number with a fraction or exponent, whose size is not checked."""
-
-
-_FRACTION = _Fraction()
-
-
 def _check_with_paths(body: bytes, *, integers: bool) -> None:
     # The depth is bounded by now, so neither this parser nor the walk recurses deeply.
     tree = json.loads(
         body,
         object_pairs_hook=_Pairs,
-        parse_float=lambda _: _FRACTION,
+        parse_float=lambda _: None,  # the size of a number with a fraction or exponent is not checked
         # Python rejects conversions of thousands of digits; twenty are already too many.
         parse_int=lambda digits: int(digits[:20]),
     )

@@ -16,7 +16,8 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended
 from dragoman.ports import CompactionResult
 from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
-from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, release_blobs
+from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader
+from dragoman.stores.sqlite.cold.task_tables import delete_rows_beside_task
 from dragoman.testing.fixtures import Clock, by_runner, created, file, finished, new_ref, running, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -43,7 +44,7 @@ def files(tmp_path: Path) -> list[str]:
 
 async def erase(store: SqliteStore, appended: Appended) -> None:
     """Releases blobs as the erasure of a task does."""
-    await store.writer.submit(lambda connection: release_blobs(connection, 1, appended.record.ref.key))
+    await store.writer.submit(lambda connection: delete_rows_beside_task(connection, 1, appended.record.ref.key))
 
 
 async def raw_of(store: SqliteStore, appended: Appended) -> list[bytes]:

@@ -60,10 +60,6 @@ _INSERT_BLOB_USE: Final = "INSERT OR IGNORE INTO blob_uses (owner, task, hash) V
 _COUNT_BLOB_USE: Final = (
     "INSERT INTO blobs (hash, size, uses) VALUES (?, ?, 1) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1"
 )
-_RELEASE_BLOB_USES: Final = (
-    "UPDATE blobs SET uses = uses - 1 WHERE hash IN (SELECT hash FROM blob_uses WHERE owner = ? AND task = ?)",
-    "DELETE FROM blob_uses WHERE owner = ? AND task = ?",
-)
 _SELECT_UNUSED_BLOBS: Final = "SELECT hash FROM blobs WHERE uses = 0"
 _IS_BLOB_KNOWN: Final = "SELECT 1 FROM blobs WHERE hash = ?"
 _DELETE_BLOB: Final = "DELETE FROM blobs WHERE hash = ?"
@@ -85,15 +81,6 @@ def use_blobs(connection: sqlite3.Connection, owner: int, task: bytes, blobs: It
     for blob in blobs:
         if connection.execute(_INSERT_BLOB_USE, (owner, task, blob.digest)).rowcount:
             connection.execute(_COUNT_BLOB_USE, (blob.digest, blob.size))
-
-
-def release_blobs(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
-    """Removes a task's references, in the transaction that erases it. Idempotent.
-
-    Files without references are removed later (`SqliteStore.compact`).
-    """
-    for statement in _RELEASE_BLOB_USES:
-        connection.execute(statement, (owner, task))
 
 
 class BlobFiles:

@@ -16,8 +16,7 @@ from dragoman.stores.shared.erasure import Eraser, add_to_receipt, delete_contex
 from dragoman.stores.shared.queries import select
 from dragoman.stores.shared.rows import record_from_row
 from dragoman.stores.shared.task_selection import SelectionSql
-from dragoman.stores.sqlite.cold import daily_usage, pushes, task_tables
-from dragoman.stores.sqlite.cold.blobs import release_blobs
+from dragoman.stores.sqlite.cold import daily_usage, task_tables
 from dragoman.stores.sqlite.hot.figures import ADD_TO_TOTALS
 from dragoman.stores.sqlite.hot.transaction import SELECT_RECORD
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
@@ -36,14 +35,6 @@ SELECTION: Final = SelectionSql(
     inactive_index="tasks_inactive",
     join="CROSS JOIN",
 )
-
-TASK_CLEANUPS: Final[tuple[Callable[[sqlite3.Connection, int, bytes], object], ...]] = (
-    task_tables.clear_task_keys,
-    release_blobs,
-    pushes.delete_pushes_of_task,
-    task_tables.delete_usage,
-)
-"""Called for each task with the connection, its owner's number and its key."""
 
 _INSERT_RECEIPT: Final = "INSERT INTO receipts (reason, selection, began) VALUES (?, ?, ?)"
 _INSERT_QUEUED_TASK: Final = "INSERT INTO erasure_queue (receipt, id, owner, task) VALUES (?, ?, ?, ?)"
@@ -84,8 +75,8 @@ def delete_task_records(
                 number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
             connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
             connection.execute(_INSERT_QUEUED_TASK, (number, record.id, owner, key))
-            for clean_up in TASK_CLEANUPS:
-                clean_up(connection, owner, key)
+            task_tables.clear_task_keys(connection, owner, key)
+            task_tables.delete_rows_beside_task(connection, owner, key)
             totals[owner, record.agent, record.state] -= record.visible
             contexts.add((owner, record.context))
             erased.append(record)

@@ -72,22 +72,17 @@ WHERE owner = ?1 AND task = ?2
 _NEXT_HOST: Final = "SELECT host FROM pushes WHERE due_at > 0 AND host > ? ORDER BY host LIMIT 1"
 _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
 """At a time; at 0, those that have not certainly ended."""
-_DUE_PUSHES_OF_HOST: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
-FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
-WHERE p.due_at > 0 AND p.host = ? AND (p.due_at <= ? OR p.due_at > ?) AND t.visible
-    AND p.session NOT IN ({_LIVE_SESSIONS})
-ORDER BY p.due_at LIMIT ?
-"""
 _SELECT_WAITING: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY {{index}} CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
 WHERE {{where}} LIMIT ?
 """
-_WAITING: Final = (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0"))
-_DELETE_PUSHES_OF_TASK: Final = tuple(
-    f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("pushes", "deliveries")
+_DUE_PUSHES_OF_HOST: Final = _SELECT_WAITING.format(
+    index="pushes_due",
+    where="p.due_at > 0 AND p.host = ? AND (p.due_at <= ? OR p.due_at > ?) AND t.visible"
+    f" AND p.session NOT IN ({_LIVE_SESSIONS}) ORDER BY p.due_at",
 )
+_WAITING: Final = (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0"))
 _DELETE_PUSH: Final = tuple(
     f"DELETE FROM {table} WHERE owner = ? AND task = ? AND id = ?" for table in ("deliveries", "pushes")
 )
@@ -113,12 +108,6 @@ def record_append(connection: sqlite3.Connection, owner: int, plan: Plan, now: i
         _upsert_push(connection, owner, new_push(record.ref, config, now, after, state, push_task_values(record)), now)
     if plan.events:
         connection.execute(_MARK_DUE, (now, owner, record.ref.key))
-
-
-def delete_pushes_of_task(connection: sqlite3.Connection, owner: int, task: bytes) -> None:
-    """Deletes all configurations and attempts of a task."""
-    for statement in _DELETE_PUSHES_OF_TASK:
-        connection.execute(statement, (owner, task))
 
 
 # Outside appends ---------------------------------------------------------------------------------------------------

@@ -123,12 +123,23 @@ WHERE o.scope = ? AND o.principal = ? AND p.parent = ? ORDER BY p.task LIMIT ?
 """
 _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task = ?"
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"
-_DELETE_USAGE: Final = (
-    "DELETE FROM usage WHERE owner = ?1 AND task = ?2",
-    "DELETE FROM delegated_usage WHERE owner = ?1 AND task = ?2",
-    "DELETE FROM parents WHERE owner = ?1 AND task = ?2",
+_DELETE_ROWS_BESIDE_TASK: Final = (
+    "UPDATE blobs SET uses = uses - 1 WHERE hash IN (SELECT hash FROM blob_uses WHERE owner = ?1 AND task = ?2)",
+    *(
+        f"DELETE FROM {table} WHERE owner = ?1 AND task = ?2"
+        for table in ("blob_uses", "pushes", "deliveries", "usage", "delegated_usage", "parents")
+    ),
     "DELETE FROM parents WHERE owner = ?1 AND parent = ?2",
 )
+
+
+def delete_rows_beside_task(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
+    """For a task that is deleted. Its ancestors keep what it used.
+
+    Idempotent. Files of blobs without references are removed later (`SqliteStore.compact`).
+    """
+    for statement in _DELETE_ROWS_BESIDE_TASK:
+        connection.execute(statement, (owner, key))
 
 
 def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: bytes) -> None:
@@ -136,9 +147,9 @@ def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: b
     connection.execute(_INSERT_PARENT, (owner, key, parent))
 
 
-def delegated_tasks(connection: sqlite3.Connection, ref: TaskRef, limit: int) -> list[TaskRecord]:
+def delegated_tasks(connection: sqlite3.Connection, task: TaskRef, limit: int) -> list[TaskRecord]:
     """The first tasks that a task delegated, in the order of their creation."""
-    return records_with_owners(connection.execute(_SELECT_DELEGATED, (*ref.owner, ref.key, limit)))
+    return records_with_owners(connection.execute(_SELECT_DELEGATED, (*task.owner, task.key, limit)))
 
 
 def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> tuple[Usage, bool]:
@@ -158,16 +169,10 @@ def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, 
     connection.execute(_UPDATE_METADATA, (merge_metadata(metadata, update), owner, key))
 
 
-def read_usage(connection: sqlite3.Connection, ref: TaskRef) -> Usage:
+def read_usage(connection: sqlite3.Connection, task: TaskRef) -> Usage:
     """The total usage of a task."""
-    row = connection.execute(_SELECT_OWNER_NUMBER, ref.owner).fetchone()
-    return usage_of(connection, row[0], ref.key) if row else NO_USAGE
-
-
-def delete_usage(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
-    """For a task that is deleted. Its ancestors keep what it used."""
-    for statement in _DELETE_USAGE:
-        connection.execute(statement, (owner, key))
+    row = connection.execute(_SELECT_OWNER_NUMBER, task.owner).fetchone()
+    return usage_of(connection, row[0], task.key) if row else NO_USAGE
 
 
 def ancestors(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[bytes]:

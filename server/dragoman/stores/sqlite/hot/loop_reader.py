@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task.contents import unlimited_budget
@@ -23,6 +23,7 @@ from dragoman.ports import TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite import reads
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_LOOP_ROWS: Final = 128
@@ -59,6 +60,28 @@ class NotOnLoop(Exception):
     """This read has to be done on a reader thread."""
 
 
+def _on_loop(read: Callable[Concatenate[LoopReader, P], T]) -> Callable[Concatenate[LoopReader, P], T]:
+    """Makes a method raise NotOnLoop after a slow read, and for an error of the database."""
+
+    def read_on_loop(reader: LoopReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if reader._reads_to_skip:
+            reader._reads_to_skip -= 1
+            raise NotOnLoop
+        started = reader._clock()
+        try:
+            try:
+                return read(reader, *args, **kwargs)
+            finally:
+                reader._open_cursor.close()
+        except sqlite3.Error:  # the reader threads wait longer, and report the error
+            raise NotOnLoop from None
+        finally:
+            if reader._clock() - started > SLOW_READ_SECONDS:
+                reader._reads_to_skip = READS_SKIPPED_WHEN_SLOW
+
+    return read_on_loop
+
+
 class LoopReader:
     """Reads on one connection, from the loop's thread."""
 
@@ -85,18 +108,28 @@ class LoopReader:
         """Bytes of the cached tasks."""
         return self._cache_bytes
 
+    @_on_loop
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
         """Raises NotOnLoop when no own task has this id: it may be an alias."""
-        key, row = self._read_on_loop(self._find, owner, agent, task_id)
+        key, row = self._find(owner, agent, task_id)
         return record_from_row(TaskRef(owner, key), row[1:])
 
+    @_on_loop
     def get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> TaskSnapshot:
         """`find` and `read` in one. Raises NotOnLoop as they do."""
-        return self._read_on_loop(self._get, owner, agent, task_id, history)
+        key, row = self._find(owner, agent, task_id)
+        return self._cached(row, key, history) or self._read_task(TaskRef(owner, key), row, history)
 
+    @_on_loop
     def read(self, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
         """Raises NotOnLoop for a task that is too large."""
-        return self._read_on_loop(self._read, ref, history, artifacts)
+        row = self._row(ref.owner, ref.key)
+        if row is None:
+            return None
+        if artifacts:
+            return self._cached(row, ref.key, history) or self._read_task(ref, row, history)
+        record = record_from_row(ref, row[1:])
+        return TaskSnapshot(record, self._task_bytes(record, row, history, artifacts=False))
 
     def clear_cache(self) -> None:
         """Drops all cached tasks."""
@@ -107,41 +140,12 @@ class LoopReader:
         self.clear_cache()
         self._connection.close()
 
-    def _read_on_loop(self, read: Callable[..., T], *arguments: Any) -> T:
-        if self._reads_to_skip:
-            self._reads_to_skip -= 1
-            raise NotOnLoop
-        started = self._clock()
-        try:
-            try:
-                return read(*arguments)
-            finally:
-                self._open_cursor.close()
-        except sqlite3.Error:  # the reader threads wait longer, and report the error
-            raise NotOnLoop from None
-        finally:
-            if self._clock() - started > SLOW_READ_SECONDS:
-                self._reads_to_skip = READS_SKIPPED_WHEN_SLOW
-
     def _find(self, owner: Owner, agent: str, task_id: str) -> tuple[bytes, tuple[Any, ...]]:
         key = task_key_of(task_id)
         row = self._row(owner, key) if key else None
         if key is None or row is None or not (row[_VISIBLE] and row[_AGENT] == agent and row[_ID] == task_id):
             raise NotOnLoop
         return key, row
-
-    def _get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> TaskSnapshot:
-        key, row = self._find(owner, agent, task_id)
-        return self._cached(row, key, history) or self._read_task(TaskRef(owner, key), row, history)
-
-    def _read(self, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
-        row = self._row(ref.owner, ref.key)
-        if row is None:
-            return None
-        if artifacts:
-            return self._cached(row, ref.key, history) or self._read_task(ref, row, history)
-        record = record_from_row(ref, row[1:])
-        return TaskSnapshot(record, self._task_bytes(record, row, history, artifacts=False))
 
     def _row(self, owner: Owner, key: bytes) -> tuple[Any, ...] | None:
         self._open_cursor = cursor = self._connection.execute(SELECT_TASK_ONCE, (owner.scope, owner.principal, key))

@@ -24,7 +24,7 @@ from dragoman.stores.shared.rows import (
     step_values,
 )
 from dragoman.stores.sqlite.cold import pushes, task_tables
-from dragoman.stores.sqlite.cold.blobs import release_blobs, use_blobs
+from dragoman.stores.sqlite.cold.blobs import use_blobs
 from dragoman.stores.sqlite.hot.figures import CommitObserver, Flush
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SqliteBulkStatement
 
@@ -170,9 +170,7 @@ class SqliteTransaction:
             task_tables.record_reply(self.connection, owner, ref.key, change.reply)
             for statement in _DELETE_TASK_ROWS:
                 self.connection.execute(statement, (owner, ref.key))
-            release_blobs(self.connection, owner, ref.key)
-            pushes.delete_pushes_of_task(self.connection, owner, ref.key)
-            task_tables.delete_usage(self.connection, owner, ref.key)
+            task_tables.delete_rows_beside_task(self.connection, owner, ref.key)
             self._records[owner, ref.key] = None
             return planned.outcome
         self._write_plan(owner, planned)
@@ -282,13 +280,11 @@ class SqliteTransaction:
         connection, cursor = self.connection, self.cursor
         if self._changed_records:
             created = self._new_tasks
-            _WRITE_TASKS.run(
-                cursor,
-                [
-                    (key[0], bytearray(key[1]), *created.get(key, _EXISTING), *record_values(record))
-                    for key, record in self._changed_records.items()
-                ],
-            )
+            rows = [
+                (key[0], bytearray(key[1]), *created.get(key, _EXISTING), *record_values(record))
+                for key, record in self._changed_records.items()
+            ]
+            _WRITE_TASKS.run(cursor, rows)
             self._changed_records.clear()
             created.clear()
         if self._task_states:

@@ -263,7 +263,7 @@ class SqliteWriter:
         self.refusal = ""
         """Why writes are rejected now; empty while they are accepted."""
         self._queue: SimpleQueue[list[SqliteQueuedWrite] | None] = SimpleQueue()
-        """What was handed over; an empty list wakes the thread for a write of the queues below, None closes it."""
+        """Batches. An empty one wakes the thread for a write of the queues below, and None closes it."""
         self._coalescer = WriteCoalescer(self._enqueue, timings.max_batch, timings)
         self._urgent_writes: deque[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = deque()
         self._low_priority_writes: deque[SqliteQueuedWrite] = deque()
@@ -347,7 +347,6 @@ class SqliteWriter:
         self.connection.close()
 
     def _write_low_priority(self) -> None:
-        """Runs the low-priority writes that are due."""
         while (
             self._open_for_more
             and self._low_priority_writes
@@ -388,7 +387,6 @@ class SqliteWriter:
             self._checkpointer.after_commit(self.connection)
 
     def _next_batch(self) -> list[SqliteQueuedWrite]:
-        """The writes that wait."""
         work = self._taken = []
         item = self._queue.get()
         with suppress(Empty):
