@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from dragoman import types
     from dragoman.agents.functions.declaration import agent
-    from dragoman.agents.functions.retry import Retry
-    from dragoman.agents.functions.spec import retry
+    from dragoman.agents.functions.spec import Retry, retry
     from dragoman.agents.functions.startup import on_startup
     from dragoman.agents.functions.steps import StepCall, TurnSuspended
     from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
@@ -36,7 +35,7 @@ __version__: str
 _MODULES: Final = {
     "agent": "agents.functions.declaration",
     "retry": "agents.functions.spec",
-    "Retry": "agents.functions.retry",
+    "Retry": "agents.functions.spec",
     "StepCall": "agents.functions.steps",
     "StepMismatch": "core.task.steps",
     "TurnSuspended": "agents.functions.steps",

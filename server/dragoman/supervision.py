@@ -133,6 +133,13 @@ def start_task(
     return asyncio.get_running_loop().create_task(_run_task(work, run, failures), name=name)
 
 
+async def wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Waits for an event, for a limited time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
 @dataclass
 class Component:
     """A part of the process that starts and stops."""

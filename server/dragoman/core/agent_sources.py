@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 from urllib.parse import urlsplit
 
+from dragoman.core.durations import is_seconds
 from dragoman.core.names import check_agent_id
 
 DEFAULT_UPSTREAM_TURNS: Final = 100
@@ -84,7 +85,7 @@ def upstream_from_table(table: Mapping[str, Any]) -> UpstreamSpec:
     turns, limit = settings.get("turns", DEFAULT_UPSTREAM_TURNS), settings.get("time_limit", 0.0)
     if type(turns) is not int or not 1 <= turns <= MAX_UPSTREAM_TURNS:
         raise ValueError(f"turns: must be 1 to {MAX_UPSTREAM_TURNS}")
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < 1e9:
+    if not is_seconds(limit):
         raise ValueError("time_limit: must be a number of seconds, 0 for no limit")
     files = settings.get("v03_files", "bytes")
     if files not in FILE_FORMS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 _AGE_UNITS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 _AGE_PATTERN: Final = re.compile(r"(\d{1,9})\s*([wdhms]?)", re.ASCII)
@@ -30,6 +30,11 @@ def format_age(milliseconds: int) -> str:
 
 _MAX_EXPONENT: Final = 62
 """The growth of a delay ends here: 2**62 is far beyond any longest delay, and a float can hold it."""
+
+
+def is_seconds(value: object) -> TypeGuard[float]:
+    """Whether it is a number of seconds, 0 or more."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,6 @@ class RemoteTurnContext:
         self._message_requested = False
         self._message_received = asyncio.Event()
 
-    # Calls from the agent -----------------------------------------------------------------------------------------
-
     def refuse_cancel(self, reason: str) -> None:
         self._send_frame(cancel_refused=wk.CancelRefused(turn_id=self.turn_id, reason=reason))
 
@@ -122,8 +120,6 @@ class RemoteTurnContext:
         self._batch.close(LeaseLost("the lease of this worker has lapsed"))
         return True
 
-    # Frames from the server ---------------------------------------------------------------------------------------
-
     def on_committed(self, number: int) -> None:
         """Handles the confirmation that all `Events` frames up to this number are on disk."""
         while self._unconfirmed and self._unconfirmed[0][0] <= number:
@@ -157,8 +153,6 @@ class RemoteTurnContext:
         if self.canceled:
             self.cancel_reason = "lease_lost"
         self._batch.close(LeaseLost(reason))
-
-    # End of the turn ----------------------------------------------------------------------------------------------
 
     async def finish(self, result: TurnResult | None) -> None:
         """Sends the pending events and the result. None: the agent stopped after a cancel, a lapse or in a drain.

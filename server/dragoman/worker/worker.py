@@ -9,6 +9,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from dragoman.calling.errors import ClientError
@@ -108,20 +109,13 @@ class Worker:
             if not was_up and (hint := tls_advice(reason)):
                 reason += f"; {hint}"
             log.warning("the connection to %s is broken (%s); reconnecting in %g s", self._server, reason, wait)
-            try:
-                async with asyncio.timeout(wait):
-                    await self._stopped.wait()
-            except TimeoutError:
-                continue
+            await _wait_for(self._stopped, wait)
 
     async def _serve(self) -> ClientError | None:
         """Runs one stream until it ends. Returns the error, None if the server ended it."""
         self._stream_ended = asyncio.get_running_loop().create_future()
         self._stream = stream = self._open_stream(
-            self._server,
-            token=self._key(),
-            on_frame=self._on_frame,
-            on_end=self._stream_ended.set_result,
+            self._server, token=self._key(), on_frame=self._on_frame, on_end=self._stream_ended.set_result
         )
         agents = [
             encode_registration(agent.spec, 0 if self._draining else max(self._turns - self._unfinished_turns[name], 0))
@@ -301,24 +295,19 @@ class Worker:
                     turn.stopping = True
             if on_progress is not None:
                 on_progress(len(self._running))
-            await self._wait_idle(min(1.0, max(0.0, deadline - loop.time())))
+            await _wait_for(self._idle, min(1.0, max(0.0, deadline - loop.time())))
         for turn in tuple(self._running.values()):
             turn.cancel("drain")
-        await self._wait_idle(DRAIN_STOP_TIMEOUT)
+        await _wait_for(self._idle, DRAIN_STOP_TIMEOUT)
         self._stopped.set()
         if self._stream is not None and self._stream_ended is not None:
             self._stream.half_close()
-            try:
-                async with asyncio.timeout(DRAIN_STOP_TIMEOUT):
-                    await asyncio.wait([self._stream_ended])
-            except TimeoutError:
-                pass
+            await asyncio.wait([self._stream_ended], timeout=DRAIN_STOP_TIMEOUT)
             if not self._stream_ended.done():
                 self._stream_ended.set_result(None)
 
-    async def _wait_idle(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
-        except TimeoutError:
-            pass
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -15,6 +15,7 @@ from tests.agents.turn_context import RecordingTurnContext, state_of, status_tex
 
 from dragoman import Turn, TurnEnded, agent, types
 from dragoman.agents.functions.output import TurnOutput
+from dragoman.agents.functions.steps import TurnSteps
 from dragoman.agents.values import fill_struct
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
@@ -25,7 +26,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 def make_turn(turn_context: RecordingTurnContext) -> Turn:
     ids = iter(range(1, 1000))
-    return Turn(TurnOutput(turn_context, lambda: f"id-{next(ids)}"))
+    return Turn(TurnOutput(turn_context, lambda: f"id-{next(ids)}"), TurnSteps(turn_context, ""), {})
 
 
 # The message -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
 
 from dragoman.agents.upstream.agent import UpstreamAgent
-from dragoman.agents.upstream.linked_contents import LinkedContents
+from dragoman.agents.upstream.transport import LinkedContents
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec

@@ -14,7 +14,7 @@ from tests.agents.upstream.scripted_transport import BROKEN_RESPONSE, ScriptedTr
 
 from dragoman import Turn
 from dragoman import agent as declare_agent
-from dragoman.agents.upstream.linked_contents import LinkedContents
+from dragoman.agents.upstream.transport import LinkedContents
 from dragoman.calling.errors import CallForbidden, ServerUnavailable
 from dragoman.calling.transport import HttpResponse, TransportLimits
 from dragoman.client.calls import Client, message

@@ -14,8 +14,7 @@ from google.protobuf.message import Message
 from tests.simulation.called.peer import SILENCE, CallLost, Peer, Work
 from tests.simulation.loop import HostLoop
 
-from dragoman.agents.upstream.linked_contents import LinkedContents
-from dragoman.agents.upstream.transport import TransportFactory, UpstreamTransport
+from dragoman.agents.upstream.transport import LinkedContents, TransportFactory, UpstreamTransport
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION

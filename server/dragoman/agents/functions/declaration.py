@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, Unpack, get_origin, overload
 
 from dragoman.agents.functions.declared_types import with_declared_types
-from dragoman.agents.functions.retry import ONCE
 from dragoman.agents.functions.runner import DeclaredAgent
-from dragoman.agents.functions.spec import AgentOptions, spec_of
+from dragoman.agents.functions.spec import ONCE, AgentOptions, spec_of
 from dragoman.agents.functions.turn import Turn
 from dragoman.ports import Agent
 

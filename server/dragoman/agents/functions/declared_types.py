@@ -6,7 +6,6 @@ pydantic makes the schemas and validates. It is imported only for agents that de
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from dragoman.agents.functions.incoming import Incoming
+from dragoman.agents.functions.spec import check_known, checked_json
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import (
     ANNOTATIONS,
@@ -103,20 +103,19 @@ def _read_declared(argument: str, declared: object, *, is_input: bool) -> tuple[
     """The validation and the JSON Schema of a declared input or output."""
     validate = None
     if isinstance(declared, Mapping):
-        schema = _checked_schema(argument, declared)
+        schema = checked_json(argument, declared)
     else:
-        adapter = _type_adapter(argument, declared)
         # Answers have the names of fields, not their aliases, unless the model says otherwise (agents/values.py).
         by_alias = is_input or bool(getattr(declared, "model_config", {}).get("serialize_by_alias"))
         mode = "validation" if is_input else "serialization"
-        schema = _root_definition(_schema_of(argument, adapter, mode=mode, by_alias=by_alias))
-        validate = adapter.validate_json
+        adapter, schema = _adapter_and_schema(argument, declared, mode=mode, by_alias=by_alias)
+        schema, validate = _root_definition(schema), adapter.validate_json
     if problem := input_schema_problem(schema) if is_input else schema_problem(schema):
         raise ValueError(f"@agent: {argument} {problem}")
     return InputType(validate), schema
 
 
-def _type_adapter(argument: str, declared: Any) -> Any:
+def _adapter_and_schema(argument: str, declared: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
     import pydantic
     from typing_extensions import is_typeddict  # before Python 3.12, pydantic reads those of typing_extensions only
 
@@ -126,18 +125,10 @@ def _type_adapter(argument: str, declared: Any) -> Any:
             f"@agent: {argument}={declared!r} must be a pydantic model, a dataclass, a TypedDict or a JSON Schema"
         )
     try:
-        return pydantic.TypeAdapter(declared)
+        adapter: Any = pydantic.TypeAdapter(declared)
+        return adapter, adapter.json_schema(**options)
     except Exception as error:  # pydantic has several, one for each kind of type that it cannot read
         raise TypeError(f"@agent: {argument}={declared!r} has no JSON Schema: {_first_line(error)}") from error
-
-
-def _schema_of(argument: str, adapter: Any, **options: Any) -> dict[str, Any]:
-    try:
-        schema = adapter.json_schema(**options)
-    except Exception as error:
-        raise TypeError(f"@agent: {argument} has no JSON Schema: {_first_line(error)}") from error
-    assert isinstance(schema, dict)
-    return schema
 
 
 def _root_definition(schema: dict[str, Any]) -> dict[str, Any]:
@@ -149,21 +140,11 @@ def _root_definition(schema: dict[str, Any]) -> dict[str, Any]:
     return {**definition, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
-def _checked_schema(argument: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        checked = json.loads(json.dumps(dict(schema), allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"@agent: {argument} is not JSON: {error}") from None
-    assert isinstance(checked, dict)
-    return checked
-
-
 def _annotations(argument: str, annotations: object) -> Mapping[str, Any]:
     if not isinstance(annotations, Mapping):
         raise TypeError(f"@agent: {argument}={annotations!r} must be a dict")
+    check_known(argument, annotations, ANNOTATIONS)
     for name, value in annotations.items():
-        if name not in ANNOTATIONS:
-            raise ValueError(f"@agent: {argument} has no field {name}; known fields: {', '.join(ANNOTATIONS)}")
         if not isinstance(value, ANNOTATIONS[name]):
             rule = "a string" if ANNOTATIONS[name] is str else "True or False"
             raise TypeError(f"@agent: {argument}.{name}={value!r} must be {rule}")

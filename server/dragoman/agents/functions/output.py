@@ -60,8 +60,6 @@ class TurnOutput:
         self.context_state = PersistedState("turn.context.state", turn_context.context_state)
         self.metadata = TaskMetadata(turn_context.task_metadata)
 
-    # Events -------------------------------------------------------------------------------------------------------
-
     def status(self, state: int, value: object = None, metadata: Mapping[str, object] | None = None) -> Awaitable[None]:
         return self._send(replace(self.status_change(state, value), metadata=event_metadata(metadata)))
 
@@ -119,8 +117,6 @@ class TurnOutput:
         finally:
             if acquired:
                 self._first_chunk_lock.release()
-
-    # Results ------------------------------------------------------------------------------------------------------
 
     def message(self, value: object) -> pb.Message:
         return message_of(value, self._new_id, self.turn_context)

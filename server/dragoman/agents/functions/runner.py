@@ -29,7 +29,7 @@ from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from dragoman.agents.functions.declared_types import InputTypes
 from dragoman.agents.functions.output import TurnOutput
-from dragoman.agents.functions.retry import ONCE, Retry
+from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.steps import TurnSteps, TurnSuspended, now_ms
 from dragoman.agents.functions.threads import DaemonThreadPool, ThreadRunner
 from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
@@ -108,7 +108,7 @@ class DeclaredAgent(Generic[P, R]):
         """
         output = TurnOutput(turn_context, self._new_id)
         steps = TurnSteps(turn_context, self.spec.id, self._clock)
-        turn = Turn(output, self.spec.id, steps, self.inputs)
+        turn = Turn(output, steps, self.inputs)
         trace.CURRENT_DELEGATION.set(turn.delegation)
         trace.CURRENT_TURN.set((turn_context.task_id, self.spec.id))
         try:

@@ -1,16 +1,18 @@
-"""Validates the arguments of `@agent` and builds the AgentSpec for the card (A2A 1.0 §4.4)."""
+"""Validates the arguments of `@agent`, with its retries, and builds the AgentSpec for the card (A2A 1.0 §4.4)."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
-from dragoman.agents.functions.retry import Retry
+from dragoman.agents.functions.step_values import UnstorableResult
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
+from dragoman.core.durations import Backoff, is_seconds
+from dragoman.core.exceptions import is_a
 from dragoman.core.names import check_agent_id
 from dragoman.core.task.maintenance import parse_retention_ages
 
@@ -25,6 +27,43 @@ EXTENSION_URI_PATTERN: Final = re.compile(r"[!-+\--~]+")
 """URIs that callers can list in a header: printable ASCII without comma and space."""
 
 MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
+
+
+MAX_ATTEMPTS: Final = 1_000
+"""How often a turn or a step may be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When and how often something that failed runs again.
+
+    attempts: how often it runs in all, 1 to 1,000. backoff: seconds before the second attempt, doubled for each later
+    one up to max_backoff. on: the exceptions that are tried again.
+    """
+
+    attempts: int = 3
+    backoff: float = 1.0
+    max_backoff: float = 60.0
+    on: type[Exception] | tuple[type[Exception], ...] = Exception
+
+    def __post_init__(self) -> None:
+        if self.attempts not in range(1, MAX_ATTEMPTS + 1):
+            raise ValueError(f"Retry: attempts={self.attempts!r} must be 1 to {MAX_ATTEMPTS}")
+        for name in ("backoff", "max_backoff"):
+            value = getattr(self, name)
+            if not is_seconds(value):
+                raise ValueError(f"Retry: {name}={value!r} must be seconds, 0 or more")
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after this many failures."""
+        return Backoff(self.backoff, max(self.max_backoff, self.backoff)).delay(failures)
+
+    def covers(self, error: BaseException, attempt: int) -> bool:
+        """Whether to try again after this error of an attempt. Never after a step that has run: it would run again."""
+        return attempt < self.attempts and is_a(error, self.on) and not is_a(error, UnstorableResult)
+
+
+ONCE: Final = Retry(attempts=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +138,7 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
         name = _display_name(id)
     if (description := options.get("description")) is None:
         description = (function.__doc__ or "").strip().partition("\n")[0].strip() or name
-    skills = _skills(options.get("skills", ()))
+    skills = _parse_each("skills", options.get("skills", ()), Skill, _skill, "id")
     schemes = options.get("security_schemes", {})
     return AgentSpec(
         id=id,
@@ -115,7 +154,9 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
         extensions=_parse_each("extensions", options.get("extensions", ()), Extension, _extension, "uri"),
         security_schemes=parse_security_schemes(schemes),
         security=parse_security_requirements(options.get("security", ()), schemes),
-        extended_skills=_skills(options.get("extended_skills", ()), "extended_skills", existing=skills),
+        extended_skills=_parse_each(
+            "extended_skills", options.get("extended_skills", ()), Skill, _skill, "id", existing=skills
+        ),
         while_working=while_working,
         crash_retries=_crash_retries(options.get("on_crash", "fail")),
         max_attempts=_max_attempts(options.get("retry")),
@@ -148,7 +189,7 @@ def _max_attempts(retry: object) -> int:
 
 
 def _seconds(argument: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+    if not is_seconds(value):
         raise ValueError(f"@agent: {argument}={value!r} must be seconds, 0 for no limit")
     return float(value)
 
@@ -162,12 +203,6 @@ def _retention(value: RetentionLike | None) -> dict[int, int]:
 
 def _display_name(id: str) -> str:
     return id.replace("-", " ").capitalize()
-
-
-def _skills(
-    skills: Iterable[SkillLike], argument: str = "skills", *, existing: tuple[Skill, ...] = ()
-) -> tuple[Skill, ...]:
-    return _parse_each(argument, skills, Skill, _skill, "id", existing)
 
 
 def _parse_each(
@@ -214,10 +249,6 @@ def _extension(argument: str, extension: ExtensionLike) -> Extension:
         raise TypeError(f"@agent: {argument}.required={required!r} must be True or False")
     if not isinstance(params, Mapping):
         raise TypeError(f"@agent: {argument}.params={params!r} must be a dict")
-    try:
-        params = json.loads(json.dumps(dict(params), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"@agent: {argument}.params is not JSON: {error}") from None
     uri = check_string(f"{argument}.uri", given.get("uri"))
     if not EXTENSION_URI_PATTERN.fullmatch(uri):
         raise ValueError(
@@ -227,7 +258,7 @@ def _extension(argument: str, extension: ExtensionLike) -> Extension:
         uri=uri,
         description=check_string(f"{argument}.description", given.get("description", ""), allow_empty=True),
         required=required,
-        params=params,
+        params=checked_json(f"{argument}.params", params),
     )
 
 
@@ -258,9 +289,24 @@ def dataclass_fields(argument: str, value: object, dataclass_type: type[Any]) ->
     if not isinstance(value, Mapping):
         article = "an" if dataclass_type.__name__[0] in "AEIO" else "a"
         raise TypeError(f"@agent: {argument}={value!r} must be {article} {dataclass_type.__name__} or a dict")
-    if unknown := [str(key) for key in value if key not in known]:
-        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; known fields: {', '.join(known)}")
+    check_known(argument, value, known)
     return dict(value)
+
+
+def check_known(argument: str, names: Iterable[object], known: Collection[str], noun: str = "field") -> None:
+    """Raises ValueError for names that are not known."""
+    if unknown := [str(name) for name in names if name not in known]:
+        raise ValueError(f"@agent: {argument} has no {noun} {', '.join(unknown)}; known {noun}s: {', '.join(known)}")
+
+
+def checked_json(argument: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that JSON can represent. Raises ValueError."""
+    try:
+        checked = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"@agent: {argument} is not JSON: {error}") from None
+    assert isinstance(checked, dict)
+    return checked
 
 
 def check_strings(argument: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -350,10 +396,7 @@ def _parse_scheme(name: str, scheme: Mapping[str, Any]) -> dict[str, Any]:
 def _parse_flows(argument: str, flows: Any) -> dict[str, Any]:
     if not isinstance(flows, Mapping):
         raise TypeError(f"@agent: {argument}={flows!r} must be a dict of flows by name")
-    if unknown := [str(name) for name in flows if name not in OAUTH_FLOW_FIELDS]:
-        raise ValueError(
-            f"@agent: {argument} has no flow {', '.join(unknown)}; known flows: {', '.join(OAUTH_FLOW_FIELDS)}"
-        )
+    check_known(argument, flows, OAUTH_FLOW_FIELDS, "flow")
     for name, flow in flows.items():
         if not isinstance(flow, Mapping):
             raise TypeError(f"@agent: {argument}.{name}={flow!r} must be a dict")
@@ -366,9 +409,7 @@ def _check_fields(
 ) -> None:
     if missing := [key for key in required if not mapping.get(key)]:
         raise ValueError(f"@agent: {argument} needs {', '.join(missing)}")
-    known = (*required, *optional)
-    if unknown := [str(key) for key in mapping if key not in known]:
-        raise ValueError(f"@agent: {argument} has no field {', '.join(unknown)}; known fields: {', '.join(known)}")
+    check_known(argument, mapping, (*required, *optional))
     for key, value in mapping.items():
         match key:
             case "flows":

@@ -15,8 +15,9 @@ import functools
 import inspect
 import logging
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -108,21 +109,19 @@ async def started(hooks: Iterable[StartupHook[..., Any]]) -> AsyncIterator[None]
         yield
 
 
-async def _start(function: Callable[..., object], stack: AsyncExitStack) -> None:
+async def _start(function: Callable[..., Any], stack: AsyncExitStack) -> None:
     if inspect.isasyncgenfunction(function):
-        steps = cast("AsyncGenerator[object, None]", function())
-        if await anext(steps, _END) is _END:
-            raise RuntimeError("it did not reach its yield")
-        stack.push_async_callback(_clean_up, function, lambda: anext(steps, _END))
+        steps = function()
+        advance = partial(anext, steps, _END)
     elif inspect.isgeneratorfunction(function):
-        sync_steps = cast("Generator[object, None, None]", await _in_thread(function))
-        if await _in_thread(lambda: next(sync_steps, _END)) is _END:
-            raise RuntimeError("it did not reach its yield")
-        stack.push_async_callback(_clean_up, function, lambda: _in_thread(lambda: next(sync_steps, _END)))
-    elif inspect.iscoroutinefunction(function):
-        await function()
+        generator = await _in_thread(function)
+        advance = partial(_in_thread, partial(next, generator, _END))
     else:
-        await _in_thread(function)
+        await (function() if inspect.iscoroutinefunction(function) else _in_thread(function))
+        return
+    if await advance() is _END:
+        raise RuntimeError("it did not reach its yield")
+    stack.push_async_callback(_clean_up, function, advance)
 
 
 _END = object()

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from dragoman.agents.functions.retry import ONCE, Retry
+from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_result
 from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
 from dragoman.core.exceptions import describe, is_a, text_of
@@ -78,12 +78,7 @@ def now_ms() -> int:
 class TurnSteps:
     """The steps of one turn. Create it in the asyncio task of the turn."""
 
-    def __init__(
-        self,
-        context: TurnContext,
-        agent: str,
-        clock: Callable[[], int] = now_ms,
-    ) -> None:
+    def __init__(self, context: TurnContext, agent: str, clock: Callable[[], int] = now_ms) -> None:
         """`clock`: milliseconds since the epoch."""
         self.context = context
         self.agent = agent
@@ -112,6 +107,11 @@ class TurnSteps:
         task = self._own_task()
         return task is None or asyncio.current_task(self.loop) is not task
 
+    @property
+    def is_on_loop(self) -> bool:
+        """Whether the calling thread runs the event loop."""
+        return threading.get_ident() == self._loop_thread
+
     def adopt_thread(self) -> None:
         """The agent's own code runs in the calling thread: it is a sync function."""
         self._own_thread = threading.get_ident()
@@ -128,7 +128,7 @@ class TurnSteps:
 
     def run_from_thread(self, work: Awaitable[T]) -> T:
         """Runs it on the event loop while the calling thread waits."""
-        if threading.get_ident() == self._loop_thread:
+        if self.is_on_loop:
             raise RuntimeError("wait() blocks the event loop: in an async function, await the step instead")
         return asyncio.run_coroutine_threadsafe(_awaited(work), self.loop).result()
 
@@ -240,20 +240,18 @@ class StepCall(CalledStep[T]):
     # As a block -------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> StepCall[T]:
-        self._enter()
-        return self
+        return self.__enter__()
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        await self._leave(error)
+        if self.done:
+            return
+        self._steps.running -= 1
+        if error is None:
+            await self._finish(self.result)
+        elif is_a(error, _FAILURES):
+            self._fail(error)
 
     def __enter__(self) -> StepCall[T]:
-        self._enter()
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        self._steps.run_from_thread(self._leave(error))
-
-    def _enter(self) -> None:
         self._used = True
         if self._function is not None:
             raise TypeError(f'step "{self.name}" has a function: await it, or leave the function out of the block')
@@ -262,15 +260,10 @@ class StepCall(CalledStep[T]):
         else:
             self._steps.running += 1
             self._step = replace(self._step, state=StepState.RUNNING, started=self._steps.clock())
+        return self
 
-    async def _leave(self, error: BaseException | None) -> None:
-        if self.done:
-            return
-        self._steps.running -= 1
-        if error is None:
-            await self._finish(self.result)
-        elif is_a(error, _FAILURES):
-            self._fail(error)
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self._steps.run_from_thread(self.__aexit__(kind, error, traceback))
 
     # As a call --------------------------------------------------------------------------------------------------
 

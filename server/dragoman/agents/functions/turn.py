@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial, wraps
-from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from dragoman.agents.functions.declared_types import InputTypes, InvalidInput
 from dragoman.agents.functions.incoming import Incoming
 from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, Context, TurnOutput
-from dragoman.agents.functions.retry import ONCE, Retry
+from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps
 from dragoman.agents.values import struct_of, struct_to_json
 from dragoman.core import trace
@@ -21,7 +19,6 @@ from dragoman.core.limits.quotas import UsageReport, checked_usage_report
 from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
-from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 P = ParamSpec("P")
@@ -60,26 +57,14 @@ class Turn(Incoming):
     again (A2A 1.0 §3.4.3); store in `state` what that call needs.
     """
 
-    def __init__(
-        self,
-        output: TurnOutput,
-        agent: str = "",
-        steps: TurnSteps | None = None,
-        inputs: InputTypes = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, output: TurnOutput, steps: TurnSteps, inputs: InputTypes) -> None:
         super().__init__(output.turn_context.message, output.turn_context.envelope)
-        self._agent = agent
         self._inputs = inputs
         self._output = output
-        self._steps = steps or TurnSteps(output.turn_context, agent)
-        self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
+        self._steps = steps
+        self._turn_context = output.turn_context
 
     # The task -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _turn_context(self) -> TurnContext:
-        return self._output.turn_context
 
     @cached_property
     def input(self) -> Any:
@@ -199,11 +184,7 @@ class Turn(Incoming):
     # Events -------------------------------------------------------------------------------------------------------
 
     def status(
-        self,
-        value: object = None,
-        state: int = states.WORKING,
-        *,
-        metadata: Mapping[str, object] | None = None,
+        self, value: object = None, state: int = states.WORKING, *, metadata: Mapping[str, object] | None = None
     ) -> Awaitable[None]:
         """Sends a status update with text, a Message or no message (1.0 §4.2.1). `metadata` is that of the event.
 
@@ -272,9 +253,9 @@ class Turn(Incoming):
 
         Raises the error of a failed commit.
         """
-        if threading.get_ident() == self._loop_thread:
+        if self._steps.is_on_loop:
             return self._turn_context.flush()
-        asyncio.run_coroutine_threadsafe(self._turn_context.flush(), self._loop).result()
+        self._steps.run_from_thread(self._turn_context.flush())
         return _CompletedAwaitable()
 
     def usage(self, *, tokens: int = 0, cost: float = 0.0, key: str = "") -> None:
@@ -294,7 +275,7 @@ class Turn(Incoming):
         this server evaluates it, and only for tasks of the same principal.
         """
         self._turn_context.report_usage(UsageReport())  # makes the runtime read the total before the turn ends
-        return {trace.DELEGATION_URI: {"agent": self._agent, "task": self.task_id}}
+        return {trace.DELEGATION_URI: {"agent": self._steps.agent, "task": self.task_id}}
 
     # Durable steps ------------------------------------------------------------------------------------------------
 

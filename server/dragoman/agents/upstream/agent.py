@@ -10,8 +10,7 @@ from contextlib import suppress
 from dragoman.agents.called.agent import CalledAgent
 from dragoman.agents.called.turn import Sleep
 from dragoman.agents.upstream.discovery import DiscoveredAgent
-from dragoman.agents.upstream.linked_contents import LinkedContents
-from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, UpstreamTransport
+from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, LinkedContents, UpstreamTransport
 from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.agents.upstream.turn_writer import read_task_state
 from dragoman.agents.values import NewId
@@ -67,8 +66,6 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         self._new_id = new_id
         self._sleep = sleep
 
-    # RemoteAgent, for the runtime -------------------------------------------------------------------------------
-
     @property
     def problem(self) -> str:
         if self.is_removed:
@@ -86,8 +83,6 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
     def describe_wait(self, turn: UpstreamTurn) -> str:
         waits = "It has the message and has not responded yet" if not turn.upstream_task else "Its task is being read"
         return f"{waits}. A call that receives nothing for {self._idle_timeout:g} s is aborted and repeated."
-
-    # For its turns --------------------------------------------------------------------------
 
     @property
     def transport(self) -> UpstreamTransport:
@@ -120,8 +115,6 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         log.warning("%s lacks a required method; using %s instead", transport.interface, others[0].interface)
         self.transports = others
         return True
-
-    # Turns ------------------------------------------------------------------------------------------------------
 
     def new_turn(self, context: TurnContext) -> UpstreamTurn:
         return UpstreamTurn(context, self, self._new_id, self._sleep)

@@ -51,7 +51,16 @@ async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple
     """An agent's card and its URL. Raises ClientError."""
 
     async def get(url: str, headers: Mapping[str, str]) -> CardResponse:
-        return await _get_document(url, {**upstream.headers, **headers}, outbound)
+        data, headers = bytearray(), {**upstream.headers, **headers}
+        with outbound_errors():
+            async with outbound.open("GET", url, headers, idle_timeout=CARD_IDLE_TIMEOUT) as response:
+                if response.status == 200:
+                    async for chunk in response.chunks():
+                        data += chunk
+                        if len(data) > MAX_UPSTREAM_CARD_BYTES:
+                            place = _without_query(url)
+                            raise ProtocolError(f"{place}: the card is longer than {MAX_UPSTREAM_CARD_BYTES} bytes")
+                return CardResponse(url, response.status, response.headers, bytes(data))
 
     responses = await transport_http.fetch_card(upstream.url, get)
     last = responses[-1]
@@ -114,21 +123,6 @@ def _forbidden_reason(url: str, outbound: OutboundStreams) -> str:
     except OutboundForbidden as error:
         return str(error)
     return ""
-
-
-async def _get_document(url: str, headers: Mapping[str, str], outbound: OutboundStreams) -> CardResponse:
-    """The response to a GET, with its body if it is a card's. Raises ClientError."""
-    with outbound_errors():
-        async with outbound.open("GET", url, headers, idle_timeout=CARD_IDLE_TIMEOUT) as response:
-            data = bytearray()
-            if response.status == 200:
-                async for chunk in response.chunks():
-                    data += chunk
-                    if len(data) > MAX_UPSTREAM_CARD_BYTES:
-                        raise ProtocolError(
-                            f"{_without_query(url)}: the card is longer than {MAX_UPSTREAM_CARD_BYTES} bytes"
-                        )
-            return CardResponse(url, response.status, response.headers, bytes(data))
 
 
 def _without_query(url: str) -> str:

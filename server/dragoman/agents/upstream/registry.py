@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.ids import IDS
 from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
+from dragoman.supervision import wait_for
 
 if TYPE_CHECKING:  # imported with the first upstream agent, which few servers have: 16 modules, 0.9 MB
     from dragoman.agents.upstream.agent import UpstreamAgent
@@ -239,11 +239,9 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
             agent.wake.clear()
             if not agent.is_unavailable:
                 probes = probes if agent.breaker.is_half_open else 0
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(CARD_REFRESH_INTERVAL):
-                        await agent.wake.wait()
-                    if not agent.is_unavailable:
-                        continue
+                await wait_for(agent.wake, CARD_REFRESH_INTERVAL)
+                if agent.wake.is_set() and not agent.is_unavailable:
+                    continue
             if agent.is_unavailable:
                 probes += 1
                 await asyncio.sleep(PROBE_BACKOFF.delay(probes))
@@ -271,9 +269,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     async def run_sync(self) -> None:
         """Applies what other servers have added and removed. Runs until canceled."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(UPSTREAM_SYNC_INTERVAL):
-                    await self.wakeup.wait()
+            await wait_for(self.wakeup, UPSTREAM_SYNC_INTERVAL)
             self.wakeup.clear()
             await self.sync_once()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from dragoman.agents.values import (
     NewId,
@@ -19,14 +18,10 @@ from dragoman.agents.values import (
     checked_metadata,
     checked_part,
     encode_artifact_head,
-    message_of,
 )
-from dragoman.calling.errors import CallRefused
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.core.task import states
-from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.core.task.log import ArtifactChange
 from dragoman.core.task.projection import ArtifactDigest, is_plain_text
-from dragoman.ports import StateUpdate, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_TASK_ARTIFACTS = 10_000
@@ -118,78 +113,12 @@ def _text_chunks(artifact_id: str, texts: Iterable[str]) -> list[ArtifactChange]
     return [ArtifactChange(artifact_id, head, text=text, append=True) for text in texts]
 
 
-_MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
-"""Refusals because of the message, which are not failures of the agent."""
-
-
-_UNKNOWN_STATE: Final = pb.Task(metadata={"upstreamState": "unknown"}).metadata.SerializeToString()
-
-
-class StatusMapper:
-    """Maps upstream statuses to status changes of one turn."""
-
-    def __init__(self, turn_context: TurnContext, new_id: NewId) -> None:
-        self._turn_context = turn_context
-        self._new_id = new_id
-        self._written_message_ids = {
-            message.message_id for message in turn_context.history if message.role == pb.ROLE_AGENT
-        }
-        """The ids of messages that our task already has."""
-        self._last_digest: tuple[int, bytes] | None = None
-
-    def to_change(self, status: pb.TaskStatus, metadata: bytes = b"") -> StatusChange:
-        """The status change for an upstream status.
-
-        States that no task may have become WORKING, with `upstreamState: unknown` in the metadata: the upstream task
-        goes on, and what it says next decides.
-        """
-        state = status.state
-        if state not in states.STORED_STATES:
-            metadata += _UNKNOWN_STATE  # serialized maps merge when concatenated
-        if state not in states.STORED_STATES - {states.SUBMITTED}:
-            state = states.WORKING
-        message = b""
-        if status.HasField("message") and status.message.parts:
-            message = message_of(status.message, self._new_id, self._turn_context).SerializeToString()
-        return StatusChange(state, message, metadata)
-
-    def is_new(self, status: pb.TaskStatus) -> bool:
-        if status.HasField("message") and status.message.message_id:
-            return status.message.message_id not in self._written_message_ids
-        return self._last_digest != _content_digest(status)
-
-    def mark_written(self, status: pb.TaskStatus) -> None:
-        if status.HasField("message") and status.message.message_id:
-            self._written_message_ids.add(status.message.message_id)
-        self._last_digest = _content_digest(status)
-
-    def reply_result(self, message: pb.Message, state_update: StateUpdate) -> TurnResult:
-        """The result of a turn whose response is a Message without a task."""
-        reply = message_of(message, self._new_id, self._turn_context)
-        change = StatusChange(states.COMPLETED, reply.SerializeToString())
-        reply.ClearField("task_id")  # a direct reply has no task
-        return TurnResult(change, (), reply, state_update)
-
-    def refused_result(self, error: CallRefused, state_update: StateUpdate) -> TurnResult:
-        """The result of a turn whose message was refused."""
-        state = states.REJECTED if error.reason in _MESSAGE_ERRORS else states.FAILED
-        return self._result_with_text(state, f"UPSTREAM_REFUSED: {error.summary}", state_update)
-
-    def failed_result(self, text: str, state_update: StateUpdate) -> TurnResult:
-        """FAILED with a text that begins with the reason and a colon."""
-        return self._result_with_text(states.FAILED, text, state_update)
-
-    def _result_with_text(self, state: int, text: str, state_update: StateUpdate) -> TurnResult:
-        message = message_of(text, self._new_id, self._turn_context)
-        message.metadata.update({"reason": text.partition(":")[0]})
-        return TurnResult(StatusChange(state, message.SerializeToString()), state_update=state_update)
-
-
 def status_digest(status: pb.TaskStatus) -> str:
     """Identifies a status by all of its fields, also the timestamp."""
     return hashlib.blake2b(status.SerializeToString(deterministic=True), digest_size=12).hexdigest()
 
 
-def _content_digest(status: pb.TaskStatus) -> tuple[int, bytes]:
+def content_digest(status: pb.TaskStatus) -> tuple[int, bytes]:
+    """Identifies a status by its state and message."""
     message = status.message.SerializeToString(deterministic=True) if status.HasField("message") else b""
     return status.state, hashlib.blake2b(message, digest_size=12).digest()

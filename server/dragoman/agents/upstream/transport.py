@@ -1,9 +1,12 @@
-"""Transports to upstream agents, over the outbound client, which connects only to addresses that it has checked."""
+"""Transports to upstream agents, and to the contents behind their links.
+
+Both go through the outbound client, which connects only to addresses that it has checked.
+"""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +15,6 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.calling.errors import (
     CallForbidden,
     CallRefused,
@@ -23,15 +25,17 @@ from dragoman.calling.errors import (
     is_connect_failure,
     remote_error_of,
 )
-from dragoman.calling.transport import HttpResponse, Transport, TransportLimits, TransportOptions
+from dragoman.calling.transport import HttpClient, HttpResponse, Transport, TransportLimits, TransportOptions
 from dragoman.calling.transport_grpc import GrpcTransport
-from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
+from dragoman.calling.transport_http import JsonRpcTransport, RestTransport, read_body
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.net import targets
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
 from dragoman.wire import remote_errors
 from dragoman.wire.cards.remote_card import Interface, grpc_url
+from dragoman.wire.content_links import ContentLink, content_links
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_IDLE_TIMEOUT: Final = 120.0
 
@@ -49,6 +53,61 @@ class UpstreamTransport(Transport, Protocol):
 
     @property
     def interface(self) -> Interface: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedContents:
+    """Downloads the large contents that an agent's responses hold as links, because these links expire.
+
+    A response may have as many bytes with its contents as without, so a turn needs no more memory for them.
+    """
+
+    addresses: Sequence[str]
+    """The HTTP URLs of its card and interfaces, the only servers that are called."""
+    http: HttpClient
+    headers: Mapping[str, str]
+    """Sent with each download."""
+    limits: TransportLimits
+
+    def are_in(self, event: pb.StreamResponse) -> bool:
+        """Whether an event has links to contents."""
+        return bool(self._links(event))
+
+    async def download(self, event: pb.StreamResponse) -> None:
+        """Replaces the links in an event by their contents.
+
+        Raises ServerUnavailable for a content that cannot be read now, ProtocolError for an event that is too long or
+        a text that is not UTF-8, and CallForbidden.
+        """
+        for link in self._links(event):
+            content = await self._read(link, event.ByteSize())
+            try:
+                link.part.CopyFrom(link.restore(content))
+            except UnicodeDecodeError:
+                raise ProtocolError("a text behind a link is not UTF-8") from None
+
+    def _links(self, event: pb.StreamResponse) -> Sequence[ContentLink]:
+        # The history is not written: our task has its own.
+        responses = (event.task.status, *event.task.artifacts) if event.HasField("task") else (event,)
+        return [link for response in responses for link in content_links(response, self.addresses)]
+
+    async def _read(self, link: ContentLink, used_bytes: int) -> bytes:
+        """The content of a link in an event that has `used_bytes` already."""
+        limits, max_bytes = self.limits, None
+        if limits.max_response_bytes is not None:
+            max_bytes = limits.max_response_bytes - used_bytes
+        timeout = limits.response_timeout
+        async with self.http.open("GET", link.url, self.headers, idle_timeout=timeout) as response:
+            if response.status != 200:
+                raise ServerUnavailable.for_reason(f"its link responded with status {response.status}")
+            try:
+                content = await read_body(response, "its link", max_bytes, limits.blocking_timeout)
+            except ProtocolError:
+                text = f"a response is longer than {limits.max_response_bytes} bytes with its large contents"
+                raise ProtocolError(text) from None
+        if link.size not in (None, len(content)):
+            raise ServerUnavailable.for_reason(f"its link responded with {len(content)} of {link.size} bytes")
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +200,11 @@ class UpstreamResponseErrors(ResponseErrors):
         return ServerUnavailable.for_reason(text, may_have_arrived=status != 503)
 
 
+@dataclass(frozen=True, slots=True)
 class GuardedHttpClient:
     """Implements `HttpClient` over the outbound client, which owns the connections."""
 
-    def __init__(self, outbound: OutboundStreams) -> None:
-        self._outbound = outbound
+    outbound: OutboundStreams
 
     @asynccontextmanager
     async def open(
@@ -159,7 +218,7 @@ class GuardedHttpClient:
     ) -> AsyncIterator[HttpResponse]:
         assert idle_timeout is not None
         with outbound_errors():
-            async with self._outbound.open(method, url, headers, body, idle_timeout=idle_timeout) as response:
+            async with self.outbound.open(method, url, headers, body, idle_timeout=idle_timeout) as response:
                 yield response
 
     async def close(self) -> None:

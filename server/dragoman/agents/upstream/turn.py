@@ -339,12 +339,12 @@ class UpstreamTurn(CalledTurn):
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
         log.warning("a turn upstream failed: %s: %s", reason, text, extra=self._fields)
         text = self._redact_urls(text)
-        result = self.writer.statuses.failed_result(f"{reason}: {text}", self.writer.state_update())
+        result = self.writer.failed_result(f"{reason}: {text}")
         return replace(result, error=error(text)) if error is not None else result
 
     def refused(self, refused: CallRefused) -> TurnResult:
         log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
-        return self.writer.statuses.refused_result(refused, self.writer.state_update())
+        return self.writer.refused_result(refused)
 
     def _redact_urls(self, text: str) -> str:
         contents = self.connection.linked_contents
@@ -356,11 +356,7 @@ class UpstreamTurn(CalledTurn):
 
     @property
     def _fields(self) -> dict[str, str]:
-        return {
-            "task": self.context.task_id,
-            "upstream": self.connection.location,
-            "upstream_task": self.upstream_task,
-        }
+        return {"task": self.context.task_id, "upstream": self.connection.location, "upstream_task": self.upstream_task}
 
 
 async def _next_event(events: AsyncGenerator[pb.StreamResponse, None]) -> pb.StreamResponse | None:

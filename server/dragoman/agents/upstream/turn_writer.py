@@ -11,9 +11,9 @@ import orjson
 from google.protobuf import struct_pb2
 
 from dragoman.agents.called.turn import stored_fields
-from dragoman.agents.upstream.task_view import ArtifactSync, StatusMapper, status_digest
-from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, struct_of
-from dragoman.calling.errors import ProtocolError
+from dragoman.agents.upstream.task_view import ArtifactSync, content_digest, status_digest
+from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of, struct_of
+from dragoman.calling.errors import CallRefused, ProtocolError
 from dragoman.core.limits.quotas import USAGE_METADATA_KEY, Usage, UsageReport, usage_from_metadata
 from dragoman.core.names import Owner
 from dragoman.core.task import states
@@ -24,6 +24,13 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_UPSTREAM_ID_CHARS = 1000
 """Characters of an upstream id."""
+
+
+_MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
+"""Refusals because of the message, which are not failures of the agent."""
+
+
+_UNKNOWN_STATE: Final = pb.Task(metadata={"upstreamState": "unknown"}).metadata.SerializeToString()
 
 
 class TurnWriter:
@@ -37,7 +44,12 @@ class TurnWriter:
         """Set once the upstream task is known."""
         if self.state.task:
             self.task_known.set()
-        self.statuses = StatusMapper(turn_context, new_id)
+        self._new_id = new_id
+        self._written_message_ids = {
+            message.message_id for message in turn_context.history if message.role == pb.ROLE_AGENT
+        }
+        """The ids of messages that our task already has."""
+        self._last_digest: tuple[int, bytes] | None = None
         self.may_change_task = False
         """Whether a message was just sent: some servers start a new task for each message, even if it names one."""
         self.event_count = 0
@@ -67,7 +79,10 @@ class TurnWriter:
         match event.WhichOneof("payload"):
             case "message":
                 await self.flush_held()
-                return self.statuses.reply_result(event.message, NO_CHANGE)
+                reply = message_of(event.message, self._new_id, self.turn_context)
+                completed = StatusChange(states.COMPLETED, reply.SerializeToString())
+                reply.ClearField("task_id")  # a direct reply has no task
+                return TurnResult(completed, (), reply)
             case "task":
                 task = event.task
                 self._record_ids(task.id, task.context_id, last_message_id)
@@ -123,10 +138,21 @@ class TurnWriter:
             return NO_CHANGE
         return StateUpdate(task_state, task_metadata=self._task_metadata)
 
+    def refused_result(self, error: CallRefused) -> TurnResult:
+        """The result of a turn whose message was refused."""
+        state = states.REJECTED if error.reason in _MESSAGE_ERRORS else states.FAILED
+        return self.failed_result(f"UPSTREAM_REFUSED: {error.summary}", state)
+
+    def failed_result(self, text: str, state: int = states.FAILED) -> TurnResult:
+        """The result of a failed turn. `text` begins with the reason and a colon."""
+        message = message_of(text, self._new_id, self.turn_context)
+        message.metadata.update({"reason": text.partition(":")[0]})
+        return TurnResult(StatusChange(state, message.SerializeToString()), state_update=self.state_update())
+
     async def _apply_status(
         self, status: pb.TaskStatus, metadata: bytes = b"", *, polled: bool = False
     ) -> TurnResult | None:
-        change, waits = self.statuses.to_change(status, metadata), status.state in states.INTERRUPTED
+        change, waits = self._to_change(status, metadata), status.state in states.INTERRUPTED
         if waits and status_digest(status) == self._answered_digest:
             return None  # the status that the message has answered
         if waits:
@@ -135,14 +161,40 @@ class TurnWriter:
             await self.flush_held()
             return TurnResult(change)
         if waits:
-            if self.statuses.is_new(status):
+            if self._is_new(status):
                 self._held_status = change
-                self.statuses.mark_written(status)
+                self._mark_written(status)
             return None
-        if self.statuses.is_new(status) or metadata or self.state_update() is not NO_CHANGE:
-            self.statuses.mark_written(status)
+        if self._is_new(status) or metadata or self.state_update() is not NO_CHANGE:
+            self._mark_written(status)
             await self._put(change)
         return None
+
+    def _to_change(self, status: pb.TaskStatus, metadata: bytes = b"") -> StatusChange:
+        """The status change for an upstream status.
+
+        States that no task may have become WORKING, with `upstreamState: unknown` in the metadata: the upstream task
+        goes on, and what it says next decides.
+        """
+        state = status.state
+        if state not in states.STORED_STATES:
+            metadata += _UNKNOWN_STATE  # serialized maps merge when concatenated
+        if state not in states.STORED_STATES - {states.SUBMITTED}:
+            state = states.WORKING
+        message = b""
+        if status.HasField("message") and status.message.parts:
+            message = message_of(status.message, self._new_id, self.turn_context).SerializeToString()
+        return StatusChange(state, message, metadata)
+
+    def _is_new(self, status: pb.TaskStatus) -> bool:
+        if status.HasField("message") and status.message.message_id:
+            return status.message.message_id not in self._written_message_ids
+        return self._last_digest != content_digest(status)
+
+    def _mark_written(self, status: pb.TaskStatus) -> None:
+        if status.HasField("message") and status.message.message_id:
+            self._written_message_ids.add(status.message.message_id)
+        self._last_digest = content_digest(status)
 
     async def _put(self, change: StatusChange | ArtifactChange) -> None:
         await self.flush_held()

@@ -38,6 +38,10 @@ class WorkerAgent:
         self.last_seen = last_seen
         self.last_seen_elsewhere = 0
         """When another server on the store last noted a connected worker, in milliseconds since the epoch."""
+        self.registration = b""
+        """Its last registration, serialized."""
+        self.written_at: int | None = None
+        """`last_seen` as this server last wrote it."""
         self._clock = clock
         self._workers: deque[WorkerConnection] = deque()
         self._capacity_changed = asyncio.Event()

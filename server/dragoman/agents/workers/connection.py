@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dragoman.agents.functions.retry import MAX_ATTEMPTS, Retry
-from dragoman.agents.functions.spec import AgentOptions, retry, spec_of
+from dragoman.agents.functions.spec import MAX_ATTEMPTS, AgentOptions, Retry, retry, spec_of
 from dragoman.agents.values import NewId, struct_to_json
 from dragoman.agents.workers.turn import RemoteTurn
 from dragoman.core.cards.agent_spec import CARD_SKILL_FIELDS, DEFAULT_MODES, AgentSpec, Extension, Provider
@@ -40,10 +38,6 @@ class HeartbeatTimings:
     margin: float = 2.0
 
 
-def _unlimited() -> float:
-    return math.inf
-
-
 class WorkerConnection:
     """One worker. `outgoing` is the send queue; None ends it, and `error` then says why (None: it disconnected)."""
 
@@ -57,7 +51,7 @@ class WorkerConnection:
         on_capacity_change: Callable[[], None],
         new_id: NewId,
         frame_bytes: int,
-        lease_left: Callable[[], float] = _unlimited,
+        lease_left: Callable[[], float],
     ) -> None:
         """`agents`: the specs of the agents in `hello`, by id. `on_capacity_change`: called when it can take more turns
         than before. `frame_bytes`: the largest frame that it may send. `lease_left`: seconds for which this server may

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -26,6 +25,7 @@ from dragoman.core.errors import A2AError, AgentIdTaken, InvalidParams, Permissi
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ids import IDS
 from dragoman.ports import AgentWorkers, RegisteredAgent, RemoteAgentRegistry, WorkerRegistry, WorkerStatus
+from dragoman.supervision import wait_for
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.workers")
@@ -62,10 +62,6 @@ class LocalWorkerHub:
         """Set it when another server has changed the worker registry: ends the wait of `run_sync` early."""
         self._on_change = on_change
         self._agents: dict[str, WorkerAgent] = {}
-        self._registrations: dict[str, bytes] = {}
-        """The last registration of each agent, serialized."""
-        self._written_at: dict[str, int] = {}
-        """`last_seen` as this server last wrote it, by agent."""
         self.oldest_agent = ""
         """The id of the agent that registered first; empty if there is none."""
         for entry in sorted(known, key=lambda entry: (entry.registered_at, entry.agent)):
@@ -110,10 +106,7 @@ class LocalWorkerHub:
 
     async def _unregister(self, agent: str) -> int:
         del self._agents[agent]
-        self._registrations.pop(agent, None)
         return await self._agent_registry.unregister(agent)
-
-    # Connections --------------------------------------------------------------------------------------------------
 
     async def connect(
         self, frames: AsyncIterator[wk.ConnectRequest], identity: Identity, peer: str
@@ -197,7 +190,8 @@ class LocalWorkerHub:
         now = self._clock()  # entries are a millisecond apart, so that the first one is the oldest
         for index, (spec, registration) in enumerate(zip(specs, hello.agents, strict=True)):
             text = registration.SerializeToString(deterministic=True)
-            self._written_at[spec.id] = now
+            if (agent := self._agents.get(spec.id)) is not None:
+                agent.written_at = now  # before others can read it
             stored = await self._worker_registry.register(
                 RegisteredAgent(spec.id, principal, text, registered_at=now + index, last_seen=now)
             )
@@ -208,8 +202,7 @@ class LocalWorkerHub:
                 self._on_change()
             if agent is None:
                 agent = self._agents[spec.id] = WorkerAgent(spec, principal, self._clock, now)
-            agent.spec = spec
-            self._registrations[spec.id] = text
+            agent.spec, agent.registration, agent.written_at = spec, text, now
             await self._agent_registry.register(agent)
 
     def _notify_capacity(self, agents: Iterable[str]) -> None:
@@ -217,15 +210,11 @@ class LocalWorkerHub:
             self._agents[name].notify_capacity()
         self._agent_registry.capacity_changed()
 
-    # Other servers on the same store ------------------------------------------------------------------------------
-
     async def run_sync(self) -> None:
         """Stores which agents have workers here and reads which have some elsewhere. Runs until canceled."""
         written_at = 0.0
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(WORKER_SYNC_INTERVAL):
-                    await self.wakeup.wait()
+            await wait_for(self.wakeup, WORKER_SYNC_INTERVAL)
             self.wakeup.clear()
             now = asyncio.get_running_loop().time()
             due = now - written_at >= WORKER_SYNC_INTERVAL / 2
@@ -254,26 +243,24 @@ class LocalWorkerHub:
             elif agent.has_local_workers:
                 if not write_presence:
                     continue
-                self._written_at[entry.agent] = now
+                agent.written_at = now
                 await self._worker_registry.register(replace(entry, last_seen=now))
-            elif entry.last_seen != self._written_at.get(entry.agent):
+            elif entry.last_seen != agent.written_at:
                 agent.last_seen_elsewhere = entry.last_seen
                 await self._apply_entry(agent, entry)
 
     async def _apply_entry(self, agent: WorkerAgent, entry: RegisteredAgent) -> None:
         """Applies a registration that a worker sent to another server."""
-        if entry.registration != self._registrations.get(entry.agent) and (spec := _spec_of_entry(entry)) is not None:
-            self._registrations[entry.agent] = entry.registration
-            agent.spec = spec
+        if entry.registration != agent.registration and (spec := _spec_of_entry(entry)) is not None:
+            agent.spec, agent.registration = spec, entry.registration
             await self._agent_registry.register(agent)
 
     def _restore_agent(self, entry: RegisteredAgent, *, last_seen_elsewhere: int) -> WorkerAgent | None:
         """Creates the agent of a stored entry. Logs an error and returns None if this version cannot read it."""
         if (spec := _spec_of_entry(entry)) is None:
             return None
-        self._registrations[entry.agent] = entry.registration
         agent = self._agents[entry.agent] = WorkerAgent(spec, entry.principal, self._clock, entry.last_seen)
-        agent.last_seen_elsewhere = last_seen_elsewhere
+        agent.registration, agent.last_seen_elsewhere = entry.registration, last_seen_elsewhere
         return agent
 
 

@@ -104,15 +104,13 @@ class RemoteTurn:
                 f"events.number: {frame.number} follows {self._received_number}; numbers must increase, from 1"
             )
         changes = [decode_event(event, self.turn_context, self._new_id) for event in frame.events]
-        state_update = (
-            decode_state_update(frame.state_update, self.turn_context) if frame.HasField("state_update") else None
-        )
-        if not changes and state_update is not None:
+        state_update = decode_state_update(frame, self.turn_context)
+        if not changes:
             self.turn_context.store(state_update)
         for change in changes[:-1]:
             self.turn_context.put(change)
         if changes:
-            self.turn_context.put(changes[-1], state_update=state_update or NO_CHANGE)
+            self.turn_context.put(changes[-1], state_update=state_update)
         self._received_number = frame.number
         if self._commit_task is None or self._commit_task.done():
             self._commit_task = self._spawn(self._commit(), "commits")
@@ -300,14 +298,14 @@ def decode_status(
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
     """Converts an artifact or a chunk of one. Raises InvalidAgentResponse."""
     _check_id(change.artifact.artifact_id, "artifact.artifact.artifact_id")
-    decoded = artifact_change(artifact_of(change.artifact, _no_id), append=change.append, last=change.last_chunk)
+    decoded = artifact_change(artifact_of(change.artifact, str), append=change.append, last=change.last_chunk)
     return replace(decoded, metadata=checked_metadata("artifact.metadata", change.metadata))
 
 
 def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -> TurnResult:
     """Converts a turn end with a status or a reply. Raises InvalidAgentResponse."""
     artifacts = [decode_artifact(artifact) for artifact in end.artifacts]
-    state_update = decode_state_update(end.state_update, turn_context) if end.HasField("state_update") else NO_CHANGE
+    state_update = decode_state_update(end, turn_context)
     match end.WhichOneof("outcome"):
         case "status":
             return TurnResult(
@@ -331,14 +329,17 @@ def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> T
     return TurnResult(StatusChange(states.FAILED, message.SerializeToString()))
 
 
-def decode_state_update(update: wk.StateUpdate, turn_context: TurnContext) -> StateUpdate:
-    """Converts the agent's changed state and metadata. Raises InvalidAgentResponse."""
+def decode_state_update(frame: wk.Events | wk.TurnEnd, turn_context: TurnContext) -> StateUpdate:
+    """The agent's changed state and metadata in a frame. Raises InvalidAgentResponse."""
+    if not frame.HasField("state_update"):
+        return NO_CHANGE
+    update, metadata = frame.state_update, b""
+    if update.HasField("task_metadata"):
+        metadata = check_task_metadata("state_update.task_metadata", turn_context.task_metadata, update.task_metadata)
     return StateUpdate(
         _check_json_object(update.task_state, "task_state") if update.HasField("task_state") else None,
         _check_json_object(update.context_state, "context_state") if update.HasField("context_state") else None,
-        check_task_metadata("state_update.task_metadata", turn_context.task_metadata, update.task_metadata)
-        if update.HasField("task_metadata")
-        else b"",
+        metadata,
         tuple(map(_checked_step, update.steps)),
     )
 
@@ -374,7 +375,3 @@ def _check_id(id: str, field: str) -> str:
     if not id:
         raise InvalidAgentResponse(f"{field} is required")
     return id
-
-
-def _no_id() -> str:
-    return ""

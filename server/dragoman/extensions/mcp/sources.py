@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dragoman.core.agent_sources import check_headers, check_http_url, read_sources
+from dragoman.core.durations import is_seconds
 from dragoman.core.names import check_agent_id
 
 MCP_FORMAT: Final = "[ID=]URL or [ID=]COMMAND"
@@ -172,7 +173,7 @@ def _check_env(table: object) -> dict[str, str]:
 
 def _check_seconds(settings: Mapping[str, Any], key: str, default: float) -> float:
     value = settings.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+    if not is_seconds(value):
         raise ValueError(f"{key}: must be a number of seconds")
     return float(value)
 
