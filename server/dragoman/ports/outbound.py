@@ -34,14 +34,12 @@ class OutboundHttp(Protocol):
 
     def check_url(self, url: str) -> None:
         """Checks the text of a URL: scheme, port, user info, literal addresses. Raises OutboundForbidden."""
-        ...
 
     async def get(self, url: str, headers: Mapping[str, str] = {}) -> OutboundResponse:
         """Sends a GET. Checks the address of the actual connection.
 
         Raises OutboundForbidden, and OutboundFailed, also for a compressed body or one of more than 1 MiB.
         """
-        ...
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, may_send: Callable[[], bool] | None = None
@@ -51,11 +49,9 @@ class OutboundHttp(Protocol):
         `may_send` is called when the connection is ready, right before the first byte of the request is written.
         Nothing is sent where it returns False; raises OutboundFailed then.
         """
-        ...
 
     async def close(self) -> None:
         """Closes all connections. May be called twice."""
-        ...
 
 
 class OutboundResponseStream(Protocol):
@@ -69,7 +65,6 @@ class OutboundResponseStream(Protocol):
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Yields the body as it arrives. The caller limits how much it reads. Raises OutboundFailed."""
-        ...
 
 
 class OutboundStreams(Protocol):
@@ -77,7 +72,6 @@ class OutboundStreams(Protocol):
 
     def check_url(self, url: str) -> None:
         """See `OutboundHttp`."""
-        ...
 
     def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
@@ -86,15 +80,12 @@ class OutboundStreams(Protocol):
 
         Raises OutboundForbidden, OutboundFailed, and ConnectFailed when nothing of the request can have arrived.
         """
-        ...
 
     async def resolve(self, url: str) -> Sequence[str]:
         """The permitted addresses of a URL's host, for protocols other than HTTP.
 
         Raises OutboundForbidden, OutboundFailed.
         """
-        ...
 
     async def close(self) -> None:
         """See `OutboundHttp`."""
-        ...

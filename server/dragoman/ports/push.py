@@ -28,15 +28,12 @@ class PushStore(Protocol):
         PushState.UNSUBSCRIBED (the receiver answered 410). Reports for the replaced one are ignored. Raises
         core.task.log.AppendRejected: ABSENT without a task, TOO_MANY_CONFIGS.
         """
-        ...
 
     async def list_configs(self, task: TaskRef) -> list[PushRecord]:
         """All configurations of a task, oldest first."""
-        ...
 
     async def remove(self, task: TaskRef, id: str) -> bool:
         """Deletes a configuration and its attempts. False when there was none."""
-        ...
 
     async def due(
         self,
@@ -55,7 +52,6 @@ class PushStore(Protocol):
         At most `per_host` of each host, longest due first, and `max_hosts` hosts, starting after `after_host`. The
         returned host is empty when no host follows. Tasks that are not shown to clients yet are left out.
         """
-        ...
 
     async def claim(
         self,
@@ -70,26 +66,21 @@ class PushStore(Protocol):
         `expired` as in `due`. Those that the session already holds are claimed again, with a new token: an earlier
         response may be lost.
         """
-        ...
 
     async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         """Writes reports (core.push.delivery.apply_report) in one commit; None where the claim no longer holds."""
-        ...
 
     async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
         """The last attempts of a configuration, newest first."""
-        ...
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
         """Restarts these configurations (core.push.delivery.restart_record); empty `ids`: all of the task.
 
         Delivery continues with the event after `after`; None: after the last delivered one.
         """
-        ...
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
         """Configurations with undelivered events or in state GIVEN_UP; those that fail or wait longest first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +96,21 @@ class WebhookEncoder(Protocol):
 
     def sends_task(self, dialect: str) -> bool:
         """Whether the dialect sends the Task at each state change; otherwise it sends every event."""
-        ...
 
     def field_prefix(self, dialect: str, *, inline: bool) -> str:
         """The prefix, with its dot, of a configuration's fields in error messages for callers of the dialect.
 
         `inline`: in a send that contains the configuration.
         """
-        ...
 
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
         """The stored form of a configuration, with encrypted secrets."""
-        ...
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         """The signed call for an event. If `sends_task`, the caller passes the Task in place of the event.
 
         Raises ValueError for events that the dialect cannot express, and for secrets that cannot be decrypted.
         """
-        ...
 
 
 class WebhookRequestSigner(Protocol):
@@ -134,4 +121,3 @@ class WebhookRequestSigner(Protocol):
 
         It names the task, the configuration and the event (its cursor).
         """
-        ...

@@ -20,7 +20,6 @@ class CertificateIdentifier(Protocol):
 
         Raises core.errors.Unauthenticated for a certificate that is expired, revoked or names no principal.
         """
-        ...
 
 
 class Authenticator(Protocol):
@@ -32,11 +31,9 @@ class Authenticator(Protocol):
         Raises core.errors.Unauthenticated for invalid credentials, PermissionDenied for valid ones that allow nothing
         here, Unavailable when they cannot be checked now.
         """
-        ...
 
     async def recheck(self, identity: Identity) -> None:
         """Checks a caller again. Raises Unauthenticated when its credentials were withdrawn since."""
-        ...
 
 
 class SignInProvider(NamedTuple):
@@ -62,7 +59,6 @@ class SignIn(Protocol):
 
     async def providers(self) -> list[SignInProvider]:
         """The issuers that are available now."""
-        ...
 
     async def exchange(self, issuer_url: str, code: str, verifier: str, redirect_uri: str) -> SignInToken:
         """Exchanges an authorization code.
@@ -70,7 +66,6 @@ class SignIn(Protocol):
         Raises InvalidParams for an unknown issuer or an invalid field, Unauthenticated if the issuer refuses the code,
         and Unavailable.
         """
-        ...
 
 
 class ApiKeys(Protocol):
@@ -78,15 +73,12 @@ class ApiKeys(Protocol):
 
     async def add(self, key: ApiKey) -> None:
         """Stores a new key. Raises ValueError when its id is taken."""
-        ...
 
     async def find(self, id: str) -> ApiKey | None:
         """The key with this id, valid or not."""
-        ...
 
     async def list(self) -> list[ApiKey]:
         """All keys, newest first."""
-        ...
 
     async def rotate(
         self, id: str, digest: bytes, *, now: int, until: int, expires: int | None = None
@@ -95,15 +87,12 @@ class ApiKeys(Protocol):
 
         `expires` sets a new end of the key. Returns the updated key; None when it does not exist or is revoked.
         """
-        ...
 
     async def revoke(self, id: str, *, now: int) -> ApiKey | None:
         """Revokes a key. Returns it, revoked before or now; None when it does not exist."""
-        ...
 
     async def touch(self, id: str, *, now: int) -> None:
         """Records the use of a key, with lower priority than other writes."""
-        ...
 
 
 class AuditLog(Protocol):
@@ -114,11 +103,9 @@ class AuditLog(Protocol):
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Appends entries in this order. They are durable when this returns."""
-        ...
 
     async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
         """Up to `limit` entries with numbers above `after`, in order."""
-        ...
 
     async def truncate(self, before: int, limit: int = 1024) -> int:
         """Removes at most `limit` of the oldest entries, and returns their number.
@@ -126,7 +113,6 @@ class AuditLog(Protocol):
         It stops at the first entry that is not older than `before` (milliseconds since the epoch), and never removes
         the last one.
         """
-        ...
 
 
 class SigningKeys(Protocol):
@@ -134,11 +120,9 @@ class SigningKeys(Protocol):
 
     async def public(self) -> bytes:
         """The published keys as JSON: a JWK set (RFC 7517)."""
-        ...
 
     async def list(self) -> Sequence[tuple[SigningKey, SigningKeyState]]:
         """The published keys with their states, newest first."""
-        ...
 
     async def rotate(self, algorithm: str, *, lead: int, retention: int) -> SigningKey:
         """Creates a key that is published at once and signs after `lead` milliseconds.
@@ -147,11 +131,9 @@ class SigningKeys(Protocol):
         algorithm: empty for that of the current key. Raises InvalidParams, and Unavailable when the keys were changed
         concurrently.
         """
-        ...
 
     async def withdraw(self, id: str) -> None:
         """Withdraws a key, which invalidates its signatures. Raises KeyNotFound, InvalidParams for the current key."""
-        ...
 
 
 class CardSigner(Protocol):
@@ -162,7 +144,6 @@ class CardSigner(Protocol):
 
         `keys_url`: the public URL of the keys.
         """
-        ...
 
 
 class SecretBox(Protocol):
@@ -170,11 +151,9 @@ class SecretBox(Protocol):
 
     def encrypt(self, text: str, context: str) -> str:
         """Encrypts a text, which can be decrypted with the same `context` only. Empty texts stay empty."""
-        ...
 
     def decrypt(self, value: str, context: str) -> str:
         """Decrypts a text; one that is not encrypted is returned unchanged. Raises ValueError when that fails."""
-        ...
 
 
 class CertificatePair(NamedTuple):
@@ -190,14 +169,11 @@ class ServerCertificates(Protocol):
     @property
     def pair(self) -> CertificatePair:
         """The current pair. May be read from any thread."""
-        ...
 
     @property
     def client_authorities(self) -> bytes:
         """Certificates (PEM) of the authorities of clients; empty: no client certificates are requested."""
-        ...
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
         """One permanent context for servers that use `ssl`. New connections use the current pair."""
-        ...

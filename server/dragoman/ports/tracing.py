@@ -19,14 +19,12 @@ class Tracer(Protocol):
 
         `dragoman.core.trace.is_recorded` says whether the trace is recorded.
         """
-        ...
 
     def activate(self, context: str) -> None:
         """Makes the span current for this asyncio task, also for libraries with their own tracing.
 
         Only for recorded traces; the context of others is only in `dragoman.core.trace.CURRENT_TRACE`.
         """
-        ...
 
     def record_span(
         self,
@@ -45,4 +43,3 @@ class Tracer(Protocol):
         `seconds`: its duration. `attributes`: the names of `values`; empty texts are left out. `error`: why it failed,
         in a few words without content of the caller's; empty on success. `link`: the trace context of a related span.
         """
-        ...

@@ -27,7 +27,6 @@ class CredentialAuthenticator(Protocol):
 
     async def identify(self, credential: str) -> Identity | None:
         """The identity of a credential; None if it is of another kind. Raises Unauthenticated."""
-        ...
 
 
 class CompositeAuthenticator:
