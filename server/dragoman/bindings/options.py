@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Self
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from dragoman.bindings.request_log import RejectionLog, RequestMetrics
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
@@ -172,8 +172,3 @@ class HttpOptions(ServerOptions):
     """Returns text and media type of `/metrics` for an `Accept` header."""
     bus_problem: Callable[[], str] = _no_problem
     """Returns the problem of the bus, empty for none; reported by `/readyz`, which stays ready."""
-
-    @classmethod
-    def of(cls, options: ServerOptions) -> Self:
-        """The same options for an HTTP server; the rest are the defaults."""
-        return cls(**{each.name: getattr(options, each.name) for each in fields(options)})
