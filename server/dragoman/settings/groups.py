@@ -1,6 +1,6 @@
 """The settings of a server, by group. Each field is one setting: its name, type, default and help.
 
-A field's `Option` has the names and texts by which people set it. Rules between groups are in `authentication`.
+A field's `Option` has the names and texts by which people set it. Rules between groups are in `settings`.
 """
 
 from __future__ import annotations
