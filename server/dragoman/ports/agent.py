@@ -100,6 +100,32 @@ class TurnResult:
 class TurnContext(Protocol):
     """The runtime's interface to an agent in one turn. Methods that are not coroutines are safe from any thread."""
 
+    message: pb.Message
+    """The message that this turn answers."""
+    envelope: pb.SendMessageRequest
+    """The request of that message, without the message: metadata, accepted output modes."""
+    question: pb.Message | None
+    """The agent's last question to the caller of this task; None in the first turn."""
+    references: Sequence[pb.Task]
+    """The tasks that the message refers to and its caller may see."""
+    task_state: bytes
+    """The agent's JSON for this task as last committed; initially empty."""
+    task_metadata: bytes
+    """The task's metadata, with what this turn has put: a serialized Struct."""
+    principal: str
+    """The principal that sent the message of this turn."""
+    attempt: int
+    """The number of this attempt of the turn: above 1 after a process died."""
+    waiting_messages: int
+    """Later messages that had arrived when the turn began.
+
+    They are the first that `incoming` yields. In a second attempt, an earlier one may have received them.
+    """
+    previous_artifacts: Sequence[pb.Artifact]
+    """The task's artifacts at the start of a second or later attempt."""
+    stopping: bool
+    """Whether the server is shutting down and the turn should end."""
+
     @property
     def task_id(self) -> str: ...
 
@@ -111,63 +137,16 @@ class TurnContext(Protocol):
         """The owner of the task. Only together with it does a context id identify a conversation."""
 
     @property
-    def principal(self) -> str:
-        """The principal that sent the message of this turn."""
-
-    @property
     def shows_error_texts(self) -> bool:
         """Whether callers see what any exception of the agent says; else only what an AgentError says."""
-
-    @property
-    def message(self) -> pb.Message:
-        """The message that this turn answers."""
-
-    @property
-    def envelope(self) -> pb.SendMessageRequest:
-        """The request of that message, without the message: metadata, accepted output modes."""
 
     @property
     def history(self) -> Sequence[pb.Message]:
         """The task's earlier messages, oldest first."""
 
     @property
-    def question(self) -> pb.Message | None:
-        """The agent's last question to the caller of this task; None in the first turn."""
-
-    @property
-    def references(self) -> Sequence[pb.Task]:
-        """The tasks that the message refers to and its caller may see."""
-
-    @property
-    def task_state(self) -> bytes:
-        """The agent's JSON for this task as last committed; initially empty."""
-
-    @property
     def context_state(self) -> bytes:
         """The agent's JSON for the conversation at the start of the turn; initially empty."""
-
-    @property
-    def task_metadata(self) -> bytes:
-        """The task's metadata, with what this turn has put: a serialized Struct."""
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt of the turn: above 1 after a process died."""
-
-    @property
-    def waiting_messages(self) -> int:
-        """Later messages that had arrived when the turn began.
-
-        They are the first that `incoming` yields. In a second attempt, an earlier one may have received them.
-        """
-
-    @property
-    def previous_artifacts(self) -> Sequence[pb.Artifact]:
-        """The task's artifacts at the start of a second or later attempt."""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the server is shutting down and the turn should end."""
 
     @property
     def cancel_reason(self) -> str:
