@@ -29,10 +29,7 @@ class AgentStillRuns(Exception):
 
 
 class WorkerLost(Exception):
-    """The process that ran a turn has died. Its later writes are ignored.
-
-    may_have_started: whether it may have executed a part of the turn.
-    """
+    """The process that ran a turn has died, perhaps before it executed any of it. Its later writes are ignored."""
 
     def __init__(self, text: str = "", *, may_have_started: bool = True) -> None:
         super().__init__(text)
@@ -41,10 +38,7 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """Changed JSON state of an agent, of the task (`turn.state`) and of the conversation; and task metadata to merge.
-
-    None, and empty for metadata, is unchanged.
-    """
+    """An agent's changed JSON for the task (`turn.state`) and the conversation; None, or no metadata: unchanged."""
 
     task_state: bytes | None = None
     context_state: bytes | None = None
@@ -179,10 +173,7 @@ class TurnContext(Protocol):
         """The steps that earlier runs of this turn have stored, and the calls of this run."""
 
     def store(self, state_update: StateUpdate) -> Awaitable[None]:
-        """Adds a change without an event to the open batch. To be called on the event loop.
-
-        The awaitable completes when it is committed, together with all events put before. Raises as `put`.
-        """
+        """Adds a change without an event, on the event loop. The awaitable is its commit. Raises as `put`."""
 
     def report_usage(self, report: UsageReport) -> None:
         """Adds reported usage, without waiting for the commit. Safe from any thread."""
@@ -202,10 +193,7 @@ class Agent(Protocol):
         """The number of its threads that still run after their turn ended."""
 
     async def take_turn(self, context: TurnContext) -> TurnResult:
-        """Runs one turn. Errors in the agent's code become a TurnResult; CancelledError propagates.
-
-        Raises WorkerLost when the turn ran in another process, which died.
-        """
+        """Runs one turn. Errors of the agent become a TurnResult. Raises WorkerLost, and CancelledError."""
 
 
 class RemoteAgent(Agent, Protocol):
@@ -230,10 +218,7 @@ class RemoteAgent(Agent, Protocol):
         """Whether workers run it. Then other workers of the same principal may register it, too."""
 
     async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Called when a waiting task of this agent was canceled.
-
-        `task_state`: the agent's JSON for the task. `metadata`: of the cancel request, a serialized Struct.
-        """
+        """Takes the cancel of a waiting task: the agent's JSON for it, and the cancel's metadata (a Struct)."""
 
     @property
     def problem(self) -> str:

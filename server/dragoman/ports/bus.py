@@ -42,20 +42,14 @@ Unsubscribe = Callable[[], Awaitable[None]]
 
 
 class Bus(Protocol):
-    """Carries hints and committed events between processes.
-
-    It may lose, repeat and reorder them: the store is authoritative.
-    """
+    """Carries hints and committed events between processes. It may lose, repeat and reorder them: the store rules."""
 
     @property
     def problem(self) -> str:
         """Why messages to other processes are delayed, in a few words without secrets; empty when they are not."""
 
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
-        """Publishes committed events to all subscribers of the task.
-
-        An event that is too large arrives without its data, which is in the store.
-        """
+        """Publishes committed events to the task's subscribers; too large ones without data, which the store has."""
 
     async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
         """Calls `deliver` on this event loop for everything published after this call returned."""

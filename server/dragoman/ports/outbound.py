@@ -29,11 +29,18 @@ class OutboundResponse:
     body: bytes
 
 
-class OutboundHttp(Protocol):
+class OutboundPort(Protocol):
     """Calls URLs that others choose, under the operator's policy. Never follows a redirect."""
 
     def check_url(self, url: str) -> None:
         """Checks the text of a URL: scheme, port, user info, literal addresses. Raises OutboundForbidden."""
+
+    async def close(self) -> None:
+        """Closes all connections. May be called twice."""
+
+
+class OutboundHttp(OutboundPort, Protocol):
+    """Calls with short responses."""
 
     async def get(self, url: str, headers: Mapping[str, str] = {}) -> OutboundResponse:
         """Sends a GET. Checks the address of the actual connection.
@@ -50,9 +57,6 @@ class OutboundHttp(Protocol):
         Nothing is sent where it returns False; raises OutboundFailed then.
         """
 
-    async def close(self) -> None:
-        """Closes all connections. May be called twice."""
-
 
 class OutboundResponseStream(Protocol):
     """A response that is still being received. `headers` have lower-case names."""
@@ -67,11 +71,8 @@ class OutboundResponseStream(Protocol):
         """Yields the body as it arrives. The caller limits how much it reads. Raises OutboundFailed."""
 
 
-class OutboundStreams(Protocol):
-    """Outbound calls under the same policy with streamed responses."""
-
-    def check_url(self, url: str) -> None:
-        """See `OutboundHttp`."""
+class OutboundStreams(OutboundPort, Protocol):
+    """Calls with streamed responses."""
 
     def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
@@ -82,10 +83,4 @@ class OutboundStreams(Protocol):
         """
 
     async def resolve(self, url: str) -> Sequence[str]:
-        """The permitted addresses of a URL's host, for protocols other than HTTP.
-
-        Raises OutboundForbidden, OutboundFailed.
-        """
-
-    async def close(self) -> None:
-        """See `OutboundHttp`."""
+        """The permitted addresses of a URL's host, for protocols other than HTTP. Raises as `open`."""

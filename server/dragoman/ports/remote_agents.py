@@ -67,10 +67,7 @@ class WorkerHub(Protocol):
     def connect(
         self, frames: AsyncIterator[wk.ConnectRequest], identity: Identity, peer: str
     ) -> AsyncGenerator[wk.ConnectResponse]:
-        """Serves one worker until it disconnects. Yields the frames to send.
-
-        Raises core.errors.A2AError for a worker that is rejected or violates the protocol.
-        """
+        """Serves one worker until it disconnects; yields the frames to send. Raises A2AError for a rejected one."""
 
     def list_agents(self) -> Sequence[AgentWorkers]:
         """The agents of workers and who runs them, by id."""
@@ -99,9 +96,9 @@ class WorkerRegistry(Protocol):
     """The stored agents of workers: their tasks exist while no worker is connected."""
 
     async def register(self, entry: RegisteredAgent) -> RegisteredAgent:
-        """Stores an agent, or the registration of a later worker. Returns the stored entry.
+        """Stores an agent, or a later worker's registration of it. Returns the stored entry.
 
-        `registered_at` is the time of the first registration. An agent of another principal stays unchanged.
+        Its `registered_at` is the first one. An agent of another principal stays unchanged.
         """
 
     async def list(self) -> list[RegisteredAgent]:
@@ -169,10 +166,7 @@ class UpstreamRegistry(Protocol):
         """
 
     async def remove(self, agent: str) -> int:
-        """Stops serving an upstream and ends its waiting tasks as FAILED.
-
-        Returns their number. Raises InvalidParams when no such upstream can be removed.
-        """
+        """As `WorkerHub.forget`. Raises InvalidParams when no such upstream can be removed."""
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The state of each, by id."""

@@ -16,10 +16,7 @@ class CertificateIdentifier(Protocol):
     """Authenticates callers by their client certificates."""
 
     def identify(self, certificate: bytes) -> Identity:
-        """The identity of a certificate (DER or PEM) whose chain was verified in the handshake.
-
-        Raises core.errors.Unauthenticated for a certificate that is expired, revoked or names no principal.
-        """
+        """The identity of a certificate (DER or PEM) with a verified chain. Raises Unauthenticated."""
 
 
 class Authenticator(Protocol):
@@ -61,11 +58,7 @@ class SignIn(Protocol):
         """The issuers that are available now."""
 
     async def exchange(self, issuer_url: str, code: str, verifier: str, redirect_uri: str) -> SignInToken:
-        """Exchanges an authorization code.
-
-        Raises InvalidParams for an unknown issuer or an invalid field, Unauthenticated if the issuer refuses the code,
-        and Unavailable.
-        """
+        """Exchanges an authorization code. Raises InvalidParams, Unavailable, Unauthenticated for a refused code."""
 
 
 class ApiKeys(Protocol):
@@ -83,9 +76,9 @@ class ApiKeys(Protocol):
     async def rotate(
         self, id: str, digest: bytes, *, now: int, until: int, expires: int | None = None
     ) -> ApiKey | None:
-        """Replaces the digest; the former one stays valid until `until`, that of an earlier rotation ends.
+        """Replaces the digest; only the one before stays valid, until `until`. `expires`: the new end of the key.
 
-        `expires` sets a new end of the key. Returns the updated key; None when it does not exist or is revoked.
+        Returns the updated key; None when it does not exist or is revoked.
         """
 
     async def revoke(self, id: str, *, now: int) -> ApiKey | None:
@@ -96,10 +89,7 @@ class ApiKeys(Protocol):
 
 
 class AuditLog(Protocol):
-    """The stored audit log: one chain for all servers of the store.
-
-    Entries are appended and truncated; otherwise only the personal data of a principal can be erased.
-    """
+    """The stored audit log: one chain for all servers, of which only personal data can be erased (`Erasures`)."""
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Appends entries in this order. They are durable when this returns."""
@@ -108,10 +98,9 @@ class AuditLog(Protocol):
         """Up to `limit` entries with numbers above `after`, in order."""
 
     async def truncate(self, before: int, limit: int = 1024) -> int:
-        """Removes at most `limit` of the oldest entries, and returns their number.
+        """Removes up to `limit` of the oldest entries before `before` (milliseconds), never the last one.
 
-        It stops at the first entry that is not older than `before` (milliseconds since the epoch), and never removes
-        the last one.
+        It stops at the first one that is not older. Returns their number.
         """
 
 
@@ -140,10 +129,7 @@ class CardSigner(Protocol):
     """Signs cards with the server's current signing key."""
 
     def sign(self, payloads: Iterable[bytes], keys_url: str) -> list[tuple[str, str]]:
-        """Signs each payload. Returns the protected header and the signature, as in AgentCardSignature.
-
-        `keys_url`: the public URL of the keys.
-        """
+        """The protected header and signature of each payload (AgentCardSignature). `keys_url`: of the public keys."""
 
 
 class SecretBox(Protocol):

@@ -111,14 +111,14 @@ class Blobs(Protocol):
         """The file of a link; None when it was deleted. Raises PermissionError for an invalid or expired link."""
 
     def content(self, name: str, query: Mapping[str, str]) -> ContentReader | None:
-        """The content of a link to rows; None for a name that names none.
-
-        Raises PermissionError for an invalid or expired link.
-        """
+        """The content of a link to rows; None for a name that names none. Raises as `find`."""
 
 
 class Store(Protocol):
-    """Durable tasks. Acknowledged writes survive a crash; rejected writes leave no trace."""
+    """Durable tasks. Acknowledged writes survive a crash; rejected writes leave no trace.
+
+    The cost of operators' reads (`search` to `agents_of`, and `stats`) does not grow with the number of tasks.
+    """
 
     @property
     def blobs(self) -> Blobs: ...
@@ -175,9 +175,7 @@ class Store(Protocol):
         """`find` and `read` in one consistent read."""
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        """About `limit` events with sequences above `after`, in order; fewer when they are large, but at least one.
-
-        Whole appends are returned, so a few more.
+        """About `limit` events after sequence `after`, as whole appends; fewer when they are large, but at least one.
 
         Raises core.task.log.LogTruncated when events after `after` were dropped, rather than return a gap.
         """
@@ -195,31 +193,19 @@ class Store(Protocol):
         """One page of visible tasks, newest status first, with the exact total for the filters."""
 
     async def search(self, query: TaskSearch) -> FoundTasks:
-        """One page of visible tasks of all owners. For operators.
-
-        The cost does not grow with the number of tasks: a search for what no index has ends a page early instead.
-        """
+        """One page of visible tasks of all owners; a search for what no index has ends a page early."""
 
     async def count_states(self, query: TaskSearch) -> list[StateCount]:
-        """The number of tasks in each state that match a search; its states and its page do not count.
-
-        The cost does not grow with the number of tasks.
-        """
+        """The number of tasks in each state that match a search; its states and its page do not count."""
 
     async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
-        """The unfinished tasks in the scopes and of the agents of a search, by agent and state.
-
-        The cost does not grow with the number of tasks.
-        """
+        """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
 
     async def scopes(self, limit: int) -> list[str]:
         """The scopes of the store in alphabetical order, at most `limit`."""
 
     async def agents_of(self, principal: str) -> list[AgentTasks]:
-        """The scopes and agents with tasks of a principal.
-
-        Sorted by the last change, newest first. The cost depends on their number only, not on that of the tasks.
-        """
+        """The scopes and agents with tasks of a principal, the last changed first."""
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         """The last sequences of the existing ones of these tasks, by key."""
@@ -236,16 +222,12 @@ class Store(Protocol):
         """The agent's JSON for a conversation as last committed; empty with version 0 when there is none."""
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
-        """Opens a session that expires in `lease` seconds. Returns its number, which was never used before.
-
-        `exclusive`: the caller is the only user of the store, so all earlier sessions are over.
-        """
+        """Opens a session for `lease` seconds, with a new number. `exclusive`: all earlier sessions are over."""
 
     def renew_session(self, session: int, lease: float) -> int:
         """Extends a session, before other pending writes. Blocks: call it from a thread of its own.
 
-        Returns the milliseconds that were left by the store's clock, negative when it had expired. Raises what made it
-        impossible.
+        Returns the milliseconds that were left by the store's clock, negative when it had expired. Raises the cause.
         """
 
     async def sessions(self) -> dict[int, int]:
@@ -259,17 +241,13 @@ class Store(Protocol):
         """
 
     async def compact(self) -> CompactionResult:
-        """Merges rows and drops what no response needs, only while no append waits.
+        """Merges rows and drops what is no longer kept, only while no append waits.
 
-        Reads of a task are byte-identical before and after. Events of unfinished tasks stay. Daily usage is deleted
-        after core.daily_usage.KEPT_DAYS.
+        Reads of a task are byte-identical before and after. Events of unfinished tasks stay.
         """
 
     async def usage(self, task: TaskRef) -> Usage:
-        """The total usage of a task, as reported by its agent and by those of its delegated tasks (`NewTask.parent`).
-
-        The task's metadata holds the same under `usage`, as of its own agent's last report.
-        """
+        """The usage of a task with its delegated tasks. Its metadata has it as of its own agent's last report."""
 
     async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
         """The first `limit` tasks that a task delegated (`NewTask.parent`), in the order of their creation."""
@@ -285,22 +263,18 @@ class Store(Protocol):
         """Sums of the same figures by agent and hour, in this order, for the last core.daily_usage.KEPT_HOURS."""
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
-        """The steps of a task's turns, those of the current turn last; of each turn in the order of their start.
-
-        With `results` those of the current turn have their results; the others never have them.
-        """
+        """The steps by turn, the current one last, in the order of their start; `results`: only of the current one."""
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
         """The tasks whose `wake_at` is at most `until` (milliseconds since the epoch), the first one first."""
 
     async def stats(self) -> StoreStats:
-        """Current statistics. The cost grows with owners, waiting tasks and due pushes, not with all tasks."""
+        """Current statistics. The cost grows with owners, waiting tasks and due pushes."""
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
-        """Copies a consistent snapshot of the store to a new folder, and verifies the copy.
+        """Copies a snapshot to a new folder without blocking calls, and verifies it. A failed copy is removed.
 
-        Other calls are not blocked. A failed copy is removed. Raises core.errors.InvalidParams for an unusable
-        destination, and OSError.
+        Raises core.errors.InvalidParams for an unusable destination, and OSError.
         """
 
     async def close(self) -> None:

@@ -45,7 +45,7 @@ def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
 def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
     """SendMessage and SendStreamingMessage.
 
-    `core.limits.message_checks` validates the message later; its errors call `content` `message.parts`, as later 0.3
+    `core.limits.message_limits` validates the message later; its errors call `content` `message.parts`, as later 0.3
     texts do; in Google's form `message.content` (wire/errors.py).
     """
     out = pb.SendMessageRequest(tenant=request.tenant)
