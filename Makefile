@@ -53,91 +53,10 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 
 # ---------------------------------------------------------------- tests
 
-# Long tests: complete matrices on real servers, killed processes, Node. `make test` leaves them to `make long`, to stay
-# well under three minutes.
-LONG = \
-	tests/extensions/mcp/servers/test_agent.py \
-	tests/extensions/mcp/servers/test_connection.py \
-	tests/extensions/mcp/servers/test_end_to_end.py \
-	tests/extensions/mcp/servers/test_registry.py \
-	tests/extensions/mcp/servers/test_unreadable_servers.py \
-	tests/agents/upstream \
-	tests/agents/workers \
-	tests/bindings/http/test_google_parameters.py \
-	tests/bindings/test_bad_input.py \
-	tests/bindings/test_card_versions.py \
-	tests/bindings/test_cards_by_version.py \
-	tests/extensions/nats \
-	tests/cli/admin/test_keys.py \
-	tests/cli/admin/test_push.py \
-	tests/cli/admin/test_signing.py \
-	tests/cli/serve/test_blocked_loop.py \
-	tests/cli/serve/test_encrypted.py \
-	tests/cli/serve/test_frozen_postgres.py \
-	tests/cli/serve/test_lost_file.py \
-	tests/cli/serve/test_postgres.py \
-	tests/cli/serve/test_replicas.py \
-	tests/cli/serve/test_rolling.py \
-	tests/cli/serve/test_serve.py \
-	tests/cli/serve/test_stop.py \
-	tests/cli/test_startup.py \
-	tests/cli/tasks \
-	tests/client/test_bindings.py \
-	tests/client/test_flaky.py \
-	tests/client/test_sync_processes.py \
-	tests/dialects \
-	tests/examples/test_feed_store.py \
-	tests/hostile \
-	tests/isolation \
-	tests/proto/test_buf.py \
-	tests/proto/test_openapi.py \
-	tests/runtime/push/test_takeover.py \
-	tests/runtime/test_nats.py \
-	tests/runtime/test_postgres.py \
-	tests/runtime/test_postgres_outage.py \
-	tests/security/test_attacks.py \
-	tests/extensions/postgres \
-	tests/stores/sqlite/test_next_schema.py \
-	tests/stores/sqlite/test_state_machine.py \
-	tests/test_background_faults.py \
-	tests/test_mutual_tls.py \
-	tests/test_push_crash.py \
-	tests/test_subscribers.py
-
-# The longest tests: abuse, overload, upgrades, executors, many workers. CI runs them as a separate step.
-LONGEST = \
-	tests/frameworks \
-	tests/test_step_crash.py \
-	tests/abuse \
-	tests/cli/test_options.py \
-	tests/deploy/test_image.py \
-	tests/cli/serve/test_nats.py \
-	tests/cli/serve/test_upgrade.py \
-	tests/cli/admin/test_maintenance.py \
-	tests/cli/test_worker.py \
-	tests/examples/test_research.py \
-	tests/examples/test_webhook_receiver.py \
-	tests/examples/test_worker_node.py \
-	tests/extensions/frameworks/test_executors.py \
-	tests/one_port \
-	tests/overload \
-	tests/endurance \
-	tests/extensions/postgres/test_next_schema.py \
-	tests/extensions/postgres/test_state_machine.py \
-	tests/extensions/postgres/test_pooler.py \
-	tests/stubs \
-	tests/supply/test_index.py \
-	tests/supply/test_installed.py \
-	tests/test_make_cluster.py \
-	tests/testing/test_contracts.py \
-	tests/extensions/mcp/servers/test_crash.py \
-	tests/agents/upstream/test_crash.py \
-	tests/agents/workers/test_crash.py \
-	tests/agents/workers/test_churn.py
+# Test files are grouped by the marker at their beginning (pyproject.toml); `make test` runs those without one.
 
 test: $(ENV) ## run the tests of core and adapters as without extras, except long and browser tests (ARGS="-k name")
-	@PYTHONPATH=$(CURDIR)/tests/without_extras python -m pytest -n 2 $(patsubst %,--ignore=%,$(LONG) $(LONGEST)) \
-		--ignore=tests/console --ignore=tests/docs/test_sessions.py $(ARGS)
+	@PYTHONPATH=$(CURDIR)/tests/without_extras python -m pytest -n 2 --groups short $(ARGS)
 
 access: $(ENV) ## write docs/reference/access.md, the table of permissions, from the server's own tables
 	@python -m tests.access.write
@@ -147,16 +66,16 @@ protocol-pages: $(ENV) ## write the generated pages of docs/reference/protocol: 
 	@python -m tests.docs.shapes_page
 
 long: $(ENV) ## run the long tests
-	@python -m pytest -n 3 --durations=12 $(LONG) $(LONGEST:%=--ignore=%) $(ARGS)
+	@python -m pytest -n 3 --durations=12 --groups long $(ARGS)
 
 longest: $(ENV) ## run the longest tests: abuse, overload, upgrades, executors, many workers, PostgreSQL behind a pooler
-	@python -m pytest -n 2 $(LONGEST) $(ARGS)
+	@python -m pytest -n 2 --groups longest $(ARGS)
 
 upgrade: $(ENV) ## test upgrades from the last release, to a future schema and back, under load, on both stores (FROM=a tag or wheel)
 	@$(if $(FROM),UPGRADE_FROM=$(FROM)) python -m pytest tests/cli/serve/test_upgrade.py $(ARGS)
 
 coverage: $(ENV) chromium ## run the tests of test, long and browser with line coverage; fails below the threshold
-	@python -m pytest -n 2 --cov --cov-report=term $(LONGEST:%=--ignore=%) --ignore=tests/docs/test_sessions.py
+	@python -m pytest -n 2 --cov --cov-report=term --groups short,long,browser
 
 fuzz: $(ENV) ## send generated requests to a server, and run property tests with more examples (FUZZ_SECONDS=60)
 	@python -m tests.fuzz.run
@@ -226,7 +145,7 @@ chromium:
 	@python -m tests.console.chromium
 
 browser: $(ENV) chromium ## test the console in a headless Chromium against the real server (CHROMIUM=/path/to/chromium)
-	@python -m pytest -n 2 tests/console $(ARGS)
+	@python -m pytest -n 2 --groups browser $(ARGS)
 
 screenshots: $(ENV) chromium ## take the console's screenshots for docs/ and the README
 	@python -m tests.console.screenshots
@@ -245,13 +164,14 @@ docs-serve: $(ENV) $(DOCS)/.made ## serve the documentation site at http://127.0
 	@$(MKDOCS) serve --livereload $(ARGS)
 
 sessions: $(ENV) ## run the commands of every documentation page, top to bottom, on real servers
-	@python -m pytest -n 3 tests/docs/test_sessions.py $(ARGS)
+	@python -m pytest -n 3 --groups sessions $(ARGS)
 
 docs-test: $(ENV) ## run the commands of documentation pages and print a table of all code blocks (ARGS="docs/how-to/push.md" selects)
 	@python -m tests.docs $(ARGS)
 
-settings: $(ENV) ## write docs/reference/settings.md from the options of `dragoman serve`, and the commands of cli.md
+settings: $(ENV) ## write docs/reference/settings.md from the options of `dragoman serve`, the commands of cli.md, and schema.md
 	@python -m tools.settings_page
+	@python -m tools.schema_page
 	@python -m tests.docs.commands_page
 
 $(DOCS)/.made: uv.lock tools/tool_env.sh | $(UV)

@@ -11,20 +11,20 @@ import os
 import random
 import signal
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import new_store
+from tests import groups
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 from tests.without_extras.needs import MODULES, WITHOUT_EXTRAS, needs_extra
 
-from dragoman.runtime import assembly
 from dragoman.runtime.timings import Timings
-from dragoman.stores.sqlite import store
+from dragoman.runtime.turn import context
 
 __all__ = [
     "nats",
@@ -59,6 +59,14 @@ settings.load_profile(PROFILE or "quick")
 collect_ignore = ["extensions", *MODULES] if WITHOUT_EXTRAS else []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    groups.add_option(parser)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return groups.is_left_out(collection_path, groups.selected(config)) or None
+
+
 def pytest_report_header() -> str:
     if not WITHOUT_EXTRAS:
         return "extras: installed"
@@ -87,24 +95,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time limit for fuzzing is reached")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_stores() -> Iterator[None]:
-    """Opens stores from a migrated copy, which is faster. Migrations have tests of their own, which call them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "migrate", new_store.migrate)
-        patch.setattr(store, "connect", new_store.connect)
-        yield
-
-
 def timings(**changes: Any) -> Timings:
     """The default timings of runtimes, with these changed."""
-    defaults: Timings = vars(assembly)["DEFAULT_TIMINGS"]
+    defaults: Timings = vars(context)["DEFAULT_TIMINGS"]
     return replace(defaults, **changes)
 
 
 def set_timings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Changes the default timings of runtimes."""
-    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", timings(**changes))
+    monkeypatch.setattr(context, "DEFAULT_TIMINGS", timings(**changes))
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ async def list_tasks(
 ) -> AsyncGenerator[pb.Task, None]:
     """Yields the agent's tasks, newest status first, with their contents."""
     request = pb.ListTasksRequest(
-        tenant=client._tenant, page_size=page_size, history_length=history, include_artifacts=artifacts
+        tenant=client._agent.interface.tenant, page_size=page_size, history_length=history, include_artifacts=artifacts
     )
     while True:
         page = cast(pb.ListTasksResponse, await client._call("ListTasks", request))
         for task in page.tasks:
-            await client._transport.restore(task)
+            await client._agent.transport.restore(task)
             yield task
         if not page.next_page_token:
             return

@@ -30,7 +30,7 @@ from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings.grpc import server as grpc_server
 from dragoman.bindings.http.connections import HttpConnections
 from dragoman.bindings.http.listener import TlsListener
-from dragoman.bindings.options import HttpTimeouts, ServerOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.bus.local import LocalBus
 from dragoman.cli import process_setup
@@ -64,6 +64,8 @@ from dragoman.telemetry.otlp import SpanExporter
 from dragoman.telemetry.spans import SpanRecorder
 from dragoman.testing.fixtures import created, new_ref
 from dragoman.wiring.agents import CardFile
+
+pytestmark = pytest.mark.long
 
 
 class Fault:
@@ -575,9 +577,7 @@ async def with_http_connections(stage: Stage) -> AsyncIterator[None]:
         stage.fault()
         return 0.0
 
-    connections = HttpConnections(
-        cast(Any, None), max_connections=1, max_body_bytes=1, timeouts=HttpTimeouts(), clock=clock
-    )
+    connections = HttpConnections(cast(Any, None), ServerOptions(), clock=clock)
     stage.fault.armed = True
     async with started(Background.HTTP_CONNECTIONS, connections.watch):
         yield
@@ -666,7 +666,6 @@ def test_every_background_work_has_a_case() -> None:
     assert {*ON_BOTH_STORES, *(work for work, _ in WITHOUT_STORE)} == set(Background)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("work", "scenario", "store"), cases())
 async def test_background_work_goes_on_after_a_fault(
     work: Background, scenario: Scenario, store: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -16,6 +16,8 @@ from tests.docs.shown import differs
 from tests.nats import binary
 from tests.postgres import needed
 
+pytestmark = pytest.mark.longest
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how-to" / "postgresql.md"
 

@@ -1,10 +1,12 @@
-"""The Makefile and `.ci/run` name tests and targets that exist: pytest runs nothing if one path is missing."""
+"""The Makefile, `.ci/run` and the markers of test files name paths, targets and groups that exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 from typing import Final
+
+from tests.groups import GROUPS, group_of
 
 ROOT: Final = Path(__file__).parents[1]
 MAKEFILE: Final = (ROOT / "Makefile").read_text("utf-8")
@@ -36,3 +38,18 @@ def test_every_step_of_ci_is_a_target() -> None:
 def test_a_path_and_a_step_that_are_gone_are_found() -> None:
     assert missing_paths(f"{MAKEFILE}\nLONG += tests/gone/test_gone.py\n") == ["tests/gone/test_gone.py"]
     assert missing_targets(CI.replace('"test"', '"test gone"'), MAKEFILE) == ["gone"]
+
+
+def without_group(sources: dict[str, str]) -> list[str]:
+    """The files that mention the marker of a group but are in none: it must be the first of `pytestmark`."""
+    marker = re.compile(rf"pytest\.mark\.({'|'.join(GROUPS[1:])})\b")
+    return [name for name, source in sources.items() if marker.search(source) and group_of(source) == "short"]
+
+
+def test_every_marker_of_a_group_is_the_first_of_its_file() -> None:
+    assert without_group({str(path): path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}) == []
+
+
+def test_a_marker_that_selects_nothing_is_found() -> None:
+    marker = "pytest.mark." + "long"
+    assert without_group({"a": f"@{marker}\ndef test(): ...", "b": f"pytestmark = [\n    {marker}]"}) == ["a"]

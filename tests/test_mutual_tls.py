@@ -27,6 +27,8 @@ from dragoman.worker.stream import ServerStream
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
+pytestmark = pytest.mark.long
+
 BINDINGS: Final = ["grpc", "rest", "jsonrpc", "ws"]
 
 

@@ -6,6 +6,7 @@ import io
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from tests.chaos.history import Delivered, Recorder
 from tests.chaos.load.characters import CHARACTERS
 from tests.chaos.load.clients import RandomClient
@@ -14,6 +15,8 @@ from tests.chaos.load.receivers import Receivers
 from tests.chaos.run import RETRY_OPTIONS, pushed
 from tests.chaos.targets.server import running
 from tests.chaos_checker.push_checker import judge_pushes
+
+pytestmark = pytest.mark.long
 
 ENOUGH = 60.0
 EACH = 3

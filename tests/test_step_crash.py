@@ -20,6 +20,8 @@ from dragoman.core.task import states
 from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.longest
+
 APP = Path(__file__).with_name("step_crash.py")
 AT_ONCE = pb.SendMessageConfiguration(return_immediately=True)
 GO = pb.Message(message_id="go", role=pb.ROLE_USER, parts=[pb.Part(text="go")])

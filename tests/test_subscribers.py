@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import grpc
 import orjson
+import pytest
 from tests.eventually import eventually
 
 from dragoman import Turn, agent
@@ -21,6 +22,8 @@ from dragoman.wire.http import sse
 from dragoman.wiring.app import App, open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
+
+pytestmark = pytest.mark.long
 
 CHUNKS = 800
 CHUNK = "x" * 8000

@@ -168,7 +168,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "bindings/grpc/worker_service.py": "one call, which awaits it",
     "bindings/http/request.py": "keep-alive of one response, which awaits it",
     "bindings/http/listener.py": "one handshake, with a timeout",
-    "bindings/http/plain.py": "one call of a connection, which answers it",
+    "bindings/http/connections.py": "one call of a connection, which answers it",
     "bindings/http/websocket.py": "one call of a connection, which answers it",
     "extensions/mcp/endpoint/exchange.py": "the first frames of one response, which awaits them",
     "extensions/mcp/endpoint/listen.py": "parts of one stream, which their failure ends",

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from bench.responses import SEND_RESPONSE, SEND_RESPONSE_JSON, jsonrpc_response
 from dragoman.bindings.grpc.server import GrpcExchange
+from dragoman.bindings.http.connections import Response
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
-from dragoman.bindings.http.plain import Response
 from dragoman.bindings.http.request import JSON_CONTENT_TYPE
 from dragoman.bindings.pipeline import RequestExchange
 from dragoman.cli import main

@@ -21,6 +21,8 @@ import pytest
 from tests.abuse.attacks import ATTACKS, BOUNDED_STEPS, SETTINGS
 from tests.cli.server import clean_environment
 
+pytestmark = pytest.mark.longest
+
 ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = os.environ.get("ABUSE_SECONDS", "0.5")
 MAX_MEMORY_MIB: Final = 600
@@ -68,7 +70,6 @@ def peak_memory(process: asyncio.subprocess.Process) -> int:
     return int(next(line for line in text.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_neither_blocks_others_nor_exhausts_memory(

@@ -20,7 +20,7 @@ from tests.eventually import eventually
 if sys.platform == "linux":
     import resource
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="sets limits of another process")]
+pytestmark = [pytest.mark.longest, pytest.mark.skipif(sys.platform != "linux", reason="sets limits of another process")]
 
 AGENT: Final = """
 from dragoman import Turn, agent

@@ -15,7 +15,7 @@ from tests.cli.server import Server, serving
 if sys.platform == "linux":
     import resource
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="sets limits of another process")]
+pytestmark = [pytest.mark.longest, pytest.mark.skipif(sys.platform != "linux", reason="sets limits of another process")]
 
 AGENT: Final = """
 import asyncio

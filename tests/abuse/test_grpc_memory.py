@@ -17,7 +17,7 @@ from tests.abuse.test_abuse import peak_memory, program, read_line
 from tests.callers import PRINCIPAL
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.longest,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc"),
 ]
 

@@ -47,7 +47,7 @@ def may_open(files: int) -> bool:
 
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.longest,
     pytest.mark.skipif(sys.platform != "linux", reason="sets limits of another process"),
     pytest.mark.skipif(not may_open(IDLE + 100), reason="the client may not open enough files"),
 ]

@@ -20,7 +20,7 @@ import pytest
 from tests.cli.server import Server, serving
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+pytestmark = [pytest.mark.longest, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 MIB: Final = 1024 * 1024
 SIZE_MIB: Final = int(os.environ.get("LARGE_READ_MIB", "128"))

@@ -24,7 +24,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.longest,
     pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator"),
 ]
 

@@ -27,7 +27,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc
 if sys.platform == "linux":
     import resource
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="sets limits of another process")]
+pytestmark = [pytest.mark.longest, pytest.mark.skipif(sys.platform != "linux", reason="sets limits of another process")]
 
 AGENT: Final = '''
 from dragoman import Turn, agent

@@ -63,7 +63,6 @@ async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[En
             yield EndpointCaller(app, CALLERS["owner"], http, channel), recording.endpoints()
 
 
-@pytest.mark.slow
 async def test_every_endpoint_gives_every_caller_the_result_of_the_page(tmp_path: Path) -> None:
     mismatches = []
     async with running_server(tmp_path) as (server, endpoints):

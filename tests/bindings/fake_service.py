@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from dragoman.bindings.cards import Cards, PublicAddresses, TrustedNetworks
 from dragoman.bindings.grpc import server as grpc_binding
 from dragoman.bindings.http import server as http_binding
-from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
+from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.core.access.identity import Caller
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import PushNotificationNotSupported
@@ -174,7 +174,7 @@ async def over_http(
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """Runs an HTTP server. Yields a client with its base URL."""
     async with (
-        http_binding.serve_http(service.operations, cards or make_cards(), HttpOptions(**options)) as bound,
+        http_binding.serve_http(service.operations, cards or make_cards(), ServerOptions(**options)) as bound,
         aiohttp.ClientSession(f"http://{bound}") as client,
     ):
         yield client

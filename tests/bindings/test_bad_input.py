@@ -23,6 +23,8 @@ from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
+pytestmark = pytest.mark.long
+
 LIMIT = 64 * 1024
 """The message limit of the server below: small, so a message over it is cheap to send."""
 

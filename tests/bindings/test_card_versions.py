@@ -21,6 +21,8 @@ from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
+pytestmark = pytest.mark.long
+
 TOKEN = "token-of-the-operator"
 CREDENTIALS = {"Authorization": f"Bearer {TOKEN}"}
 PATHS = [

@@ -23,6 +23,8 @@ from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
+pytestmark = pytest.mark.long
+
 CARD, LEGACY_CARD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 PATHS = (CARD, LEGACY_CARD)
 CITE = "https://ext.example/cite/v1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -243,7 +244,7 @@ def test_a2a_rust_gets_a_bare_event_within_a_json_rpc_response() -> None:
 # Results of JSON-RPC ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("results", [event_encoders.v01_results, event_encoders.shared_v01_results])
+@pytest.mark.parametrize("results", [event_encoders.v01_results, partial(event_encoders.v01_results, shared=True)])
 def test_only_the_last_result_of_a_0_1_event_is_final(results: Callable[[], EncodeResults]) -> None:
     waiting = pb.Task.FromString(TASK.SerializeToString())
     waiting.status.state = pb.TASK_STATE_INPUT_REQUIRED
@@ -252,7 +253,7 @@ def test_only_the_last_result_of_a_0_1_event_is_final(results: Callable[[], Enco
     assert (status["status"]["state"], status["final"]) == ("input-required", True)
 
 
-@pytest.mark.parametrize("results", [event_encoders.v01_results, event_encoders.shared_v01_results])
+@pytest.mark.parametrize("results", [event_encoders.v01_results, partial(event_encoders.v01_results, shared=True)])
 def test_artifact_indexes_of_0_1_belong_to_one_stream(results: Callable[[], EncodeResults]) -> None:
     def chunk(id: str) -> Event:
         update = pb.TaskArtifactUpdateEvent(task_id="t-1", artifact=pb.Artifact(artifact_id=id))
@@ -282,3 +283,21 @@ def test_a_result_has_the_wrapped_form_the_kind_or_both(
     assert result.get("kind") == kind
     assert result.get("statusUpdate", {}).get("status", {}).get("state") == state
     assert result.get("final") is (True if kind else None)
+
+
+def test_a_stream_of_a_0_1_task_is_readable_for_0_3_and_only_its_last_event_is_final() -> None:
+    results = event_encoders.v01_results(shared=True)
+
+    def write(event: pb.StreamResponse, final: bool) -> list[Any]:
+        return [json.loads(result) for result in results(Event(1, event.SerializeToString(), 2, False), final)]
+
+    task = pb.Task.FromString(TASK.SerializeToString())
+    task.status.state = pb.TASK_STATE_INPUT_REQUIRED
+    artifact, status = write(pb.StreamResponse(task=task), True)
+    assert (artifact["kind"], artifact["artifact"]["index"], artifact["artifact"]["artifactId"]) == (
+        "artifact-update",
+        0,
+        "a",
+    )
+    assert (status["kind"], status["id"], status["taskId"], status["final"]) == ("status-update", "t-1", "t-1", True)
+    assert write(pb.StreamResponse(status_update=UPDATE), False)[0]["final"] is False

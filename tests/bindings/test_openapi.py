@@ -10,7 +10,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.bindings.fake_service import FakeService, over_http
 
-from dragoman.bindings.openapi import openapi_files, served_document
+from dragoman.bindings.pages import openapi_files, served_document
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, server_security
 

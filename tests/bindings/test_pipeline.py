@@ -141,7 +141,7 @@ class Tracer:
     """A tracer that is asked for nothing: its being there turns traces on."""
 
 
-def served(journal: Journal, rpc: str = "GetTask", **answers: Any) -> tuple[Pipeline[ServerOptions], JournaledExchange]:
+def served(journal: Journal, rpc: str = "GetTask", **answers: Any) -> tuple[Pipeline, JournaledExchange]:
     service = JournaledService(answers.get("answer", TASK), [task_event()])
     service.journal = journal
     admission = JournaledAdmission()

@@ -12,7 +12,7 @@ from tests.callers import ByHeader, named
 
 from dragoman.bindings import well_known
 from dragoman.bindings.cards import Origin
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.ports.extension import HttpPaths
@@ -239,6 +239,6 @@ async def test_other_paths_have_no_metadata() -> None:
 
 def test_the_url_of_metadata_is_that_under_which_it_is_served() -> None:
     origin = Origin("https://pub.example/prefix", "pub.example")
-    url = well_known.resource_metadata_url("/echo/other", origin, make_cards(), HttpOptions(issuers=(CORP,)))
+    url = well_known.resource_metadata_url("/echo/other", origin, make_cards(), ServerOptions(issuers=(CORP,)))
     assert url == f"https://pub.example/prefix{METADATA}/echo/other"
-    assert well_known.resource_metadata_url("/other", origin, make_cards(), HttpOptions()) == ""
+    assert well_known.resource_metadata_url("/other", origin, make_cards(), ServerOptions()) == ""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dragoman.calling.errors import Busy, NotFound, OutcomeUnknown, ServerUnavailable
 from dragoman.calling.retry import (
-    RESUME_BACKOFF,
+    RETRY_BACKOFF,
     RetryBudget,
-    StreamResumption,
     contains_message,
     find_task_of_message,
     has_accepted,
+    pop_cursor,
 )
+from dragoman.calling.transport import StreamResponses
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
@@ -24,8 +27,6 @@ from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-UNAVAILABLE = ClientError("UNAVAILABLE", "connection lost")
 
 
 class Clock:
@@ -37,19 +38,43 @@ class Clock:
 
 def update(state: pb.TaskState, cursor: str = "e.t.1") -> pb.StreamResponse:
     event = pb.StreamResponse(status_update=pb.TaskStatusUpdateEvent(status=pb.TaskStatus(state=state)))
-    event.status_update.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor, "sequence": 1}, "own": 1})
+    if cursor:
+        event.status_update.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor, "sequence": 1}, "own": 1})
     return event
 
 
-def resumption(*, until_terminal: bool = True, clock: Clock | None = None) -> StreamResumption:
-    return StreamResumption("", until_terminal=until_terminal, retry_timeout=60, clock=clock or Clock())
-
-
 def test_the_cursor_is_removed_and_other_metadata_stay() -> None:
-    stream = resumption()
-    seen = stream.record(update(pb.TASK_STATE_WORKING))
-    assert stream.cursor == "e.t.1"
-    assert list(seen.status_update.metadata) == ["own"]
+    event = update(pb.TASK_STATE_WORKING)
+    assert pop_cursor(event) == "e.t.1"
+    assert list(event.status_update.metadata) == ["own"]
+    assert pop_cursor(event) == ""
+    assert pop_cursor(pb.StreamResponse()) == ""
+
+
+class ScriptedClient(Client):
+    """A client whose streams are scripts: each call takes the next one, and the last is used again."""
+
+    def __init__(self, *scripts: Sequence[pb.StreamResponse | ClientError], retry_timeout: float = 60.0) -> None:
+        super().__init__("127.0.0.1:1", retry_timeout=retry_timeout)
+        self._scripts = list(scripts)
+        self.after: list[str] = []
+
+    async def _stream(self, rpc: str, request: Any, *, after: str = "", key: str = "") -> StreamResponses:
+        self.after.append(after)
+        for entry in self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]:
+            if isinstance(entry, ClientError):
+                raise entry
+            yield entry
+
+
+UNAVAILABLE = ServerUnavailable.for_reason("connection lost")
+
+
+async def received(client: Client, *, to_the_end: bool = True) -> int:
+    """The number of events of a subscription, or of a stream of one turn."""
+    async with client:
+        events = client.subscribe("t") if to_the_end else client.stream(message("hi"))
+        return len([event async for event in events])
 
 
 @pytest.mark.parametrize(
@@ -61,40 +86,37 @@ def test_the_cursor_is_removed_and_other_metadata_stay() -> None:
         (pb.TASK_STATE_WORKING, False, False),
     ],
 )
-def test_a_stream_that_ends_before_its_task_or_turn_is_resumed(
+async def test_a_stream_that_ends_before_its_task_or_turn_is_resumed(
     state: pb.TaskState, to_the_end: bool, over: bool
 ) -> None:
-    stream = resumption(until_terminal=to_the_end)
-    stream.record(update(state))
-    stream.on_end()
-    assert stream.is_over is over
+    client = ScriptedClient([update(state)], [UNAVAILABLE], [update(pb.TASK_STATE_COMPLETED, "e.t.2")])
+    assert await received(client, to_the_end=to_the_end) == (1 if over else 2)
+    assert client.after == ([""] if over else ["", "e.t.1", "e.t.1"])
 
 
-def test_a_server_that_was_never_reached_is_not_retried() -> None:
+async def test_a_stream_without_cursors_is_not_resumed() -> None:
+    client = ScriptedClient([update(pb.TASK_STATE_WORKING, "")])
+    assert await received(client) == len(client.after) == 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    [[UNAVAILABLE], [update(pb.TASK_STATE_WORKING), NotFound("NOT_FOUND", "no")]],
+    ids=["a server that was never reached", "an error that retries cannot help"],
+)
+async def test_an_error_that_is_not_retried_is_raised(script: list[Any]) -> None:
+    client = ScriptedClient(script)
     with pytest.raises(ClientError):
-        resumption().on_error(UNAVAILABLE)
+        await received(client)
+    assert len(client.after) == 1
 
 
-def test_an_error_that_retries_cannot_help_is_raised() -> None:
-    stream = resumption()
-    stream.record(update(pb.TASK_STATE_WORKING))
-    with pytest.raises(ClientError):
-        stream.on_error(ClientError("NOT_FOUND", "no"))
-
-
-def test_delays_grow_to_a_limit_and_retries_end() -> None:
-    clock = Clock()
-    stream = resumption(clock=clock)
-    stream.record(update(pb.TASK_STATE_WORKING))
-    pauses: list[float] = []
-    while not stream.is_over:
-        clock.now += stream.delay
-        with suppress(ClientError):  # raised once the time is up
-            stream.on_error(UNAVAILABLE)
-        pauses.append(stream.delay)
-    assert pauses == sorted(pauses)
-    assert pauses[-1] == RESUME_BACKOFF.longest
-    assert 50 < clock.now <= 61
+@pytest.mark.parametrize("next_script", [[UNAVAILABLE], []], ids=["broken", "ended early"])
+async def test_a_stream_that_stays_broken_raises_its_error_after_the_time_for_retries(next_script: list[Any]) -> None:
+    client = ScriptedClient([update(pb.TASK_STATE_WORKING)], next_script, retry_timeout=0.6)
+    with pytest.raises(ServerUnavailable):
+        await received(client)
+    assert len(client.after) == 2
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
@@ -147,9 +169,11 @@ async def test_a_call_is_repeated_until_it_succeeds() -> None:
 
 async def test_retries_end_with_the_budget_or_a_final_error() -> None:
     clock = Clock()
+    pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
         clock.now += seconds
+        pauses.append(seconds)
 
     async def fail(error: ClientError) -> None:
         raise error
@@ -157,6 +181,8 @@ async def test_retries_end_with_the_budget_or_a_final_error() -> None:
     with pytest.raises(ServerUnavailable):
         await RetryBudget(10, sleep=sleep, clock=clock).retry(lambda: fail(ServerUnavailable.for_reason("down")))
     assert 5 < clock.now <= 10
+    assert pauses == sorted(pauses)
+    assert pauses[-1] <= RETRY_BACKOFF.longest
     with pytest.raises(NotFound):
         await RetryBudget(10, sleep=sleep, clock=clock).retry(lambda: fail(NotFound("NOT_FOUND", "no")))
 

@@ -12,6 +12,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server, clean_environment
 
+pytestmark = pytest.mark.longest
+
 BINARY = Path(sys.executable).with_name("dragoman")
 
 

@@ -6,10 +6,13 @@ import signal
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import serving
 
 from dragoman.client import connect
+
+pytestmark = pytest.mark.long
 
 APP = """
     from pathlib import Path

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 
+pytestmark = pytest.mark.longest
+
 
 def response(*arguments: str, **environment: str) -> CommandResult:
     done = CliRunner().invoke(cli, arguments, env=clean_environment() | environment)

@@ -10,11 +10,9 @@ from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
 from dragoman.client.agent_connection import AgentConnection
-from dragoman.client.content_transport import ContentTransport
 from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
-from dragoman.client.http_client import AiohttpClient
-from dragoman.client.transport import CallOptions
+from dragoman.client.transport import CallOptions, ContentTransport
 from dragoman.client.turn_stream import TurnStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
 from dragoman.wire.cards.remote_card import Interface, RemoteCard
@@ -100,10 +98,6 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def _no_http(url: str) -> AiohttpClient:
-    raise AssertionError(f"no script has contents at {url}")
-
-
 class ScriptedConnection(AgentConnection):
     """A connection whose transports are scripts, in the order of the interfaces."""
 
@@ -118,7 +112,7 @@ class ScriptedConnection(AgentConnection):
 
     @property
     def transport(self) -> ContentTransport:
-        return ContentTransport(self._scripts[self.interface], (), _no_http)
+        return ContentTransport(self._scripts[self.interface], (), CallOptions())
 
 
 def turn_stream(

@@ -91,7 +91,7 @@ async def test_an_error_response_has_a_kind_and_a_retry_time(
 
 
 async def test_retry_after_is_respected_and_the_key_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.calling.retry.RESUME_BACKOFF", Backoff(0.01, 5.0))
+    monkeypatch.setattr("dragoman.calling.retry.RETRY_BACKOFF", Backoff(0.01, 5.0))
     async with agent_server() as there:
         there.answers["/x/at"] = by_turns(
             json(b"later", 503), json(b"later", 429, **{"Retry-After": "0"}), rpc({"task": TASK}),

@@ -17,6 +17,8 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 PROTOCOLS = [
     ("1.0", "grpc"), ("1.0", "rest"), ("1.0", "jsonrpc"), ("1.0", "ws"),
     ("0.3", "grpc"), ("0.3", "rest"), ("0.3", "jsonrpc"), ("0.3", "ws"),

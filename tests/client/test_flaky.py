@@ -16,6 +16,8 @@ from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
+pytestmark = pytest.mark.long
+
 CHUNKS = 300
 
 

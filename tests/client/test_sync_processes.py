@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 FORKS = """
 import os, sys
 from dragoman.client.sync import connect

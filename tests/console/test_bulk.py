@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import grpc
+import pytest
 from pydantic import SecretStr
 from tests.console.served import staged
 from tests.console.test_looks import issues
@@ -12,6 +13,8 @@ from tests.console.test_task_list import ROWS, TEXTS, failing, sign_in
 
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+pytestmark = pytest.mark.browser
 
 
 async def test_all_failed_tasks_of_a_filter_are_rerun_in_two_clicks(browser: str, tmp_path: Path) -> None:

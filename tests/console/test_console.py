@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from pydantic import SecretStr
 from tests.console.served import PNG, staged
 from tests.runtime.push.receivers import answered
 
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+pytestmark = pytest.mark.browser
 
 DOWN = "https://down.example/hook"
 TIMELINE = (

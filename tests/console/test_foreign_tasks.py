@@ -18,7 +18,10 @@ from dragoman import Turn, agent
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 
 @agent(id="long", name="Long", description="Says many things")

@@ -12,7 +12,7 @@ from tests.console.served import staged
 
 import dragoman
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 PLACES: Final = ("overview", "tasks", "agents", "agents/curious", "usage", "usage?agent=curious", "webhooks", "new")
 

@@ -14,7 +14,10 @@ import pytest
 from tests.console.browser import Page
 from tests.console.served import Stage, staged
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 GROUND: Final = "getComputedStyle(document.body).backgroundColor"
 OF_COLORS: Final = ("color-contrast", "link-in-text-block")

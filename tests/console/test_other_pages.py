@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import pytest
 from aiohttp import web
 from tests.console.served import Stage, staged
+
+pytestmark = pytest.mark.browser
 
 MESSAGE: Final = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
 CALL: Final = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": MESSAGE}

@@ -18,7 +18,10 @@ from dragoman.ports import Agent
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 CONCERNS = "[...document.querySelectorAll('.concerns li a')].map(one => [one.querySelector('b').innerText, one.hash])"
 TILES = "Object.fromEntries([...document.querySelectorAll('.tile')].map(one => one.innerText.split('\\n').slice(0, 2)))"

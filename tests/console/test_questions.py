@@ -12,7 +12,10 @@ from tests.console.test_looks import OF_COLORS, TOO_WIDE, issues
 
 from dragoman import Turn, agent, types
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 ROOM: Final = {
     "type": "object",

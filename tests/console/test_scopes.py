@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+import pytest
 from tests.console.served import Stage, staged
+
+pytestmark = pytest.mark.browser
 
 SCOPE: Final = "projects/p/locations/l/collections/c/engines/e/assistants/a"
 OTHER: Final = SCOPE.replace("projects/p", "projects/q")

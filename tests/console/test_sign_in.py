@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from tests.console.browser import Page, opened
 from tests.security.oidc_provider import Provider, provider
 from tests.security.token_issuer import AUDIENCE, claims, rsa_key, token
@@ -13,6 +14,8 @@ from tests.security.token_issuer import AUDIENCE, claims, rsa_key, token
 from dragoman import Turn, agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
+
+pytestmark = pytest.mark.browser
 
 DIALOG = "dialog.credentials[open]"
 

@@ -15,7 +15,10 @@ from tests.console.test_looks import OF_COLORS, TOO_WIDE, issues
 from dragoman import Retry, Turn, agent
 from dragoman.ports import Agent
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 ROWS: Final = """
 [...document.querySelectorAll('.steps tbody tr:has(th)')].map(row => [

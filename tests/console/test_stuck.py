@@ -22,7 +22,7 @@ from tests.runtime.push.receivers import answered
 from dragoman.agents.workers.connection import HeartbeatTimings
 from tools.pages import ROOT, blocks
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 PAGE = ROOT / "docs" / "how-to" / "operations.md"
 DOWN = "https://down.example/hook"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+import pytest
 from pydantic import SecretStr
 from tests.console.browser import Page
 from tests.console.served import Stage, staged
@@ -17,6 +18,8 @@ from dragoman import AgentError, Turn, agent
 from dragoman.ports import Agent
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+pytestmark = pytest.mark.browser
 
 ROWS: Final = "document.querySelectorAll('.list tbody tr').length"
 TEXTS: Final = "[...document.querySelectorAll('.list a.row')].map(one => one.innerText)"

@@ -13,7 +13,10 @@ from tests.console.test_looks import OF_COLORS, TOO_WIDE, issues
 from dragoman import Turn, agent
 from dragoman.ports import Agent
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 PANEL: Final = "document.querySelector('.panel')"
 AT_END: Final = f"{PANEL}.scrollHeight - {PANEL}.scrollTop - {PANEL}.clientHeight < 48"

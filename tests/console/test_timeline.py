@@ -15,7 +15,10 @@ from dragoman import Retry, Turn, agent
 from dragoman.client.calls import Client, message
 from dragoman.ports import Agent
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 HOOK: Final = "https://hooks.example/orders"
 ROWS: Final = (

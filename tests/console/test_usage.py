@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import grpc
+import pytest
 from pydantic import SecretStr
 from tests.console.served import Stage, staged
 
@@ -16,6 +17,8 @@ from dragoman import Turn, agent
 from dragoman.ports import Agent
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+pytestmark = pytest.mark.browser
 
 TABLE = "[...document.querySelectorAll('.figures {} tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
 SAVED = """

@@ -10,7 +10,10 @@ from tests.console.served import Stage, staged
 from tests.console.test_looks import OF_COLORS, issues
 from tests.runtime.push.receivers import answered
 
-pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),  # axe checks every element, which is slow on a busy machine
+]
 
 DOWN = "https://down.example/hook/"
 BUSY = "https://busy.example/events"

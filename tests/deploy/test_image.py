@@ -46,7 +46,7 @@ async def patient(turn: Turn) -> str:
 
 GET: Final = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from dragoman.settings.settings import Address, load_settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 
+pytestmark = pytest.mark.long
+
 V01 = {"role": "user", "parts": [{"type": "text", "text": "go"}]}
 V03 = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "go"}]}
 FLAT = {"messageId": "m", "role": "user", "parts": [{"text": "go"}]}

@@ -16,6 +16,8 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 METADATA: dict[str, Any] = {"why": "too late", "by": {"name": "Ada", "roles": [1, None]}}
 
 

@@ -14,6 +14,8 @@ from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.wiring.app import open_app
 
+pytestmark = pytest.mark.long
+
 SEND = {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "text": "ask"}]}}
 
 

@@ -20,6 +20,8 @@ from dragoman.wiring.app import open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 CITE = "https://ext.example/cite/v1"
 CLOCK = "https://ext.example/clock/v2"
 UNKNOWN = "https://ext.example/unknown/v1"

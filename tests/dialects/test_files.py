@@ -28,6 +28,8 @@ from dragoman.wiring.app import open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 BINARY = bytes(range(256))
 AMBIGUOUS = b"test"
 """A file that is base64 itself."""

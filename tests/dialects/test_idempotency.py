@@ -18,6 +18,8 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 EVERY_BINDING = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.dialects.dialect_clients import ServerConnections, sse
 
+pytestmark = pytest.mark.long
+
 V1 = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hi"}]}}
 V03 = {"message": {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "echo hi"}]}}
 V01 = {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "text": "echo hi"}]}}

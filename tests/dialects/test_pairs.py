@@ -8,6 +8,8 @@ from itertools import product
 import pytest
 from tests.dialects.dialect_clients import DIALECT_CLIENTS, ServerConnections
 
+pytestmark = pytest.mark.long
+
 PAIRS = pytest.mark.parametrize(("maker", "other"), list(product(DIALECT_CLIENTS, DIALECT_CLIENTS)))
 
 

@@ -31,6 +31,8 @@ from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
+pytestmark = pytest.mark.long
+
 SECRET = "s3cret"
 SAME_SCOPE = tuple(name for name in PUSH_CLIENTS if not name.startswith("0.3 REST"))
 """Clients that use the same scope as DIALECT_CLIENTS. The others call the agent without a resource name."""

@@ -22,6 +22,8 @@ from tests.dialects.recordings import (
     v01_task,
 )
 
+pytestmark = pytest.mark.long
+
 
 class ControlledSleep:
     """Lets the playground sleep until a subscriber receives an event, so no subscription comes too late."""

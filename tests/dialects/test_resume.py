@@ -16,6 +16,8 @@ from dragoman.client.calls import message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 __all__ = ["server"]
 
 EVERY_BINDING = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
@@ -42,7 +44,7 @@ async def test_a_stream_resumed_every_four_events_has_no_gap_or_duplicate(
         ended = False
         while not ended:
             request = pb.SubscribeToTaskRequest(id=task)
-            async with aclosing(client._transport.stream("SubscribeToTask", request, after=cursor)) as events:
+            async with aclosing(client._agent.transport.stream("SubscribeToTask", request, after=cursor)) as events:
                 received = 0
                 async for event in events:
                     cursor = cursor_of(event)
@@ -73,7 +75,7 @@ async def test_a_finished_task_returns_the_remaining_events_and_ends(
         assert [event.WhichOneof("payload") for event in remaining][-1] == "status_update"
         assert not any(event.HasField("task") for event in remaining)
         request = pb.SubscribeToTaskRequest(id=task)
-        events = client._transport.stream("SubscribeToTask", request, after=str(2 + len(remaining)))
+        events = client._agent.transport.stream("SubscribeToTask", request, after=str(2 + len(remaining)))
         assert [event async for event in events] == []
 
 
@@ -85,9 +87,9 @@ async def test_a_send_repeated_from_its_last_event_ends_immediately(
     request = pb.SendMessageRequest(message=message(text))
     key = f"{dialect} {binding} {text}"
     async with server.client(dialect, binding) as client, asyncio.timeout(60):
-        sent = [event async for event in client._transport.stream("SendStreamingMessage", request, key=key)]
+        sent = [event async for event in client._agent.transport.stream("SendStreamingMessage", request, key=key)]
         after = cursor_of(sent[-1])
-        repeated = client._transport.stream("SendStreamingMessage", request, after=after, key=key)
+        repeated = client._agent.transport.stream("SendStreamingMessage", request, after=after, key=key)
         assert [event async for event in repeated] == []
 
 

@@ -15,6 +15,8 @@ from dragoman import Turn, agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
+pytestmark = pytest.mark.long
+
 METADATA = {"model": {"name": "small", "list": [1, None, "x"]}, "done": True}
 
 

@@ -11,6 +11,8 @@ import aiohttp.web
 import pytest
 from tests.dialects.dialect_clients import ServerConnections
 
+pytestmark = pytest.mark.long
+
 WORKING = {"status": "TASK_STATE_WORKING"}
 
 

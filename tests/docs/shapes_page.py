@@ -12,6 +12,7 @@ from dragoman.core.task.log import Event
 from dragoman.wire import client_operations
 from dragoman.wire.dialects import json_mixed, json_proto, json_v01, json_v03, v03
 from dragoman.wire.json import protojson
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "protocol" / "shapes.md"
@@ -79,9 +80,9 @@ def _by(dialect: protojson.JsonDialect, message: Any) -> Any:
 def task(dialect: str) -> Any:
     match dialect:
         case "a2a.v1":
-            return _by(json_proto.PROTOJSON_V03, v03.write_task(TASK))
+            return _by(json_proto.PROTOJSON_V03, v03.convert(TASK, v03_pb.Task()))
         case "0.1":
-            return json_v01.write_task(TASK)
+            return _by(json_v01.JSON_V01, TASK)
     return _by(FLAT[dialect], TASK)
 
 
@@ -95,7 +96,7 @@ def send(dialect: str) -> Any:
             named = pb.SendMessageRequest()
             named.CopyFrom(SEND)
             named.message.task_id = "t-1"
-            return json_v01.write_send(named)
+            return _by(json_v01.JSON_V01, named)
     return _by(FLAT[dialect], SEND)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tools import settings_page, site_hooks
+from tools import schema_page, settings_page, site_hooks
 from tools.pages import ROOT, anchors, links, pages, slug, target_of
 
 PAGES: Final = pages()
@@ -127,6 +127,10 @@ def test_the_site_has_every_file_that_a_page_links_to() -> None:
     assert ROOT / "SECURITY.md" in outside
     assert ROOT / "proto" / "dragoman" / "worker" / "v1" / "worker.proto" in outside
     assert not any(file.is_relative_to(ROOT / "docs") for file in outside)
+
+
+def test_the_schema_page_is_up_to_date() -> None:
+    assert schema_page.PAGE.read_text("utf-8") == schema_page.page(), "run `make settings`"
 
 
 def test_the_settings_page_is_up_to_date() -> None:

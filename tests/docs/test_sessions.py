@@ -17,7 +17,7 @@ SESSIONS: Final = sorted(
 )
 """The longest pages come first, so that parallel test processes end at about the same time."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.sessions, pytest.mark.timeout(600)]
 
 
 def name(page: Path) -> str:

@@ -8,6 +8,8 @@ import pytest
 from tests.endurance import following_client
 from tests.endurance.run import follow_dragoman
 
+pytestmark = pytest.mark.longest
+
 
 @pytest.mark.timeout(300)
 async def test_clients_of_every_binding_get_each_event_once_over_a_flaky_network(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from tests.cli.server import Server, clean_environment, serving
 from dragoman.client import connect
 from dragoman.testing.contracts import StoreContract
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[2] / "examples" / "feed_store"
 
 

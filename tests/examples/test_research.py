@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pytest
 from tests.cli.server import Server, start
 
 from dragoman.client import Artifact, Connection, Event, Finished, Question, Text, connect
 from dragoman.core.task.steps import StepState
+
+pytestmark = pytest.mark.longest
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "research.py"
 STEPS: Final = (

@@ -41,7 +41,7 @@ from tools.environments import ROOT, Environment, NotCreated
 
 SOURCE: Final = ROOT / "examples" / "webhook-receiver"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(240)]
 
 
 def _built() -> list[str]:

@@ -27,7 +27,7 @@ from tools.environments import ROOT, Environment, NotCreated
 SOURCE: Final = ROOT / "examples" / "worker-node"
 AGENT: Final = "playground-node"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from dragoman.core.task import states
 from dragoman.types import data, file
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.longest
+
 AT_ONCE = pb.SendMessageConfiguration(return_immediately=True)
 
 

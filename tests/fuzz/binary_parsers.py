@@ -46,7 +46,7 @@ def read_rpc(data: bytes) -> None:
         if isinstance(value, pb.SendMessageRequest):
             protojson.compile(pb.Message, codec).encode(value.message)
     if isinstance(value, pb.SendMessageRequest):
-        v03_codec.write_message(value.message)
+        v03_codec.convert(value.message, v03.Message())
 
 
 _TURN_CONTEXT: Any = SimpleNamespace(task_id="t", context_id="c")

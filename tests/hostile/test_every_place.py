@@ -15,6 +15,8 @@ from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import Server, serving
 from tests.hostile import kinds
 
+pytestmark = pytest.mark.long
+
 FOLDER: Final = Path(__file__).parent
 
 FUNCTIONS: Final = (

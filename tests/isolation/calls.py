@@ -239,7 +239,6 @@ def params_of(row: JsonRpcRow, names: Names, which: frozenset[str], tenant: str 
     message: Any = filled(row.op.request, names, tenant, which)
     if row.names_tasks:
         message.message.task_id = message.message.task_id or f"mine-{uuid.uuid4()}"
-        return json_v01.write_send(message)
     return protojson.compile(row.op.request, JSON[row.dialect]).to_dict(message)
 
 

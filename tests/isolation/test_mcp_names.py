@@ -22,6 +22,8 @@ from tests.isolation.victim import rows_of
 from dragoman.core.names import task_id_of, task_key_of
 from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoint
 
+pytestmark = pytest.mark.long
+
 VICTIM = named("alice")
 STRANGER = named("mallory")
 

@@ -30,7 +30,7 @@ from dragoman.extensions.mcp.wire.tools import TASK_TOOLS
 from dragoman.wire.http import httprule
 from dragoman.wiring.app import App
 
-pytestmark = [pytest.mark.usefixtures("time_to_think", "time_to_stop"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("time_to_think", "time_to_stop"), pytest.mark.timeout(600)]
 
 CALL_TIMEOUT = 60.0
 """Seconds after which a response counts as a stream of the victim's task: no valid response takes that long."""

@@ -45,7 +45,7 @@ def credentials(port: Port, token: str = TOKEN) -> grpc.ChannelCredentials:
     return grpc.composite_channel_credentials(encrypted, grpc.access_token_call_credentials(token))
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ import time
 import pytest
 from tests.overload.loop_steps import measure_steps
 
+pytestmark = pytest.mark.longest
+
 
 def burn(seconds: float) -> None:
     """Takes CPU time."""

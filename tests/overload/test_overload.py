@@ -22,6 +22,8 @@ import pytest
 from tests.cli.server import clean_environment
 from tests.overload.callers import CONNECTIONS, AllBindings, Failed, Rejected, over_all_bindings, over_websocket
 
+pytestmark = pytest.mark.longest
+
 ROOT: Final = Path(__file__).parents[2]
 SCALE: Final = int(os.environ.get("OVERLOAD", "1"))
 """Multiplies the load, for measurements."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("buf.yaml", "buf.gen.yaml", "proto", "gen", "tools")
 

@@ -18,6 +18,8 @@ from tests.cli.server import serving
 from dragoman import __version__
 from tools.openapi import committed as openapi
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = sorted(path.relative_to(openapi.FOLDER).as_posix() for path in openapi.FOLDER.rglob("*.swagger.json"))
 

@@ -245,10 +245,7 @@ async def test_a_canceled_turn_of_a_dead_server_ends_when_its_worker_cannot_run_
     if not early:
         clock.ahead = 700_000
     bus = LocalBus()
-    reaper = sessions.Reaper(
-        store, bus, EventLog(store, bus), mine, {"far": far.spec}, trusted, remote=lambda _: far,
-        clock=lambda: now[0],
-    )  # fmt: skip
+    reaper = sessions.Reaper(store, bus, EventLog(store, bus), mine, {"far": far}, trusted, clock=lambda: now[0])
     try:
         assert await reaper.reap() == (0 if early else 1)
         now[0] += sessions.LEASE_SECONDS
@@ -263,7 +260,7 @@ async def test_a_canceled_turn_upstream_of_a_dead_server_is_asked_again(tmp_path
     far.is_worker_backed = False
     bus = LocalBus()
     mine = await store.open_session(600, exclusive=True)
-    reaper = sessions.Reaper(store, bus, EventLog(store, bus), mine, {"far": far.spec}, trusted, remote=lambda _: far)
+    reaper = sessions.Reaper(store, bus, EventLog(store, bus), mine, {"far": far}, trusted)
     try:
         assert await reaper.reap() == 1
         after = (await store.read(record.ref)).record

@@ -42,7 +42,7 @@ async def speaks(turn: Turn) -> str:
 
 
 def reaper_of(here: Harness) -> Reaper:
-    scheduler, agents = here.runtime.scheduler, here.runtime.operations.access.agents
+    scheduler, agents = here.runtime.scheduler, here.runtime.registry.agents
     return Reaper(here.store, here.bus, scheduler.services.event_log, scheduler.session, agents, trusted)
 
 

@@ -30,7 +30,7 @@ from dragoman.runtime.scheduler import Backlog
 from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-pytestmark = pytest.mark.usefixtures("patient_bus")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("patient_bus")]
 
 _servers = (f"{os.getpid():x}s{number}" for number in count())
 

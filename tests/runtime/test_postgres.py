@@ -19,6 +19,8 @@ from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman.testing.fixtures import Clock, created, new_ref
 
+pytestmark = pytest.mark.long
+
 Stores = tuple[PostgresStore, PostgresStore]
 
 

@@ -22,6 +22,8 @@ from dragoman.extensions.postgres.store import open_store
 from dragoman.runtime import sessions
 from dragoman.testing.fixtures import Clock
 
+pytestmark = pytest.mark.long
+
 TASKS = 8
 """Tasks of each kind at each server."""
 

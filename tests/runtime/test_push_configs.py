@@ -168,7 +168,7 @@ async def test_a_rejected_message_adds_no_configuration(tmp_path: Path) -> None:
 async def test_a_server_without_push_notifications_rejects_every_call(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as without_push:
         operations, task = without_push.runtime.operations, await without_push.send()
-        assert not operations.push_configs.enabled
+        assert operations.push_configs.options is None
         push_request = request()
         push_request.configuration.task_push_notification_config.url = "nonsense"
         for call in (

@@ -1,16 +1,27 @@
-"""GetTask and ListTasks: filters, pages, and the dialect of a task."""
+"""Reads of tasks: filters, pages, dialects; and subscriptions: where they begin, what they follow, where they end."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.runtime.harness import open_harness, request
+from google.protobuf import json_format
+from tests.runtime.harness import by_event, collect, kinds, open_harness, request, texts
+from tests.runtime.test_sessions import Shifted
 
 from dragoman import Turn
-from dragoman.core.errors import InvalidParams, TaskNotFound
+from dragoman.bus.local import LocalBus
+from dragoman.core.cards.agent_spec import RESUME_EXTENSION
+from dragoman.core.errors import InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.core.task import states
+from dragoman.runtime.access import Admission
+from dragoman.runtime.feeds import TaskFeeds
+from dragoman.runtime.read import NEVER, SubscribeOperation, split_at_end
+from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -71,3 +82,114 @@ async def test_the_dialect_of_a_task_is_read_once_unless_a_client_chose_the_id(t
                     assert await here.runtime.operations.read.dialect_of(call.caller, task.id) == "0.1"
             assert find.call_count == reads
         assert await here.runtime.operations.read.dialect_of(call.caller, "none") == ""
+
+
+async def three(turn: Turn) -> AsyncIterator[str]:
+    for number in (1, 2, 3):
+        yield f"{number} "
+
+
+async def test_a_subscription_looks_its_task_up_once(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, three) as here:
+        task = await here.send()
+        with patch.multiple(here.store, find=None, read=None):  # neither is called
+            events = await collect(here.follow(task.id, shows_finished=True))
+        assert kinds(events) == ["task COMPLETED"]
+
+
+@pytest.mark.parametrize("task_id", ["mine", "0192a0b1-c2d3-7e4f-8a5b-6c7d8e9f0a1b"])
+async def test_a_task_is_followed_by_the_id_that_its_client_chose(tmp_path: Path, task_id: str) -> None:
+    """The second id has the form of the server's own ids."""
+
+    async def waits(turn: Turn) -> str:
+        turn.chunk("one")
+        await here.at("go").wait()
+        return "two"
+
+    async with open_harness(tmp_path, waits) as here, asyncio.timeout(60):
+        named, chosen = replace(here.call, names_tasks=True), request(task_id=task_id)
+        chosen.configuration.return_immediately = True
+        await here.runtime.operations.send.send_message(named, chosen)
+        stream = here.follow(task_id)
+        assert kinds([await anext(stream)])[0].startswith("task ")
+        here.at("go").set()
+        assert kinds(await collect(stream))[-1] == "COMPLETED"
+        assert not here.runtime.feeds.by_task
+
+
+async def test_a_task_that_does_not_exist_is_not_found_and_leaves_no_feed(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, three) as here:
+        for task_id in ("none", "0192a0b1-c2d3-7e4f-8a5b-6c7d8e9f0a1b"):
+            with pytest.raises(TaskNotFound):
+                await collect(here.follow(task_id))
+        with pytest.raises(InvalidParams, match="id"):
+            await collect(here.follow(""))
+        assert not here.runtime.feeds.by_task
+
+
+async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_path: Path) -> None:
+    async def talks(turn: Turn) -> None:
+        for number in range(200):
+            turn.chunk(f"{number} ")
+            await turn.flush()
+
+    clock = Shifted()
+    store = open_store(tmp_path / "tasks.db", clock=clock)
+    async with open_harness(tmp_path, talks, store=store) as here:
+        task = await here.send()
+        clock.ahead += 7 * 86_400_000
+        await store.compact()
+        assert await store.oldest_sequence(next(iter(await store.locate(task.id))).ref) > 3
+        events = await collect(here.follow(task.id, cursor="2"))
+    (event,) = [pb.StreamResponse.FromString(event.data) for event in events]
+    gap = json_format.MessageToDict(event.task.metadata)[RESUME_EXTENSION.uri]
+    assert gap == {"gap": True, "from": 2, "sequence": events[0].sequence}
+    assert texts(event.task) == texts(task)
+
+
+async def test_the_remaining_events_of_a_finished_task_wait_for_no_poll(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, three) as here, asyncio.timeout(60):
+        feeds = TaskFeeds(here.store, LocalBus())  # which nobody polls
+        task = await here.send()
+        unpolled = SubscribeOperation(here.store, feeds, here.runtime.operations.access.agents, Admission())
+        after = replace(here.call, cursor="1")
+        events = await collect(by_event(unpolled.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id))))
+    assert [event.sequence for event in events] == list(range(2, 2 + len(events)))
+    assert events
+
+
+async def test_an_agent_without_streaming_rejects_only_streams(tmp_path: Path) -> None:
+    async def plain(turn: Turn) -> str:
+        return turn.text
+
+    async with open_harness(tmp_path, plain, streaming=False) as here:
+        task = await here.send()
+        for stream in (here.stream(), here.follow(task.id)):
+            with pytest.raises(UnsupportedOperation, match="does not stream"):
+                await collect(stream)
+        assert (await here.list()).total_size == 1
+
+
+async def quick(turn: Turn) -> str:
+    """Writes everything before a reader can read it, then asks, and ends with the answer."""
+    for number in range(5):
+        turn.chunk(f"{number} ")
+    if turn.question is None:
+        turn.ask("and?")
+    return "done"
+
+
+async def test_a_stream_ends_in_the_middle_of_a_batch(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, quick) as here:
+        task = await here.send()
+        assert task.status.state == states.INPUT_REQUIRED
+        await here.send("more", task_id=task.id)
+        requested = pb.SubscribeToTaskRequest(id=task.id)
+        flow = here.runtime.operations.subscribe.subscribe_to_task(replace(here.call, cursor="1"), requested)
+        (lot,) = [batch async for batch in flow]
+        assert kinds(list(lot))[-1] == "COMPLETED"
+    asking = next(number for number, event in enumerate(lot, 1) if event.ends)
+    assert asking < len(lot)
+    assert split_at_end(lot, 0) == (lot[:asking], True)
+    assert split_at_end(lot, NEVER) == (lot, True)
+    assert split_at_end(lot[: asking - 1], 0) == (lot[: asking - 1], False)

@@ -51,8 +51,8 @@ async def trusted() -> bool:
 def reaper(here: Harness, session: int = 0, trusts_expiry: Callable[[], Awaitable[bool]] = trusted) -> sessions.Reaper:
     dispatch = here.runtime.scheduler
     log = dispatch.services.event_log
-    specs = dict(here.runtime.operations.access.agents)
-    return sessions.Reaper(here.store, here.bus, log, session or dispatch.session, specs, trusts_expiry)
+    agents = dict(here.runtime.registry.agents)
+    return sessions.Reaper(here.store, here.bus, log, session or dispatch.session, agents, trusts_expiry)
 
 
 async def begun(runs: Any) -> None:

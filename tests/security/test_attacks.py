@@ -24,6 +24,8 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.wiring.app import App, open_app
 
+pytestmark = pytest.mark.long
+
 STATIC = "a token that the operator made up"
 
 

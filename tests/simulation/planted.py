@@ -124,7 +124,7 @@ MUTATIONS: Final = (
         "        self.position = position\n", "        self.position = max(position - 1, 0)\n",
     ),
     Mutation(
-        "a stream ends with a turn", "G2", "runtime.subscribe",
+        "a stream ends with a turn", "G2", "runtime.read",
         "if (event.ends and event.sequence > turn_after) or event.state in states.TERMINAL:",
         "if event.ends or event.state in states.TERMINAL:",
     ),
@@ -174,7 +174,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "lost signals of cancels are not found", "G5", "runtime.cancel",
-        "for ref, metadata in (await self._store.cancel_requests.of_session(self._scheduler.session)).items():",
+        "for ref, metadata in (await self.store.cancel_requests.of_session(self.scheduler.session)).items():",
         "for ref, metadata in dict[TaskRef, bytes]().items():",
     ),
     # Dead servers ----------------------------------------------------------------------------------------------------
@@ -185,13 +185,13 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the reaper repeats every turn", "G3", "runtime.sessions",
-        "elif spec is not None and record.attempt <= spec.crash_retries:", "elif spec is not None:",
+        "elif agent is not None and has_retries_left(record, agent.spec.crash_retries):", "elif agent is not None:",
     ),
     Mutation(
         "the reaper reaps its own turns", "G3", "runtime.sessions",
-        "        records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE)\n",
-        "        records = await self._store.orphaned_tasks(-1, ORPHAN_BATCH_SIZE)\n"
-        "        self._store.database.sessions.pop(self._session, None)\n",
+        "        records = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE)\n",
+        "        records = await self.store.orphaned_tasks(-1, ORPHAN_BATCH_SIZE)\n"
+        "        self.store.database.sessions.pop(self.session, None)\n",
     ),
     Mutation(
         "a claim of unknown outcome is forgotten", "G3", "runtime.log",
@@ -232,18 +232,18 @@ MUTATIONS: Final = (
     # Called agents ---------------------------------------------------------------------------------------------------
     Mutation(
         "a message is sent again after a crash", "G3", "agents.upstream.turn",
-        "        if may_be_sent:\n            self.calls.is_sent = True\n",
-        "        if False:\n            self.calls.is_sent = True\n",
+        "        if may_be_sent:\n            self.is_sent = True\n",
+        "        if False:\n            self.is_sent = True\n",
         seeds=SEED_PREFIX,
     ),
     Mutation(
         "a message without an answer is sent again", "G3", "agents.upstream.turn",
-        "await recovery.find_task(self.upstream, self._message) if error.may_have_arrived else None", "None",
+        "await recovery.find_task(self, self._message) if error.may_have_arrived else None", "None",
         seeds=SEED_PREFIX,
     ),
     Mutation(
         "an upstream task is not canceled", "G5", "agents.upstream.agent",
-        "await self.cancel(turn.upstream.task_id, context.cancel_metadata)", "pass",
+        "await self.cancel(turn.upstream_task, context.cancel_metadata)", "pass",
         seeds=SEED_PREFIX,
     ),
     Mutation(

@@ -20,9 +20,8 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.names import make_task_key
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.ids import IDS
-from dragoman.runtime import Ports, Runtime, RuntimeConfig, open_runtime
+from dragoman.runtime import Ports, PushOptions, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.access import Limits
-from dragoman.runtime.assembly import PushOptions
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.sessions import Heartbeat
 from dragoman.runtime.timings import Clocks

@@ -32,7 +32,7 @@ IMAGE: Final = "dragoman.binpb"
 GENERATE: Final = ("generate", IMAGE, "--path", "lf/a2a/v1")
 LIMIT: Final = 240
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

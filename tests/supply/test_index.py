@@ -46,7 +46,7 @@ print("dragoman", version("dragoman-protos"), message.parts[0].text)
 """
 """A caller without a server: builds a message, and finds the stubs and the image of the protos."""
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(600)]
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):

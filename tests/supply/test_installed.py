@@ -14,7 +14,7 @@ import pytest
 from tests.cli.server import Lines, clean_environment
 from tests.supply.packages import ROOT, UV, VERSION, build, contents, run
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(600)]
 
 AGENTS = """
 from collections.abc import AsyncIterator
@@ -170,7 +170,7 @@ async def tried(turn: Turn) -> None:
         check=False,
     ).stdout
     assert (
-        'Revealed type is "dragoman.agents.functions.declaration.DeclaredAgent['
+        'Revealed type is "dragoman.agents.functions.runner.DeclaredAgent['
         "[turn: dragoman.agents.functions.turn.Turn], " in text
     )
     assert "Coroutine[Any, Any, " in text

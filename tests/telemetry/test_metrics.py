@@ -166,7 +166,7 @@ async def test_a_failing_store_hides_no_other_metrics(tmp_path: Path, monkeypatc
             requested.append(None)
             raise OSError("no such disk")
 
-        monkeypatch.setattr(app.runtime.metrics._deps.store, "stats", broken)
+        monkeypatch.setattr(app.runtime.metrics.store, "stats", broken)
         both = await asyncio.gather(*(fetch(f"{app.public_url}/metrics") for _ in range(2)))
         for _, _, text in both:
             values = parsed(text)

@@ -13,6 +13,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.longest
+
 PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
 
 SETTINGS: Final = """

@@ -179,7 +179,7 @@ async def test_a_cancel_brings_its_reason_and_metadata() -> None:
     context = Turn().context
     assert (context.canceled, context.stopping) == (False, False)
     context.on_cancel("user", metadata.SerializeToString())
-    context.on_stopping()
+    context.stopping = True
     assert (context.canceled, context.cancel_reason, context.stopping) == (True, "user", True)
     assert Struct.FromString(context.cancel_metadata) == metadata
 

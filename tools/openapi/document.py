@@ -87,7 +87,7 @@ class ServedRule:
 def openapi_document() -> dict[str, Any]:
     """Returns the document, with bearer tokens and API keys as credentials.
 
-    A server replaces them by its own (`dragoman.bindings.openapi`). Where two packages share a path, both schemas are
+    A server replaces them by its own (`dragoman.bindings.pages`). Where two packages share a path, both schemas are
     allowed.
     """
     return _DocumentBuilder().build()

@@ -163,7 +163,7 @@ def request_examples(row: RpcRow) -> NamedExamples:
 
 
 def _v03_send_request(request: pb.SendMessageRequest) -> v03_pb.SendMessageRequest:
-    v03_request = v03_pb.SendMessageRequest(request=v03.write_message(request.message))
+    v03_request = v03_pb.SendMessageRequest(request=v03.convert(request.message, v03_pb.Message()))
     if request.HasField("configuration"):
         configuration = request.configuration
         v03_request.configuration.accepted_output_modes.extend(configuration.accepted_output_modes)

@@ -37,6 +37,7 @@ from dragoman.core.limits.quotas import USAGE_METADATA_KEY
 from dragoman.core.task import frames
 from dragoman.core.task.log import ArtifactChange
 from dragoman.core.task.projection import merge_metadata
+from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NewId = Callable[[], str]
@@ -159,8 +160,8 @@ def artifact_of(
     return artifact
 
 
-def message_of(value: object, new_id: NewId, *, task_id: str, context_id: str) -> pb.Message:
-    """Converts `value` to a valid message from the agent, in this task.
+def message_of(value: object, new_id: NewId, turn_context: TurnContext) -> pb.Message:
+    """Converts `value` to a valid message from the agent, in the task of this turn.
 
     A Message with ROLE_USER gives its content only: it becomes a new agent message with a new id.
     """
@@ -179,7 +180,7 @@ def message_of(value: object, new_id: NewId, *, task_id: str, context_id: str) -
         raise InvalidAgentResponse("a Message has no parts; it must have at least one")
     message.message_id = message.message_id or new_id()
     message.role = pb.ROLE_AGENT
-    message.task_id, message.context_id = task_id, context_id
+    message.task_id, message.context_id = turn_context.task_id, turn_context.context_id
     return message
 
 
@@ -336,7 +337,6 @@ def fill_value(target: Any, value: Any) -> None:
 
 
 def fill_struct(target: Any, value: Mapping[str, Any]) -> None:
-    """Writes a JSON object into a protobuf Struct of any descriptor pool."""
     for key, item in value.items():
         fill_value(target.fields[key], item)
 
@@ -360,7 +360,6 @@ def value_to_json(value: Any) -> Any:
 
 
 def struct_to_json(struct: Any) -> dict[str, Any]:
-    """The JSON object of a protobuf Struct."""
     return {key: value_to_json(item) for key, item in struct.fields.items()}
 
 

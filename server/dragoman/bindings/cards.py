@@ -11,30 +11,23 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from aiohttp import web
 
 from dragoman.bindings.options import BoundAddress
-from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Caller, Identity
+from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Caller
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import AgentSpec, CardOverride
 from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, apply_security
-from dragoman.core.errors import (
-    AgentNotFound,
-    ExtendedAgentCardNotConfigured,
-    Unauthenticated,
-    UnsupportedOperation,
-)
+from dragoman.core.errors import AgentNotFound, ExtendedAgentCardNotConfigured, Unauthenticated, UnsupportedOperation
 from dragoman.core.names import DEFAULT_SCOPE, resource_name
 from dragoman.ports import CardSigner
 from dragoman.wire.cards import agent_card
 from dragoman.wire.dialects import Dialect
-from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _log: Final = logging.getLogger("dragoman.bindings.cards")
 
@@ -45,6 +38,15 @@ _MAX_CACHED_CARDS: Final = 256
 """Maximum cached cards: callers choose their `Host` and scope, so the cache needs a limit."""
 
 _EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
+
+
+def _v1_message(spec: AgentSpec, addresses: agent_card.CardAddresses, sign: agent_card.SignPayloads) -> bytes:
+    return agent_card.sign_v1_card(agent_card.v1_card(spec, addresses), sign).SerializeToString()
+
+
+def _v03_message(spec: AgentSpec, addresses: agent_card.CardAddresses, sign: agent_card.SignPayloads) -> bytes:
+    return agent_card.sign_v03_card(agent_card.v03_card(spec, addresses), sign).SerializeToString()
+
 
 _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "1.0": agent_card.v1_document,
@@ -63,6 +65,10 @@ class ServedCard:
 
     body: bytes
     etag: str
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        return cls(body, agent_card.etag(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,6 @@ class Cards:
         self._note_change()
 
     def remove_agent(self, agent: str) -> None:
-        """Removes the card of an agent."""
         self.agents.pop(agent, None)
         self._declared_specs.pop(agent, None)
         self._note_change()
@@ -138,23 +143,15 @@ class Cards:
         self.changed = asyncio.Event()
 
     def apply_overrides(self, overrides: Mapping[str, CardOverride]) -> None:
-        """Applies overrides of card fields, by agent id."""
         self._overrides = overrides
         for spec in list(self._declared_specs.values()):
             self.put_agent(spec)
 
     def clear_cache(self) -> None:
-        """Clears the cached cards."""
         self._cache.clear()
 
     def document(
-        self,
-        agent: str,
-        origin: Origin | None,
-        version: str = "",
-        *,
-        legacy: bool = False,
-        scope: str = DEFAULT_SCOPE,
+        self, agent: str, origin: Origin | None, version: str = "", *, legacy: bool = False, scope: str = DEFAULT_SCOPE
     ) -> ServedCard:
         """The card for a version, `Major.Minor`; without one, a card that clients of all versions accept.
 
@@ -168,40 +165,30 @@ class Cards:
         encode = agent_card.legacy_document if legacy else agent_card.combined_document
         return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], encode), agent, origin, scope)
 
-    def v03_rest_document(self, caller: Caller, origin: Origin | None) -> ServedCard:
-        """The 0.3 card as ProtoJSON, for `GET /v1/card`; extended for authenticated callers. Raises AgentNotFound."""
+    def v03_card(self, caller: Caller, origin: Origin | None, *, as_message: bool = False) -> ServedCard:
+        """The 0.3 card for `GET /v1/card`, or as a message for GetAgentCard; extended for authenticated callers.
+
+        Raises AgentNotFound.
+        """
         trusted = caller.identity.is_authenticated and self._has_extended_card(self._find_spec(caller.agent))
-        encode = agent_card.v03_protojson_document
+        encode = _v03_message if as_message else agent_card.v03_protojson_document
         return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=trusted)
 
-    def v03_card(self, caller: Caller) -> v03_pb.AgentCard:
-        """As `v03_rest_document`, as a message for the gRPC method GetAgentCard. Raises AgentNotFound."""
-        spec = self._find_spec(caller.agent)
-        trusted = caller.identity.is_authenticated and self._has_extended_card(spec)
-        addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=trusted)
-        return agent_card.sign_v03_card(agent_card.v03_card(spec, addresses), self._sign)
-
-    def extended_document(self, caller: Caller, origin: Origin | None, dialect: Dialect) -> bytes:
-        """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
+    def extended_card(
+        self, caller: Caller, origin: Origin | None, dialect: Dialect, *, as_message: bool = False
+    ) -> bytes:
+        """The extended card as JSON, or as a message of 1.0 (1.0 §3.1.11, 0.3 §7.10).
 
         Raises UnsupportedOperation for an agent without one (0.3: ExtendedAgentCardNotConfigured), Unauthenticated for
         a caller without credentials.
         """
-        self._check_extended(caller.agent, caller.identity, dialect)
-        encode = agent_card.v1_document if dialect in (Dialect.V1, Dialect.RUST) else agent_card.v03_document
-        return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=True).body
-
-    def extended_message(self, caller: Caller) -> pb.AgentCard:
-        """As `extended_document`, as a message."""
-        self._check_extended(caller.agent, caller.identity, Dialect.V1)
-        addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=True)
-        return agent_card.sign_v1_card(agent_card.v1_card(self._find_spec(caller.agent), addresses), self._sign)
-
-    def _check_extended(self, agent: str, identity: Identity, dialect: Dialect) -> None:
-        if not self._has_extended_card(self._find_spec(agent)):
-            raise UnsupportedOperation if dialect in (Dialect.V1, Dialect.RUST) else ExtendedAgentCardNotConfigured
-        if not identity.is_authenticated:
+        is_v1 = dialect in (Dialect.V1, Dialect.RUST)
+        if not self._has_extended_card(self._find_spec(caller.agent)):
+            raise UnsupportedOperation if is_v1 else ExtendedAgentCardNotConfigured
+        if not caller.identity.is_authenticated:
             raise Unauthenticated("the extended card needs credentials")
+        encode = _v1_message if as_message else agent_card.v1_document if is_v1 else agent_card.v03_document
+        return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=True).body
 
     def _has_extended_card(self, spec: AgentSpec) -> bool:
         return bool(self.security.schemes and spec.extended_skills)
@@ -211,8 +198,11 @@ class Cards:
         return sorted(self.agents.values(), key=lambda spec: (spec.id != self.root, spec.id))
 
     def card_url(self, agent: str, origin: Origin | None) -> str:
-        """The URL of an agent's card."""
         return self.base_url(origin) + ("" if agent == self.root else f"/{agent}") + "/.well-known/agent-card.json"
+
+    def origin(self, request: web.BaseRequest) -> Origin | None:
+        """The address that the caller used; None if the request names no valid one."""
+        return request_origin(request, self.trusted_proxies)
 
     def base_url(self, origin: Origin | None) -> str:
         """The public base address of HTTP."""
@@ -220,46 +210,13 @@ class Cards:
             return self._public_url
         if origin is not None:
             return origin.url
-        return _reachable_address(self.http).url if self.http else "http://localhost"
+        return self.http.reachable("localhost").url if self.http else "http://localhost"
 
     def _cached_card(
-        self,
-        encode: _EncodeCard,
-        agent: str,
-        origin: Origin | None,
-        scope: str,
-        *,
-        trusted: bool = False,
+        self, encode: _EncodeCard, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False
     ) -> ServedCard:
-        spec, addresses = self._find_spec(agent), self._addresses(agent, origin, scope, trusted=trusted)
-        key = encode, agent, addresses.http, addresses.grpc, scope, trusted
-        served = self._cache.get(key)
-        if served is None:
-            body = encode(spec, addresses, self._sign)
-            served = self._cache[key] = ServedCard(body, agent_card.etag(body))
-            if len(self._cache) > _MAX_CACHED_CARDS:
-                self._cache.popitem(last=False)
-        else:
-            self._cache.move_to_end(key)
-        return served
-
-    @property
-    def _sign(self) -> agent_card.SignPayloads:
-        if self._signer is None:
-            return agent_card.no_signatures
-        return partial(self._signer.sign, keys_url=f"{self._public_url}/.well-known/jwks.json")
-
-    def _find_spec(self, agent: str) -> AgentSpec:
-        spec = self.agents.get(agent)
-        if spec is None:
-            raise AgentNotFound
-        return spec
-
-    def _addresses(
-        self, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False
-    ) -> agent_card.CardAddresses:
         spec = self._find_spec(agent)
-        return agent_card.CardAddresses(
+        addresses = agent_card.CardAddresses(
             http=self.base_url(origin),
             grpc=self._grpc_target(origin),
             is_root=agent == self.root,
@@ -270,6 +227,24 @@ class Cards:
                 streaming=spec.streaming, push=self._push, extended=self._has_extended_card(spec)
             ),
         )
+        key = encode, agent, addresses.http, addresses.grpc, scope, trusted
+        served = self._cache.get(key)
+        if served is None:
+            sign = agent_card.no_signatures
+            if self._signer is not None:
+                sign = partial(self._signer.sign, keys_url=f"{self._public_url}/.well-known/jwks.json")
+            served = self._cache[key] = ServedCard.of(encode(spec, addresses, sign))
+            if len(self._cache) > _MAX_CACHED_CARDS:
+                self._cache.popitem(last=False)
+        else:
+            self._cache.move_to_end(key)
+        return served
+
+    def _find_spec(self, agent: str) -> AgentSpec:
+        spec = self.agents.get(agent)
+        if spec is None:
+            raise AgentNotFound
+        return spec
 
     def _grpc_target(self, origin: Origin | None) -> str:
         if self._public_grpc or self.grpc is None:
@@ -278,11 +253,7 @@ class Cards:
             return ""  # behind a proxy only the setting knows the public address of gRPC
         if self.grpc.is_any and origin is not None:
             return f"{origin.name}:{self.grpc.port}"
-        return str(_reachable_address(self.grpc))
-
-
-def _reachable_address(address: BoundAddress) -> BoundAddress:
-    return replace(address, host="localhost") if address.is_any else address
+        return str(self.grpc.reachable("localhost"))
 
 
 def _with_security(spec: AgentSpec, security: ServerSecurity, access_policy: AccessPolicy) -> AgentSpec:
@@ -293,11 +264,6 @@ def _with_security(spec: AgentSpec, security: ServerSecurity, access_policy: Acc
             extra={"agent": spec.id, "schemes": sorted(requirement)},
         )
     return card_spec
-
-
-def caller_origin(request: web.BaseRequest, cards: Cards) -> Origin | None:
-    """The address that the caller used; None if the request names no valid one."""
-    return request_origin(request, cards.trusted_proxies)
 
 
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
@@ -335,12 +301,8 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
         if forwarded_host:
             host = forwarded_host
             port = _last(headers.getall("X-Forwarded-Port", ()))
-            if (
-                port.isascii()
-                and port.isdigit()
-                and _HOST.fullmatch(host + ":" + port)
-                and not _is_default_port(scheme, port)
-            ):
+            is_default = (scheme, port) in (("http", "80"), ("https", "443"))
+            if port.isascii() and port.isdigit() and not is_default and _HOST.fullmatch(f"{host}:{port}"):
                 host += ":" + port
     match = _HOST.fullmatch(host)
     if match is None or scheme not in ("http", "https") or not _PREFIX.fullmatch(prefix):
@@ -350,10 +312,6 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
 
 def _last(values: Sequence[str]) -> str:
     return values[-1].rsplit(",", 1)[-1].strip() if values else ""
-
-
-def _is_default_port(scheme: str, port: str) -> bool:
-    return (scheme, port) in (("http", "80"), ("https", "443"))
 
 
 def _is_trusted(remote: str | None, trusted: TrustedNetworks) -> bool:

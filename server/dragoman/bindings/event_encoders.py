@@ -12,50 +12,33 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import Event
 from dragoman.ports import SecretBox, WebhookRequest, WebhookRequestSigner
-from dragoman.wire.dialects import (
-    Dialect,
-    file_bytes,
-    json_mixed,
-    json_proto,
-    json_v01,
-    json_v03,
-    v03,
-)
+from dragoman.wire.dialects import Dialect, file_bytes, json_mixed, json_proto, json_v01, json_v03, v03
 from dragoman.wire.http import sse
 from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+_Encode = Callable[[pb.StreamResponse, bool], bytes]
+
 
 class EventEncoder:
-    """Encodes events in one format and caches the result in the event."""
+    """Encodes events in one format, as SSE frames with the cursor as id if `framed`, and caches the result in them."""
 
-    __slots__ = ("_encode",)
+    __slots__ = ("_encode", "_is_framed")
 
-    def __init__(self, encode: Callable[[pb.StreamResponse, bool], bytes]) -> None:
+    def __init__(self, encode: _Encode, *, framed: bool = False) -> None:
         self._encode = encode
+        self._is_framed = framed
 
     def __call__(self, event: Event, is_last: bool) -> bytes:
         """The encoded event. `is_last`: it is the last event of its stream, and the dialect marks it."""
         key = (self, is_last)
         data: bytes | None = event.encodings.get(key)
         if data is None:
-            data = event.encodings[key] = self._encode(pb.StreamResponse.FromString(event.data), is_last)
-        return data
-
-
-class SseEventEncoder(EventEncoder):
-    """Encodes events as SSE frames with the cursor as id."""
-
-    __slots__ = ()
-
-    def __call__(self, event: Event, is_last: bool) -> bytes:
-        """The SSE frame."""
-        key = (self, is_last)
-        data: bytes | None = event.encodings.get(key)
-        if data is None:
-            json = self._encode(pb.StreamResponse.FromString(event.data), is_last)
-            data = event.encodings[key] = sse.frame(json, id=event.cursor or None)
+            data = self._encode(pb.StreamResponse.FromString(event.data), is_last)
+            if self._is_framed:
+                data = sse.frame(data, id=event.cursor or None)
+            event.encodings[key] = data
         return data
 
 
@@ -82,18 +65,16 @@ _V03_JSON: Final = protojson.compile(v03_pb.StreamResponse, json_proto.PROTOJSON
 _FASTA2A_JSON: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_FASTA2A)
 _RUST_JSON: Final = protojson.compile(pb.StreamResponse, json_mixed.JSON_RUST)
 
-V1_STREAM_ENCODERS: Final = StreamEncoders(
-    grpc=stored_bytes,
-    sse=SseEventEncoder(lambda event, final: _V1_JSON.encode(event)),
-    json=EventEncoder(lambda event, final: _V1_JSON.encode(event)),
-)
+
+def _stream_encoders(json: _Encode, grpc: EncodeEvent = stored_bytes) -> StreamEncoders:
+    return StreamEncoders(grpc, EventEncoder(json, framed=True), EventEncoder(json))
 
 
-V03_STREAM_ENCODERS: Final = StreamEncoders(
-    grpc=EventEncoder(lambda event, final: v03.write_stream(event, is_last=final).SerializeToString()),
-    sse=SseEventEncoder(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
-    json=EventEncoder(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
-)
+def _v03_encoders(write: Callable[[pb.StreamResponse, bool], v03_pb.StreamResponse]) -> StreamEncoders:
+    return _stream_encoders(
+        lambda event, final: _V03_JSON.encode(write(event, final)),
+        EventEncoder(lambda event, final: write(event, final).SerializeToString()),
+    )
 
 
 def _v03_base64(event: pb.StreamResponse, final: bool) -> v03_pb.StreamResponse:
@@ -101,25 +82,19 @@ def _v03_base64(event: pb.StreamResponse, final: bool) -> v03_pb.StreamResponse:
     return v03.write_stream(event, is_last=final)
 
 
-V03_BASE64_STREAM_ENCODERS: Final = StreamEncoders(
-    grpc=EventEncoder(lambda event, final: _v03_base64(event, final).SerializeToString()),
-    sse=SseEventEncoder(lambda event, final: _V03_JSON.encode(_v03_base64(event, final))),
-    json=EventEncoder(lambda event, final: _V03_JSON.encode(_v03_base64(event, final))),
-)
-"""For clients that put base64 text into `file_with_bytes`."""
-
-
-def _rust_envelope(event: pb.StreamResponse) -> bytes:
+def _rust_envelope(event: pb.StreamResponse, final: bool) -> bytes:
     """An event for both readers of a2a-rust 0.3: its client expects JSON-RPC responses over REST, its documentation
     shows bare events. Each ignores the other's keys."""
     response = _RUST_JSON.to_dict(event)
     return orjson.dumps({"jsonrpc": "2.0", "id": None, "result": response, **response})
 
 
-RUST_STREAM_ENCODERS: Final = StreamEncoders(
-    grpc=stored_bytes,
-    sse=SseEventEncoder(lambda event, final: _rust_envelope(event)),
-    json=EventEncoder(lambda event, final: _RUST_JSON.encode(event)),
+V1_STREAM_ENCODERS: Final = _stream_encoders(lambda event, final: _V1_JSON.encode(event))
+V03_STREAM_ENCODERS: Final = _v03_encoders(lambda event, final: v03.write_stream(event, is_last=final))
+V03_BASE64_STREAM_ENCODERS: Final = _v03_encoders(_v03_base64)
+"""For clients that put base64 text into `file_with_bytes`."""
+RUST_STREAM_ENCODERS: Final = replace(
+    _stream_encoders(lambda event, final: _RUST_JSON.encode(event)), sse=EventEncoder(_rust_envelope, framed=True)
 )
 
 
@@ -136,24 +111,20 @@ def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
     return lambda: results
 
 
-def v01_results() -> EncodeResults:
-    """The encoder of one 0.1 stream: its results depend on earlier events, so they are not shared."""
+def v01_results(*, shared: bool = False) -> EncodeResults:
+    """The encoder of one 0.1 stream: its results depend on earlier events, so they are not cached.
+
+    `shared`: in a form that 0.3 clients also parse. No dialect needs a Task in this stream.
+    """
     stream = json_v01.V01StreamWriter()
 
-    def results(event: Event, final: bool) -> Sequence[bytes]:
-        updates = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
-        last = len(updates) - 1
-        return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(updates)]
-
-    return results
-
-
-def shared_v01_results() -> EncodeResults:
-    """As `v01_results`, in a form that 0.3 clients also parse."""
-    write = json_mixed.v01_event_writer()
+    def encode(update: pb.StreamResponse, final: bool) -> bytes:
+        value = stream.write(update, final)
+        return orjson.dumps(json_mixed.merge(value, json_v03.write_event(update, final)) if shared else value)
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
-        return [orjson.dumps(update) for update in write(pb.StreamResponse.FromString(event.data), final)]
+        *others, last = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
+        return [*(encode(update, False) for update in others), encode(last, final)]
 
     return results
 
@@ -165,8 +136,6 @@ shared_rust_results: Final = _single_result(
     EventEncoder(lambda event, final: orjson.dumps(json_mixed.write_rust_event(event, final)))
 )
 v1_results: Final = _single_result(V1_STREAM_ENCODERS.json)
-
-
 v03_results: Final = _single_result(EventEncoder(lambda event, final: orjson.dumps(json_v03.write_event(event, final))))
 fasta2a_results: Final = _single_result(EventEncoder(lambda event, final: _FASTA2A_JSON.encode(event)))
 rust_results: Final = _single_result(RUST_STREAM_ENCODERS.json)
@@ -184,15 +153,21 @@ WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
 
 @dataclass(frozen=True, slots=True)
 class _WebhookFormat:
-    """The webhook format of one dialect."""
-
     encode_body: Callable[[pb.StreamResponse], bytes]
-    sends_task: bool = False
-    token_header: str = WEBHOOK_TOKEN_HEADER
-    field_prefix: str = ""
     inline_prefix: str = "configuration.taskPushNotificationConfig."
+    token_header: str = WEBHOOK_TOKEN_HEADER
+    sends_task: bool = False
+    field_prefix: str = ""
 
 
+def _task_format(encode_task: Callable[[pb.Task], bytes], inline_prefix: str) -> _WebhookFormat:
+    """The format of a dialect before 1.0, which sends whole tasks."""
+    return _WebhookFormat(
+        lambda event: encode_task(event.task), inline_prefix, sends_task=True, field_prefix="pushNotificationConfig."
+    )
+
+
+_V01_TASK_JSON: Final = protojson.compile(pb.Task, json_v01.JSON_V01)
 _V03_TASK_JSON: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 _GOOGLE_TASK_JSON: Final = protojson.compile(v03_pb.Task, json_proto.PROTOJSON_V03)
 
@@ -200,30 +175,12 @@ _WEBHOOK_FORMATS: Final = {
     Dialect.V1: _WebhookFormat(_V1_JSON.encode),
     Dialect.FASTA2A: _WebhookFormat(_FASTA2A_JSON.encode),
     Dialect.RUST: _WebhookFormat(_RUST_JSON.encode, token_header=RUST_WEBHOOK_TOKEN_HEADER),
-    Dialect.V03: _WebhookFormat(
-        lambda event: _V03_TASK_JSON.encode(event.task),
-        sends_task=True,
-        field_prefix="pushNotificationConfig.",
-        inline_prefix="configuration.pushNotificationConfig.",
+    Dialect.V03: _task_format(_V03_TASK_JSON.encode, "configuration.pushNotificationConfig."),
+    Dialect.GOOGLE: _task_format(
+        lambda task: _GOOGLE_TASK_JSON.encode(v03.convert(task, v03_pb.Task())), "configuration.pushNotification."
     ),
-    Dialect.GOOGLE: _WebhookFormat(
-        lambda event: _GOOGLE_TASK_JSON.encode(v03.write_task(event.task)),
-        sends_task=True,
-        field_prefix="pushNotificationConfig.",
-        inline_prefix="configuration.pushNotification.",
-    ),
-    Dialect.V01: _WebhookFormat(
-        lambda event: orjson.dumps(json_v01.write_task(event.task)),
-        sends_task=True,
-        field_prefix="pushNotificationConfig.",
-        inline_prefix="pushNotification.",
-    ),
+    Dialect.V01: _task_format(_V01_TASK_JSON.encode, "pushNotification."),
 }
-
-
-def _webhook_format(recorded: str) -> _WebhookFormat:
-    """The format of a recorded dialect."""
-    return _WEBHOOK_FORMATS[Dialect(recorded)]
 
 
 class DialectWebhookEncoder:
@@ -234,10 +191,10 @@ class DialectWebhookEncoder:
         self._secret_box = secret_box
 
     def sends_task(self, dialect: str) -> bool:
-        return _webhook_format(dialect).sends_task
+        return _WEBHOOK_FORMATS[Dialect(dialect)].sends_task
 
     def field_prefix(self, dialect: str, *, inline: bool) -> str:
-        webhook_format = _webhook_format(dialect)
+        webhook_format = _WEBHOOK_FORMATS[Dialect(dialect)]
         return webhook_format.inline_prefix if inline else webhook_format.field_prefix
 
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
@@ -246,7 +203,7 @@ class DialectWebhookEncoder:
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         config = record.config
-        webhook_format = _webhook_format(config.dialect)
+        webhook_format = _WEBHOOK_FORMATS[Dialect(config.dialect)]
         body: bytes | None = event.encodings.get(webhook_format)
         if body is None:
             body = webhook_format.encode_body(pb.StreamResponse.FromString(event.data))

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
-from google.protobuf import empty_pb2
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -24,15 +25,7 @@ from dragoman.core.agent_sources import FileForm
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
 from dragoman.runtime import Operations
 from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
-from dragoman.wire.dialects import (
-    Dialect,
-    file_bytes,
-    json_mixed,
-    json_proto,
-    json_v01,
-    json_v03,
-    v03,
-)
+from dragoman.wire.dialects import Dialect, file_bytes, json_mixed, json_proto, json_v01, json_v03, v03
 from dragoman.wire.http.transcode import WHOLE_REQUEST
 from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -50,6 +43,8 @@ class A2AOperation:
 
     request: type[Message]
     response: type[Message]
+    rpc: str = ""
+    """The RPC of 1.0, if there is one."""
     operation: Callable[[Operations], OperationMethod] | None = None
     """Selects the method; None for descriptions, such as cards, which need no task."""
     names_agent: bool = True
@@ -70,83 +65,55 @@ class A2AOperation:
         return self.operation is None and not self.extended_card
 
 
-SEND_MESSAGE: Final = A2AOperation(
-    request=pb.SendMessageRequest,
-    response=pb.SendMessageResponse,
-    operation=lambda operations: operations.send.send_message,
-    blocking=True,
-)
-STREAM_MESSAGE: Final = A2AOperation(
-    request=pb.SendMessageRequest,
-    response=pb.StreamResponse,
-    operation=lambda operations: operations.send.send_streaming_message,
-    streaming=True,
-)
-GET_TASK: Final = A2AOperation(
-    request=pb.GetTaskRequest, response=pb.Task, operation=lambda operations: operations.read.get_task
-)
-LIST_TASKS: Final = A2AOperation(
-    request=pb.ListTasksRequest,
-    response=pb.ListTasksResponse,
-    operation=lambda operations: operations.read.list_tasks,
-    max_page_size=MAX_PAGE_SIZE,
-)
-CANCEL_TASK: Final = A2AOperation(
-    request=pb.CancelTaskRequest, response=pb.Task, operation=lambda operations: operations.cancel.cancel_task
-)
-SUBSCRIBE_TASK: Final = A2AOperation(
-    request=pb.SubscribeToTaskRequest,
-    response=pb.StreamResponse,
-    operation=lambda operations: operations.subscribe.subscribe_to_task,
-    streaming=True,
-)
-CREATE_PUSH_CONFIG: Final = A2AOperation(
-    request=pb.TaskPushNotificationConfig,
-    response=pb.TaskPushNotificationConfig,
-    operation=lambda operations: operations.push_configs.create,
-    push=True,
-)
-SET_PUSH_CONFIG: Final = replace(CREATE_PUSH_CONFIG, operation=lambda operations: operations.push_configs.set)
+_V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
+_V03_SERVICE: Final = v03_pb.DESCRIPTOR.services_by_name["A2AService"]
+
+
+def _operation(rpc: str, path: str = "", **columns: Any) -> A2AOperation:
+    """The operation of an RPC of 1.0. `path`: to its method, from `Operations`; empty for a card."""
+    method = _V1_SERVICE.methods_by_name[rpc]
+    return A2AOperation(
+        rpc=rpc,
+        request=GetMessageClass(method.input_type),
+        response=GetMessageClass(method.output_type),
+        operation=attrgetter(path) if path else None,
+        streaming=bool(method.server_streaming),
+        **columns,
+    )
+
+
+SEND_MESSAGE: Final = _operation("SendMessage", "send.send_message", blocking=True)
+STREAM_MESSAGE: Final = _operation("SendStreamingMessage", "send.send_streaming_message")
+GET_TASK: Final = _operation("GetTask", "read.get_task")
+LIST_TASKS: Final = _operation("ListTasks", "read.list_tasks", max_page_size=MAX_PAGE_SIZE)
+CANCEL_TASK: Final = _operation("CancelTask", "cancel.cancel_task")
+SUBSCRIBE_TASK: Final = _operation("SubscribeToTask", "subscribe.subscribe_to_task")
+CREATE_PUSH_CONFIG: Final = _operation("CreateTaskPushNotificationConfig", "push_configs.create", push=True)
+SET_PUSH_CONFIG: Final = replace(CREATE_PUSH_CONFIG, operation=attrgetter("push_configs.set"))
 """Before 1.0: one without an id replaces the earlier one without an id."""
-GET_PUSH_CONFIG: Final = A2AOperation(
-    request=pb.GetTaskPushNotificationConfigRequest,
-    response=pb.TaskPushNotificationConfig,
-    operation=lambda operations: operations.push_configs.get,
-    push=True,
+GET_PUSH_CONFIG: Final = _operation("GetTaskPushNotificationConfig", "push_configs.get", push=True)
+LIST_PUSH_CONFIGS: Final = _operation(
+    "ListTaskPushNotificationConfigs", "push_configs.list", push=True, max_page_size=MAX_CONFIG_PAGE_SIZE
 )
-LIST_PUSH_CONFIGS: Final = A2AOperation(
-    request=pb.ListTaskPushNotificationConfigsRequest,
-    response=pb.ListTaskPushNotificationConfigsResponse,
-    operation=lambda operations: operations.push_configs.list,
-    push=True,
-    max_page_size=MAX_CONFIG_PAGE_SIZE,
+DELETE_PUSH_CONFIG: Final = _operation("DeleteTaskPushNotificationConfig", "push_configs.delete", push=True)
+EXTENDED_CARD: Final = _operation("GetExtendedAgentCard", extended_card=True)
+PUBLIC_CARD: Final = _operation("GetExtendedAgentCard")
+
+_V1_OPERATIONS: Final = (
+    *(SEND_MESSAGE, STREAM_MESSAGE, GET_TASK, LIST_TASKS, CANCEL_TASK, SUBSCRIBE_TASK, CREATE_PUSH_CONFIG),
+    *(GET_PUSH_CONFIG, LIST_PUSH_CONFIGS, DELETE_PUSH_CONFIG, EXTENDED_CARD),
 )
-DELETE_PUSH_CONFIG: Final = A2AOperation(
-    request=pb.DeleteTaskPushNotificationConfigRequest,
-    response=empty_pb2.Empty,
-    operation=lambda operations: operations.push_configs.delete,
-    push=True,
-)
-EXTENDED_CARD: Final = A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard, extended_card=True)
-PUBLIC_CARD: Final = A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard)
 
 # Method names of JSON-RPC that several dialects share. -------------------------------------------------------
 
-OLD_PUSH_METHODS: Final = {
-    "tasks/pushNotification/set": SET_PUSH_CONFIG,
-    "tasks/pushNotification/get": GET_PUSH_CONFIG,
-}
+OLD_PUSH_METHODS: Final = {"tasks/pushNotification/set": SET_PUSH_CONFIG, "tasks/pushNotification/get": GET_PUSH_CONFIG}
 PUSH_METHODS: Final = {
     "tasks/pushNotificationConfig/set": SET_PUSH_CONFIG,
     "tasks/pushNotificationConfig/get": GET_PUSH_CONFIG,
     "tasks/pushNotificationConfig/list": LIST_PUSH_CONFIGS,
     "tasks/pushNotificationConfig/delete": DELETE_PUSH_CONFIG,
 }
-TASK_METHODS: Final = {
-    "tasks/get": GET_TASK,
-    "tasks/cancel": CANCEL_TASK,
-    "tasks/resubscribe": SUBSCRIBE_TASK,
-}
+TASK_METHODS: Final = {"tasks/get": GET_TASK, "tasks/cancel": CANCEL_TASK, "tasks/resubscribe": SUBSCRIBE_TASK}
 MESSAGE_METHODS: Final = {"message/send": SEND_MESSAGE, "message/stream": STREAM_MESSAGE}
 
 
@@ -221,10 +188,6 @@ class RpcRow:
         return True
 
 
-_V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
-_V03_SERVICE: Final = v03_pb.DESCRIPTOR.services_by_name["A2AService"]
-
-
 def _row(service: ServiceDescriptor, rpc: str, op: A2AOperation, dialect: Dialect, **columns: Any) -> RpcRow:
     method = service.methods_by_name[rpc]
     return RpcRow(
@@ -240,38 +203,22 @@ def _row(service: ServiceDescriptor, rpc: str, op: A2AOperation, dialect: Dialec
     )
 
 
-def _v1(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
-    return _row(_V1_SERVICE, rpc, op, Dialect.V1, **columns)
-
-
 def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
+    response_class = GetMessageClass(_V03_SERVICE.methods_by_name[rpc].output_type)
+    columns.setdefault("decode", lambda request: v03.read_request(request, op.request()))
+    if op is not DELETE_PUSH_CONFIG and not op.streaming and not op.shows_card:
+        columns.setdefault("encode", lambda response: v03.convert(response, response_class()))
     return _row(_V03_SERVICE, rpc, op, Dialect.V03, **columns)
 
 
 RPC_ROWS: Final = (
-    _v1("SendMessage", SEND_MESSAGE),
-    _v1("SendStreamingMessage", STREAM_MESSAGE, turn=True),
-    _v1("GetTask", GET_TASK),
-    _v1("ListTasks", LIST_TASKS),
-    _v1("CancelTask", CANCEL_TASK),
-    _v1("SubscribeToTask", SUBSCRIBE_TASK),
-    _v1("CreateTaskPushNotificationConfig", CREATE_PUSH_CONFIG),
-    _v1("GetTaskPushNotificationConfig", GET_PUSH_CONFIG),
-    _v1("ListTaskPushNotificationConfigs", LIST_PUSH_CONFIGS),
-    _v1("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG),
-    _v1("GetExtendedAgentCard", EXTENDED_CARD),
-    _v03(
-        "SendMessage",
-        SEND_MESSAGE,
-        decode=v03.read_send_message,
-        encode=v03.write_send_message,
-        leaves_blocking_open=v03.leaves_blocking_open,
-    ),
-    _v03("SendStreamingMessage", STREAM_MESSAGE, decode=v03.read_send_message, turn=True),
-    _v03("GetTask", GET_TASK, decode=v03.read_get_task, encode=v03.write_task),
-    _v03("ListTasks", LIST_TASKS, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
-    _v03("CancelTask", CANCEL_TASK, decode=v03.read_cancel_task, encode=v03.write_task),
-    _v03("TaskSubscription", SUBSCRIBE_TASK, decode=v03.read_subscription, shows_finished=True),
+    *(_row(_V1_SERVICE, op.rpc, op, Dialect.V1, turn=op is STREAM_MESSAGE) for op in _V1_OPERATIONS),
+    _v03("SendMessage", SEND_MESSAGE, leaves_blocking_open=v03.leaves_blocking_open),
+    _v03("SendStreamingMessage", STREAM_MESSAGE, turn=True),
+    _v03("GetTask", GET_TASK),
+    _v03("ListTasks", LIST_TASKS),
+    _v03("CancelTask", CANCEL_TASK),
+    _v03("TaskSubscription", SUBSCRIBE_TASK, shows_finished=True),
     _v03(
         "CreateTaskPushNotificationConfig",
         SET_PUSH_CONFIG,
@@ -298,7 +245,7 @@ RPC_ROWS: Final = (
         qualify=v03.qualify_push_configs,
     ),
     _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
-    _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),
+    _v03("GetAgentCard", PUBLIC_CARD),
 )
 
 
@@ -342,14 +289,6 @@ class ExtensionRow:
     dialect: Dialect = Dialect.V1
 
 
-def _null_result(_: object) -> None:
-    return None
-
-
-def _empty_result(_: object) -> dict[str, Any]:
-    return {}
-
-
 def _jsonrpc_rows(
     dialect: Dialect,
     json: protojson.JsonDialect,
@@ -366,7 +305,7 @@ def _jsonrpc_rows(
     for name, op in names.items():
         columns: dict[str, Any] = {
             "read": protojson.compile(op.request, json).decode,
-            "write": _null_result if op is DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
+            "write": (lambda _: None) if op is DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
             "turn": op is STREAM_MESSAGE or (op is SUBSCRIBE_TASK and before_v1),
             "errors_in_stream": op.streaming and before_v1,
             **({"leaves_blocking_open": json_v03.leaves_blocking_open} if op is SEND_MESSAGE and before_v1 else {}),
@@ -375,7 +314,7 @@ def _jsonrpc_rows(
         yield JsonRpcRow(name=name, op=op, dialect=dialect, stream_results=results, **columns)
 
 
-_V1_METHODS: Final = {row.name: row.op for row in RPC_ROWS if row.dialect is Dialect.V1}
+_V1_METHODS: Final = {op.rpc: op for op in _V1_OPERATIONS}
 JSONRPC_ROWS: Final = (
     *_jsonrpc_rows(Dialect.V1, json_proto.PROTOJSON_V1, event_encoders.v1_results, _V1_METHODS),
     *_jsonrpc_rows(
@@ -390,9 +329,8 @@ JSONRPC_ROWS: Final = (
         json_v01.JSON_V01,
         event_encoders.v01_results,
         {"tasks/send": SEND_MESSAGE, "tasks/sendSubscribe": STREAM_MESSAGE, **TASK_METHODS, **OLD_PUSH_METHODS},
-        tasks_send={"read": json_v01.read_send, "write": json_v01.write_send_response, "names_tasks": True},
-        tasks_sendSubscribe={"read": json_v01.read_send, "names_tasks": True},
-        tasks_get={"read": json_v01.read_get},
+        tasks_send={"names_tasks": True},
+        tasks_sendSubscribe={"names_tasks": True},
     ),
     # fasta2a 0.5 and 0.6 speak 0.3 but use 0.1's names for these two methods.
     *_jsonrpc_rows(
@@ -423,8 +361,8 @@ JSONRPC_ROWS: Final = (
             "tasks/subscribe": SUBSCRIBE_TASK,
             "agent/authenticatedExtendedCard": EXTENDED_CARD,
         },
-        DeleteTaskPushNotificationConfig={"write": _empty_result},
-        tasks_pushNotificationConfig_delete={"write": _empty_result},
+        DeleteTaskPushNotificationConfig={"write": lambda _: {}},
+        tasks_pushNotificationConfig_delete={"write": lambda _: {}},
     ),
 )
 
@@ -435,9 +373,9 @@ SHARED_TASK_ROWS: Final = {
         *_jsonrpc_rows(
             Dialect.V01,
             json_v01.JSON_V01,
-            event_encoders.shared_v01_results,
+            partial(event_encoders.v01_results, shared=True),
             TASK_METHODS,
-            tasks_get={"read": json_v01.read_get, "write": json_mixed.write_v01_task},
+            tasks_get={"write": json_mixed.write_v01_task},
             tasks_cancel={"write": json_mixed.write_v01_task},
         ),
         *_jsonrpc_rows(

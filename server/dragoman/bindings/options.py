@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dragoman.bindings.request_log import RejectionLog, RequestMetrics
@@ -22,9 +22,6 @@ SHUTDOWN_GRACE_SECONDS: Final = 2.0
 
 CREDENTIAL_CHECK_INTERVAL: Final = 5.0
 """Seconds between two checks of the credentials behind open streams."""
-
-GRPC_HANDSHAKE_TIMEOUT: Final = 10.0
-"""Seconds for the TLS handshake and the first HTTP/2 frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,10 @@ class BoundAddress:
         """Whether it listens on every address of the machine, so clients cannot connect to `host`."""
         return self.host in ("0.0.0.0", "::", "")
 
+    def reachable(self, host: str) -> BoundAddress:
+        """The same, with `host` instead of every address."""
+        return replace(self, host=host) if self.is_any else self
+
     @property
     def url(self) -> str:
         """The HTTP URL, without a path."""
@@ -56,27 +57,8 @@ DEFAULT_MAX_CONNECTIONS: Final = 4096
 DEFAULT_CONNECTION_CALLS: Final = 100
 """Maximum concurrent calls of one gRPC connection."""
 
-OVERFLOW_CONNECTIONS: Final = 64
-"""Maximum connections beyond the limit, which still get an error response."""
-
 DEFAULT_MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 """Maximum bytes of HTTP bodies being received at the same time."""
-
-
-BODY_DISCARD_TIMEOUT: Final = 5.0
-"""Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
-
-MAX_REQUEST_LINE_BYTES: Final = 8190
-"""Maximum bytes of a request line."""
-
-MAX_HEADER_BYTES: Final = 16 * 1024
-"""Maximum bytes of one header: larger than the credentials limit, so that Dragoman itself rejects those."""
-
-MAX_HEADERS: Final = 96
-"""Maximum headers of a request."""
-
-IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
-"""Bytes per second of WebSocket traffic outside of messages, such as pings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +78,9 @@ class HttpTimeouts:
     """Between two checks of all connections."""
 
 
-def _no_problem() -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Options of both servers. Port 0 lets the system choose a free port."""
+    """Options of the gRPC and the HTTP server. Port 0 lets the system choose a free port."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -116,7 +94,8 @@ class ServerOptions:
     """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
     grace: float = SHUTDOWN_GRACE_SECONDS
     credential_check_interval: float = CREDENTIAL_CHECK_INTERVAL
-    grpc_handshake_timeout: float = GRPC_HANDSHAKE_TIMEOUT
+    grpc_handshake_timeout: float = 10.0
+    """Seconds for the TLS handshake and the first HTTP/2 frames."""
     certificates: ServerCertificates | None = None
     """TLS certificates of the server; None: no TLS."""
     connections: int = DEFAULT_MAX_CONNECTIONS
@@ -139,16 +118,12 @@ class ServerOptions:
     """Counts requests."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process starts to stop: `/readyz` and gRPC health report it, calls are still served."""
-    store_problem: Callable[[], str] = _no_problem
+    store_problem: Callable[[], str] = lambda: ""
     """Returns why the store is not usable, empty if it is; `/readyz` and gRPC health then report not ready."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions(ServerOptions):
-    """Options of the HTTP server."""
-
+    # Of HTTP alone
     timeouts: HttpTimeouts = field(default_factory=HttpTimeouts)
-    overflow_connections: int = OVERFLOW_CONNECTIONS
+    overflow_connections: int = 64
     """Connections beyond the maximum that still get an error response."""
     bodies: int = DEFAULT_MAX_BODY_BYTES
     """Maximum bytes of bodies being received at the same time."""
@@ -170,5 +145,5 @@ class HttpOptions(ServerOptions):
     """The paths of extensions, with the settings of each."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
-    bus_problem: Callable[[], str] = _no_problem
+    bus_problem: Callable[[], str] = lambda: ""
     """Returns the problem of the bus, empty for none; reported by `/readyz`, which stays ready."""

@@ -1,41 +1,43 @@
-"""HTML pages, the console, health and metrics, with their headers (CSP Level 3 §2.3)."""
+"""HTML pages, OpenAPI documents, the console, health and metrics, with their headers (CSP Level 3 §2.3)."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import orjson
 from aiohttp import web
 
-from dragoman.bindings.admin.endpoints import authorize_http
+from dragoman.bindings.admin.endpoints import HttpEndpoint, authorize_http
 from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.http import listener
-from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.http.request import read_json
+from dragoman.bindings.options import BoundAddress, ServerOptions
+from dragoman.bindings.pipeline import authenticate
+from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import MethodNotFound
+from dragoman.core.cards.security_schemes import ServerSecurity
+from dragoman.core.errors import InvalidParams, MethodNotFound
 
 _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
 # ---- Headers
 
-_INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
-
 
 def wants_html(request: web.BaseRequest) -> bool:
-    """Whether the client is a browser."""
     return "text/html" in request.headers.get("Accept", "")
 
 
 def html_headers(csp: str) -> dict[str, str]:
-    """Returns the headers of an HTML page with its CSP."""
+    """The headers of an HTML page with its CSP."""
     return {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": csp,
@@ -46,21 +48,41 @@ def html_headers(csp: str) -> dict[str, str]:
     }
 
 
-def content_security_policy(text: str, *, scripts: str = "", styles: str = "", images: str = "data:") -> str:
-    """Returns the CSP of a page: inline code by hash, the named sources, and requests to this server only."""
-    sources = {"script": [scripts] if scripts else [], "style": [styles] if styles else []}
-    for kind, content in _INLINE_ELEMENT.findall(text):
-        digest = b64encode(sha256(content.encode()).digest()).decode()
-        sources[kind].append(f"'sha256-{digest}'")
-    return (
-        f"default-src 'none'; script-src {' '.join(sources['script'])}; style-src {' '.join(sources['style'])}; "
-        f"connect-src 'self'; img-src {images}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-
-
 # ---- Documentation
 
-_SWAGGER_MAX_AGE: Final = 3600
+
+@cache
+def openapi_files() -> Mapping[str, bytes]:
+    """The documents that are installed with the protos, by relative path: 1.2 MB, read when first asked for.
+
+    `make openapi` writes them from the routes and the comments of the protos (`tools/openapi`).
+    """
+    package = files("dragoman_pb")
+    for folder in (package / "openapi", package / ".." / "openapi"):  # a wheel, a source tree
+        root = Path(str(folder))
+        if root.is_dir():
+            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
+    return {}
+
+
+def served_document(url: str, security: ServerSecurity, access_policy: AccessPolicy) -> bytes:
+    """OpenAPI 3.1 with the URL of a server and the credentials that it accepts.
+
+    Operations that need no credentials have an empty `security` of their own.
+    """
+    document = {**_openapi_document(), "servers": [{"url": url}]}
+    components = {**document["components"], "securitySchemes": security.schemes}
+    requirements: list[Mapping[str, tuple[str, ...]]] = [*security.requirements]
+    if requirements and access_policy.public_agents:
+        requirements.append({})  # public and other agents share the paths
+    return orjson.dumps({**document, "components": components, "security": requirements})
+
+
+@cache
+def _openapi_document() -> Any:
+    return orjson.loads(openapi_files()["dragoman.openapi.json"])
+
+
 _SWAGGER_FILES: Final = {
     "swagger-ui.css": ("swagger_style.css", "text/css; charset=utf-8"),
     "swagger-ui-bundle.js": ("swagger_bundle.js", "text/javascript; charset=utf-8"),
@@ -91,23 +113,30 @@ SwaggerUIBundle({
 """
 
 
+_INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+
+
 def docs_response() -> web.Response:
-    """Returns the API documentation page."""
-    policy = content_security_policy(_DOCS_PAGE, scripts="'self'", styles="'self'", images="'self' data:")
+    """The API documentation page; its CSP allows inline code by hash, and requests to this server only."""
+    inline = {
+        kind: b64encode(sha256(content.encode()).digest()).decode()
+        for kind, content in _INLINE_ELEMENT.findall(_DOCS_PAGE)
+    }
+    policy = (
+        f"default-src 'none'; script-src 'self' 'sha256-{inline['script']}'; "
+        f"style-src 'self' 'sha256-{inline['style']}'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
     return web.Response(body=_DOCS_PAGE.encode(), headers=html_headers(policy))
 
 
 def docs_asset(name: str) -> web.Response:
-    """Returns a file of the API documentation page. Raises MethodNotFound."""
+    """A file of the API documentation page. Raises MethodNotFound."""
     if name not in _SWAGGER_FILES:
         raise MethodNotFound(f"there is no file {name[:200]} here")
     file, media_type = _SWAGGER_FILES[name]
-    headers = {
-        "Content-Type": media_type,
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": f"public, max-age={_SWAGGER_MAX_AGE}",
-    }
-    return web.Response(body=_read_swagger_file(file), headers=headers)
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=3600"}
+    return web.Response(body=_read_swagger_file(file), headers={"Content-Type": media_type, **headers})
 
 
 @cache
@@ -134,12 +163,11 @@ _CONSOLE_CSP: Final = (
 
 def redirect_to_console(location: str = "console") -> web.Response:
     """Redirects a browser to the console."""
-    headers = {"Location": location, "Vary": "Accept", "Cache-Control": "no-cache"}
-    return web.Response(status=302, headers=headers)
+    return web.Response(status=302, headers={"Location": location, "Vary": "Accept", "Cache-Control": "no-cache"})
 
 
 def console_response(request: web.BaseRequest, file: str | None) -> web.Response:
-    """Returns a file of the console; None: its page. Raises MethodNotFound."""
+    """A file of the console; None: its page. Raises MethodNotFound."""
     if file == "":  # the page's relative links fail under /console/
         return redirect_to_console("../console")
     name = file or _CONSOLE_PAGE
@@ -160,13 +188,54 @@ def console_response(request: web.BaseRequest, file: str | None) -> web.Response
 
 @cache
 def _read_console_file(name: str) -> tuple[bytes, str]:
-    """Returns a file and its ETag."""
     content = files("dragoman").joinpath("console", name).read_bytes()
     return content, f'"{sha256(content).hexdigest()[:32]}"'
 
 
+_MAX_SIGN_IN_BYTES: Final = 64 * 1024
+_SIGN_IN_FIELDS: Final = ("issuer", "code", "codeVerifier", "redirectUri")
+
+
+def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEndpoint]]:
+    """Yields method, path and endpoint of the console's calls besides the API: sign-in, and the caller's identity."""
+    sign_in = options.console_sign_in
+
+    async def providers(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """Lists where people sign in. Public, like the console."""
+        found = await sign_in.providers() if sign_in is not None else []
+        return web.json_response(
+            {"providers": [_camel_case(one._asdict()) for one in found]}, headers=_NO_STORE_HEADERS
+        )
+
+    async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """Exchanges an authorization code for a token."""
+        body = await read_json(request, _MAX_SIGN_IN_BYTES)
+        fields = body if isinstance(body, dict) else {}
+        for name in _SIGN_IN_FIELDS:
+            if not isinstance(fields.get(name), str):
+                raise InvalidParams(f"{name}: must be a string")
+        if sign_in is None:
+            raise InvalidParams("issuer: nobody signs in at an issuer here; set console_client of --issuers")
+        found = await sign_in.exchange(*(fields[name] for name in _SIGN_IN_FIELDS))
+        return web.json_response(_camel_case(found._asdict()), headers=_NO_STORE_HEADERS)
+
+    async def caller(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
+        """Tells callers who they are, and their grants."""
+        identity = await authenticate(request.headers.items(), options, request)
+        body = {"principal": identity.principal, "grants": sorted(identity.grants)}
+        return web.json_response(body, headers=_NO_STORE_HEADERS)
+
+    yield "GET", "/console/sign-in", providers
+    yield "POST", "/console/token", token
+    yield "GET", "/console/caller", caller
+
+
+def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name.split("_")[0] + "".join(map(str.title, name.split("_")[1:])): fields[name] for name in fields}
+
+
 def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | None) -> web.Response:
-    """Returns the list of agents with the URLs of their cards, in the given order."""
+    """The list of agents with the URLs of their cards, in the given order."""
     base = cards.base_url(origin)
     agents = [
         {
@@ -190,24 +259,22 @@ HEALTH_PATHS: Final = frozenset((*LIVENESS_PATHS, *READINESS_PATHS))
 
 
 def liveness_response() -> web.Response:
-    """Reports that the process responds."""
     return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
 
 
-def readiness_response(options: HttpOptions) -> web.Response:
+def readiness_response(options: ServerOptions) -> web.Response:
     """Reports readiness: 200 or 503, and a problem of the store or the bus, if any."""
+    status, body = 200, {"status": "ok"}
     if options.draining.is_set():
-        return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE_HEADERS)
-    if problem := options.store_problem():
-        body = {"status": "not ready", "reason": f"store: {problem}"}
-        return web.json_response(body, status=503, headers=_NO_STORE_HEADERS)
-    if problem := options.bus_problem():
-        return web.json_response({"status": "degraded", "reason": f"bus: {problem}"}, headers=_NO_STORE_HEADERS)
-    return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
+        status, body = 503, {"status": "draining"}
+    elif problem := options.store_problem():
+        status, body = 503, {"status": "not ready", "reason": f"store: {problem}"}
+    elif problem := options.bus_problem():
+        body = {"status": "degraded", "reason": f"bus: {problem}"}
+    return web.json_response(body, status=status, headers=_NO_STORE_HEADERS)
 
 
-@asynccontextmanager
-async def serve_health(options: HttpOptions) -> AsyncIterator[BoundAddress]:
+def serve_health(options: ServerOptions) -> AbstractAsyncContextManager[BoundAddress]:
     """Serves only health, in worker processes. Raises OSError when the address cannot be bound."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -216,17 +283,16 @@ async def serve_health(options: HttpOptions) -> AsyncIterator[BoundAddress]:
             return web.json_response({"error": "this worker process serves only /healthz and /readyz"}, status=404)
         return liveness_response() if path in LIVENESS_PATHS else readiness_response(options)
 
-    async with listener.listen_http(handle, options) as bound:
-        yield bound
+    return listener.listen_http(handle, options)
 
 
 ReadMetrics = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Returns the metrics as text with its media type, for an `Accept` header."""
+"""Reads the metrics as text with its media type, for an `Accept` header."""
 
 METRICS_PATH: Final = "/metrics"
 
 
-async def metrics_response(request: web.BaseRequest, options: HttpOptions) -> web.Response:
+async def metrics_response(request: web.BaseRequest, options: ServerOptions) -> web.Response:
     """Serves `/metrics` on the API port, to operators. Raises Unauthenticated, PermissionDenied."""
     if options.metrics is None:
         raise MethodNotFound("this server does not serve metrics here")
@@ -234,8 +300,7 @@ async def metrics_response(request: web.BaseRequest, options: HttpOptions) -> we
     return await _metrics_text(request, options.metrics)
 
 
-@asynccontextmanager
-async def serve_metrics(host: str, port: int, read: ReadMetrics) -> AsyncIterator[BoundAddress]:
+def serve_metrics(host: str, port: int, read: ReadMetrics) -> AbstractAsyncContextManager[BoundAddress]:
     """Serves only `/metrics`, without authentication. Raises OSError."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -243,13 +308,7 @@ async def serve_metrics(host: str, port: int, read: ReadMetrics) -> AsyncIterato
             return web.Response(status=404, text=f"only GET {METRICS_PATH} is served here\n")
         return await _metrics_text(request, read)
 
-    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-        yield BoundAddress(*runner.addresses[0][:2])
-    finally:
-        await runner.cleanup()
+    return listener.listen_http(handle, ServerOptions(host=host, port=port, grace=1.0))
 
 
 async def _metrics_text(request: web.BaseRequest, read: ReadMetrics) -> web.Response:

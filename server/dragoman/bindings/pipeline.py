@@ -21,7 +21,7 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import grpc
@@ -29,7 +29,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http.plain import PlainRequest
+from dragoman.bindings.http.connections import PlainRequest
 from dragoman.bindings.method_table import ExtensionRow, JsonRpcRow, RpcRow
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import RequestLogEntry
@@ -60,7 +60,6 @@ CallerConnection = web.BaseRequest | PlainRequest | grpc.aio.ServicerContext[byt
 _log: Final = logging.getLogger("dragoman.bindings.pipeline")
 
 Answer = TypeVar("Answer")
-Options = TypeVar("Options", bound=ServerOptions)
 
 
 class ClientDisconnected(Exception):
@@ -114,6 +113,15 @@ class RequestExchange(ABC, Generic[Answer]):
         """Every `A2A-Version` of the request."""
         return self.headers.getall(VERSION_HEADER, ())
 
+    def activation_headers(self, cards: Cards) -> dict[str, str]:
+        """The response header that names the requested extensions which the agent supports; empty for none."""
+        if not self.extensions or (spec := cards.agents.get(self.caller.agent)) is None:
+            return {}
+        declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
+        activated = ", ".join(uri for uri in self.extensions if uri in declared)
+        name = V03_EXTENSIONS_HEADER if self.row.dialect in _V03_HEADER_DIALECTS else EXTENSIONS_HEADER
+        return {name: activated} if activated else {}
+
     @abstractmethod
     async def read(self) -> None:
         """Reads and parses the body. Raises A2AError."""
@@ -143,10 +151,10 @@ class RequestExchange(ABC, Generic[Answer]):
         """Sets `status`, and returns the error response."""
 
 
-class Pipeline(Generic[Options]):
+class Pipeline:
     """Runs the requests of one port, with everything that their steps need."""
 
-    def __init__(self, operations: Operations, cards: Cards, options: Options, streams: StreamRegistry) -> None:
+    def __init__(self, operations: Operations, cards: Cards, options: ServerOptions, streams: StreamRegistry) -> None:
         self.operations = operations
         self.cards = cards
         self.options = options
@@ -168,7 +176,7 @@ class Pipeline(Generic[Options]):
             # 2 rate
             operations.admission.check_rate(identity)
             # 3 trace
-            if log_entry.is_traced:
+            if log_entry.metrics.tracer is not None:
                 log_entry.start_trace(headers.get(TRACE_HEADER, ""))
             # 4 read
             await exchange.read()
@@ -210,7 +218,6 @@ class Pipeline(Generic[Options]):
         return answer
 
     async def reject(self, exchange: RequestExchange[Answer], error: Exception) -> Answer:
-        """Answers a request with an error."""
         self.record_failure(error, exchange.peer, exchange.name, exchange.log_entry.agent, exchange.identity)
         try:
             return await exchange.reject(error)
@@ -221,13 +228,8 @@ class Pipeline(Generic[Options]):
         self, error: Exception, peer: str, name: str, agent: str = "", identity: Identity = ANONYMOUS
     ) -> None:
         """Logs a fault of the server, or the rejection of a caller. `name`: of the request."""
-        self.log_fault(error, name)
+        log_call_fault(error, name)
         self.options.rejections.record(error, peer=peer, method=name, agent=agent, identity=identity)
-
-    def log_fault(self, error: Exception, name: str) -> None:
-        """Logs an error that is a fault of the server; its caller does not see the text."""
-        if not isinstance(error, A2AError):
-            log_fault(_log, f"{name} failed", error)
 
     async def task_dialect(self, exchange: RequestExchange[Any], tenant: str, task_id: str) -> str:
         """The dialect in which a task was created; empty if the caller sees no such task. Before authorization."""
@@ -238,6 +240,12 @@ class Pipeline(Generic[Options]):
         return await self.operations.read.dialect_of(caller, task_id)
 
 
+def log_call_fault(error: Exception, name: str) -> None:
+    """Logs an error that is a fault of the server; its caller does not see the text. `name`: of the request."""
+    if not isinstance(error, A2AError):
+        log_fault(_log, f"{name} failed", error)
+
+
 # ---- steps 1 and 7: authentication and authorization, the same for every binding
 #
 # Credentials come from the transport (A2A 1.0 §7), never from the message. Without an authenticator every caller is
@@ -245,8 +253,6 @@ class Pipeline(Generic[Options]):
 # without credentials when no agent is public.
 
 CREDENTIALS_REQUIRED: Final = "credentials are required: send Authorization: Bearer CREDENTIALS"
-CERTIFICATE_HINT: Final = ", or connect with a certificate"
-"""Appended where the server asks for client certificates."""
 
 
 async def authenticate(
@@ -266,9 +272,8 @@ async def authenticate(
         holder = options.client_certificates.identify(certificate)
     identity = await options.authenticator.authenticate(headers) or holder
     if identity is None and options.access_policy.is_closed and not public:
-        raise Unauthenticated(
-            CREDENTIALS_REQUIRED + (CERTIFICATE_HINT if options.client_certificates is not None else "")
-        )
+        hint = ", or connect with a certificate" if options.client_certificates is not None else ""
+        raise Unauthenticated(CREDENTIALS_REQUIRED + hint)
     return identity or ANONYMOUS
 
 
@@ -341,23 +346,16 @@ def challenge_headers(error: BaseException, *, resource_metadata: str = "") -> d
     All supported credentials can be sent as bearer tokens, so Bearer is the only scheme named. `resource_metadata`: URL
     that tells clients of OAuth where they get a token (RFC 9728 §5.1), from `well_known.resource_metadata_url`.
     """
-    match error:
-        case Unauthenticated():
-            code, scope = error.error, ""
-        case OriginNotAllowed():  # no credentials would help
-            return {}
-        case PermissionDenied():
-            code, scope = "insufficient_scope", error.scope
-        case _:
-            return {}
-    challenge = 'Bearer realm="dragoman"'
-    if code:
-        challenge += f', error="{code}", error_description="{_quotable(error.message)}"'
-    if scope:
-        challenge += f', scope="{_quotable(scope)}"'
-    if resource_metadata:
-        challenge += f', resource_metadata="{_quotable(resource_metadata)}"'
-    return {"WWW-Authenticate": challenge}
+    if isinstance(error, Unauthenticated):
+        code, scope = error.error, ""
+    elif isinstance(error, PermissionDenied) and not isinstance(error, OriginNotAllowed):  # where credentials help
+        code, scope = "insufficient_scope", error.scope
+    else:
+        return {}
+    description = error.message if code else ""
+    values = {"error": code, "error_description": description, "scope": scope, "resource_metadata": resource_metadata}
+    named = [f'{name}="{_quotable(value)}"' for name, value in values.items() if value]
+    return {"WWW-Authenticate": ", ".join(('Bearer realm="dragoman"', *named))}
 
 
 def _quotable(text: str) -> str:
@@ -429,7 +427,7 @@ def minor_version(version: str) -> str:
 
 EXTENSIONS_HEADER: Final = "A2A-Extensions"
 V03_EXTENSIONS_HEADER: Final = "X-A2A-Extensions"
-_V03_HEADER_DIALECTS: Final = (Dialect.V03, Dialect.GOOGLE, Dialect.V01)
+_V03_HEADER_DIALECTS: Final = (Dialect.V03, Dialect.V01)
 
 
 def event_adapter(uris: Sequence[str]) -> Callable[[Event], Event]:
@@ -438,7 +436,6 @@ def event_adapter(uris: Sequence[str]) -> Callable[[Event], Event]:
 
 
 def unchanged(event: Event) -> Event:
-    """The adapter for callers that requested no extension that changes events."""
     return event
 
 
@@ -448,20 +445,3 @@ def requested_extensions(headers: MultiMapping[str]) -> tuple[str, ...]:
         return ()
     values = [*headers.getall(EXTENSIONS_HEADER, ()), *headers.getall(V03_EXTENSIONS_HEADER, ())]
     return tuple(dict.fromkeys(uri for value in values for uri in map(str.strip, value.split(",")) if uri))
-
-
-def activated_extensions(uris: Sequence[str], cards: Cards, agent: str) -> str:
-    """The requested extensions that the agent supports, as a header value; empty for none."""
-    spec = cards.agents.get(agent)
-    if not uris or spec is None:
-        return ""
-    declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
-    return ", ".join(uri for uri in uris if uri in declared)
-
-
-def activation_headers(uris: Sequence[str], cards: Cards, agent: str, dialect: Dialect) -> Mapping[str, str]:
-    """The response header that names the activated extensions; empty for none."""
-    activated = activated_extensions(uris, cards, agent)
-    if not activated:
-        return {}
-    return {V03_EXTENSIONS_HEADER if dialect in _V03_HEADER_DIALECTS else EXTENSIONS_HEADER: activated}

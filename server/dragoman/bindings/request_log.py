@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import Message
 
@@ -20,57 +21,36 @@ from dragoman.core.names import ANONYMOUS_PRINCIPAL
 from dragoman.core.trace import CURRENT_TRACE, is_recorded, parse_traceparent
 from dragoman.ports.tracing import Tracer
 
+if TYPE_CHECKING:  # commands that serve nothing do not import it
+    from dragoman.runtime.observe.audit import Auditor
+
 _ACCESS_LOG: Final = logging.getLogger("dragoman.access")
 
 
+@dataclass(slots=True, eq=False)
 class RequestLogEntry:
     """One request in the access log, metrics and traces. Costs little when the log is off."""
 
-    __slots__ = (
-        "_binding",
-        "_metrics",
-        "_request_id",
-        "_span",
-        "_started",
-        "agent",
-        "dialect",
-        "identity",
-        "is_known_method",
-        "is_traced",
-        "method",
-        "request",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        metrics: RequestMetrics,
-        binding: str,
-        method: str,
-        dialect: str,
-        request_id: str = "",
-        *,
-        is_known_method: bool = True,
-    ) -> None:
-        """`request_id` is the caller's. `is_known_method`: the method is in our tables, not a caller's text."""
-        self._metrics = metrics
-        self._binding = binding
-        self.method = method
-        self.is_known_method = is_known_method
-        self._request_id = request_id
-        self.dialect = dialect
-        self.agent = ""
-        self.identity = ANONYMOUS
-        self.request: object = None
-        """The 1.0 request, which may name a task."""
-        self.is_traced = metrics.tracer is not None
-        """Whether tracing is on, so `start_trace` is needed."""
-        self._span: tuple[str, str, str] | None = None  # its name, trace context and parent
-        self._started = time.perf_counter()
+    metrics: RequestMetrics
+    binding: str
+    method: str
+    dialect: str
+    request_id: str = ""
+    """The caller's."""
+    is_known_method: bool = field(default=True, kw_only=True)
+    """The method is in our tables, not a caller's text."""
+    agent: str = field(default="", init=False)
+    identity: Identity = field(default=ANONYMOUS, init=False)
+    request: object = field(default=None, init=False)
+    """The 1.0 request, which may name a task."""
+    _span: tuple[str, str, str] | None = field(default=None, init=False)
+    """Its name, trace context and parent."""
+    _started: float = field(default_factory=time.perf_counter, init=False)
 
     def start_trace(self, parent: str) -> None:
         """Continues the trace of the caller's `traceparent`, or starts one. Call it in the asyncio task that serves the
-        request, if `is_traced`."""
-        tracer = self._metrics.tracer
+        request, if its metrics have a tracer."""
+        tracer = self.metrics.tracer
         if tracer is not None:
             parent = parent and parse_traceparent(parent)
             context = tracer.start_span(parent)
@@ -79,14 +59,13 @@ class RequestLogEntry:
                 self._span = self.method, context, parent
 
     def set_caller(self, caller: Caller, request: object) -> None:
-        """Records the caller, its agent, and the 1.0 request."""
         self.agent, self.identity, self.request = caller.agent, caller.identity, request
 
     def finish(self, status: object) -> None:
         """Counts the request, records its span, and writes the log line."""
         seconds = time.perf_counter() - self._started
-        self._metrics.count(
-            self._binding, self.method if self.is_known_method else OTHER_METHOD_LABEL, self.dialect, status, seconds
+        self.metrics.count(
+            self.binding, self.method if self.is_known_method else OTHER_METHOD_LABEL, self.dialect, status, seconds
         )
         if self._span is not None:
             self._record_span(*self._span, seconds, str(status))
@@ -98,36 +77,32 @@ class RequestLogEntry:
             "agent": self.agent,
             "principal": self.identity.principal if self.identity.is_authenticated else "",
             "task": request_task_id(self.request),
-            "request": self._request_id,
+            "request": self.request_id,
             "status": str(status),
             "ms": round(seconds * 1000, 1),
         }
         _ACCESS_LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
 
     def _record_span(self, name: str, context: str, parent: str, seconds: float, status: str) -> None:
-        tracer, self._span = self._metrics.tracer, None
+        tracer, self._span = self.metrics.tracer, None
         assert tracer is not None
         name, method = (self.method, self.method) if self.is_known_method else (name, OTHER_METHOD_LABEL)
         tracer.record_span(
             name, "server", context, parent, seconds, _SPAN_ATTRIBUTES,
-            (self._binding, method, status, self.dialect, self.agent, request_task_id(self.request), self._request_id),
-            f"answered with {status}" if _is_server_fault(status) else "",
+            (self.binding, method, status, self.dialect, self.agent, request_task_id(self.request), self.request_id),
+            f"answered with {status}" if status in _SERVER_FAULT_STATUSES or _HTTP_FAULT.fullmatch(status) else "",
         )  # fmt: skip
-
-
-def _is_server_fault(status: str) -> bool:
-    return status in _SERVER_FAULT_STATUSES or (len(status) == 3 and status[0] == "5")
 
 
 _SPAN_ATTRIBUTES: Final = (
     "rpc.system", "rpc.method", "rpc.response.status", "dragoman.dialect", "dragoman.agent", "dragoman.task",
     "dragoman.request",
 )  # fmt: skip
-"""Names of a span's attributes."""
 
 _SERVER_FAULT_STATUSES: Final = frozenset(
     ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "-32603")
 )
+_HTTP_FAULT: Final = re.compile("5..")
 """Statuses that mean a failure of the server, not of the caller."""
 
 
@@ -138,7 +113,7 @@ def request_task_id(request: object) -> str:
 
 
 @cache
-def _task_id_reader(message_type: type) -> Callable[[Any], str]:
+def _task_id_reader(message_type: Any) -> Callable[[Any], str]:
     """Returns the reader for a message type: looking for an absent field costs more than writing the log line."""
     fields = message_type.DESCRIPTOR.fields_by_name if issubclass(message_type, Message) else ()
     if "message" in fields:
@@ -176,7 +151,6 @@ class RequestMetrics:
         self._stream_counts: list[tuple[str, Callable[[], int]]] = []
 
     def count(self, binding: str, method: str, dialect: str, code: object, seconds: float) -> None:
-        """Counts one finished request."""
         series = self._series.get((binding, method, dialect))
         if series is None:
             series = self._series[binding, method, dialect] = RequestSeries()
@@ -188,33 +162,17 @@ class RequestMetrics:
         self._stream_counts.append((binding, count_open))
 
     def families(self) -> Iterator[MetricFamily]:
-        """Yields the metrics."""
-        all_series = sorted(self._series.items())
-        yield MetricFamily(
-            "requests",
-            "counter",
-            "Finished requests. Requests for unknown methods and paths have the method `other`.",
-            ("binding", "method", "dialect", "code"),
-            [
-                MetricSample((*labels, str(code)), count)
-                for labels, series in all_series
-                for code, count in series.codes.items()
-            ],
-        )
-        yield MetricFamily(
-            "request_duration_seconds",
-            "histogram",
-            "Seconds from the start of a request to the end of its response; for streams, how long they were open.",
-            ("binding", "method", "dialect"),
-            [MetricSample(labels, series.seconds) for labels, series in all_series],
-        )
-        yield MetricFamily(
-            "open_streams",
-            "gauge",
-            "Open streams and WebSocket connections.",
-            ("binding",),
-            [MetricSample((binding,), count_open()) for binding, count_open in self._stream_counts],
-        )
+        labels, series = ("binding", "method", "dialect"), sorted(self._series.items())
+        counts = [
+            MetricSample((*values, str(code)), count) for values, one in series for code, count in one.codes.items()
+        ]
+        help = "Finished requests. Requests for unknown methods and paths have the method `other`."
+        yield MetricFamily("requests", "counter", help, (*labels, "code"), counts)
+        durations = [MetricSample(values, one.seconds) for values, one in series]
+        help = "Seconds from the start of a request to the end of its response; for streams, how long they were open."
+        yield MetricFamily("request_duration_seconds", "histogram", help, labels, durations)
+        streams = [MetricSample((binding,), count_open()) for binding, count_open in self._stream_counts]
+        yield MetricFamily("open_streams", "gauge", "Open streams and WebSocket connections.", ("binding",), streams)
 
 
 REJECTION_BURST: Final = 30
@@ -234,24 +192,8 @@ MAX_LOGGED_FIELD_CHARS: Final = 200
 """Maximum characters of one field."""
 
 
-class DenialAudit(Protocol):
-    """Records rejections of callers with invalid or insufficient credentials."""
-
-    def note_denied(self, error: BaseException, peer: str, method: str) -> None:
-        """Notes a rejection. `peer`: the caller's address."""
-
-    def count_denied(self, error: BaseException, principal: str) -> None:
-        """Counts a rejection beyond the rate limit. `principal`: empty for callers without valid credentials."""
-
-
 _SECURITY_LOG: Final = logging.getLogger("dragoman.security")
 _REQUEST_LOG: Final = logging.getLogger("dragoman.requests")
-
-
-def _denied_principal(error: Unauthenticated | PermissionDenied) -> str:
-    """The principal with valid credentials that was rejected; OTHER_CALLERS for callers without."""
-    name = error.log_details.get("principal", "") if isinstance(error, PermissionDenied) else ""
-    return OTHER_CALLERS if name == ANONYMOUS_PRINCIPAL else name
 
 
 class RejectionLog:
@@ -261,7 +203,7 @@ class RejectionLog:
     credentials.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, audit: DenialAudit | None = None) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, audit: Auditor | None = None) -> None:
         """`clock` returns monotonic seconds. The rate limit also bounds the entries of `audit`."""
         self._clock = clock
         self._audit = audit
@@ -281,7 +223,9 @@ class RejectionLog:
             # Calls without credentials may be harmless; invalid credentials are a mistake or an attack.
             level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
             fields = {"peer": peer, "method": method, **error.log_details}
-            principal = _denied_principal(error)
+            principal = error.log_details.get("principal", "") if isinstance(error, PermissionDenied) else ""
+            if principal == ANONYMOUS_PRINCIPAL:  # without valid credentials
+                principal = OTHER_CALLERS
             logged = self._write(level, f"request rejected: {error.message}", fields, principal=principal)
             if level == logging.WARNING and self._audit is not None:
                 if logged:
@@ -334,5 +278,4 @@ class RejectionLog:
 
 
 def _single_line(text: str) -> str:
-    """Truncates a text and replaces unprintable characters."""
     return "".join(char if char.isprintable() else "?" for char in text[:MAX_LOGGED_FIELD_CHARS])

@@ -28,7 +28,16 @@ class OpenStream:
     is_sending: bool = False
     """gRPC is sending its events. Canceled then, the call would end without a status, and the client keep waiting."""
     end_reason: A2AError | None = None
-    """Why the server ends it, set while it is sending; the handler raises it after the current event."""
+    """Why the server ends it, set while it is sending."""
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Marks that gRPC is sending. At the end it raises the reason why the server has ended the stream meanwhile."""
+        self.is_sending = True
+        yield
+        self.is_sending = False
+        if self.end_reason is not None:
+            raise self.end_reason
 
 
 class StreamRegistry:
@@ -41,7 +50,6 @@ class StreamRegistry:
 
     @property
     def count(self) -> int:
-        """The number of open streams."""
         return len(self._tasks)
 
     @contextmanager
@@ -81,7 +89,6 @@ class StreamRegistry:
             await self.recheck_credentials(authenticator)
 
     async def recheck_credentials(self, authenticator: Authenticator) -> None:
-        """Ends the streams whose credentials are no longer valid."""
         readers = {
             stream.identity.credential_id: stream.identity
             for stream in self._tasks.values()
@@ -108,5 +115,8 @@ class StreamRegistry:
     def close(self) -> None:
         """Ends every open stream and rejects new ones."""
         self.is_closed = True
-        for task in self._tasks:
-            task.cancel()
+        for task, stream in self._tasks.items():
+            if stream.is_sending:
+                stream.end_reason = Unavailable()
+            else:
+                task.cancel()

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards, Origin, ServedCard
 from dragoman.bindings.http.request import card_response
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, authenticate
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.access.jwt_claims import Issuer
@@ -25,7 +24,6 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.ports.extension import HttpPaths
-from dragoman.wire.cards import agent_card
 
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
@@ -39,7 +37,7 @@ _DOMAIN: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 """A domain name in lower case; not an IP address."""
 
 
-async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options: HttpOptions) -> web.Response:
+async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options: ServerOptions) -> web.Response:
     """Serves the AI catalog with the agents whose cards the caller may read. Raises Unauthenticated.
 
     Without credentials and with private pages, those are the public agents.
@@ -52,16 +50,11 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
     ]
     if options.private_pages and not specs and not identity.is_authenticated:
         raise Unauthenticated(CREDENTIALS_REQUIRED)
-    catalog = catalog_of(
-        specs,
-        agent_cards,
-        cards.caller_origin(request, agent_cards),
-        [paths for paths, _ in options.extension_paths],
-    )
-    body = orjson.dumps(catalog)
+    paths = [paths for paths, _ in options.extension_paths]
+    body = orjson.dumps(catalog_of(specs, agent_cards, agent_cards.origin(request), paths))
     return card_response(
         request,
-        ServedCard(body, agent_card.etag(body)),
+        ServedCard.of(body),
         vary="Authorization, X-API-Key" if options.private_pages else "",
         private=options.private_pages,
         media_type=CATALOG_TYPE,
@@ -69,10 +62,7 @@ async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options
 
 
 def catalog_of(
-    specs: Iterable[AgentSpec],
-    agent_cards: Cards,
-    origin: Origin | None,
-    paths: Sequence[HttpPaths] = (),
+    specs: Iterable[AgentSpec], agent_cards: Cards, origin: Origin | None, paths: Sequence[HttpPaths] = ()
 ) -> dict[str, Any]:
     """The AI catalog of these agents: of each its A2A card, and its entries for the paths of extensions."""
     base = agent_cards.base_url(origin)
@@ -82,14 +72,9 @@ def catalog_of(
     for spec in specs:
         card_url = agent_cards.card_url(spec.id, origin)
         # The name is in both cards, too, so the draft would omit it. Earlier drafts, and clients of those, require it.
-        entries.append(
-            {
-                "identifier": _identifier(domain, "a2a", spec.id, card_url),
-                "displayName": spec.name,
-                "type": AGENT_CARD_TYPE,
-                "url": card_url,
-            }
-        )
+        identifier = _identifier(domain, "a2a", spec.id, card_url)
+        entry = {"identifier": identifier, "displayName": spec.name, "type": AGENT_CARD_TYPE, "url": card_url}
+        entries.append(entry)
         for path in paths:
             if path.catalog is not None:
                 url = f"{base}/{spec.id}/{path.name}"
@@ -106,7 +91,7 @@ def _identifier(domain: str, namespace: str, agent: str, url: str) -> str:
 # ---- Protected resource metadata
 
 
-def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, options: HttpOptions) -> web.Response:
+def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, options: ServerOptions) -> web.Response:
     """Serves the metadata of the server, or of the endpoint whose path follows PROTECTED_RESOURCE_PATH.
 
     Needs no credentials: clients read it to get some. Raises MethodNotFound on a server without token issuers.
@@ -114,9 +99,9 @@ def protected_resource_response(request: web.BaseRequest, agent_cards: Cards, op
     if not options.issuers:
         raise MethodNotFound("this server trusts no token issuer, so it has no OAuth metadata")
     path = request.rel_url.raw_path.removeprefix(PROTECTED_RESOURCE_PATH)
-    resource = agent_cards.base_url(cards.caller_origin(request, agent_cards)) + path
+    resource = agent_cards.base_url(agent_cards.origin(request)) + path
     body = orjson.dumps(resource_metadata(resource, options.issuers))
-    return card_response(request, ServedCard(body, agent_card.etag(body)), vary="")
+    return card_response(request, ServedCard.of(body), vary="")
 
 
 def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any]:
@@ -132,7 +117,7 @@ def resource_metadata(resource: str, issuers: Sequence[Issuer]) -> dict[str, Any
     }
 
 
-def resource_metadata_url(path: str, origin: Origin | None, agent_cards: Cards, options: HttpOptions) -> str:
+def resource_metadata_url(path: str, origin: Origin | None, agent_cards: Cards, options: ServerOptions) -> str:
     """The URL of an endpoint's metadata, for `challenge_headers`; empty without token issuers.
 
     `path`: of the endpoint as in the request, such as `/agent-1`.

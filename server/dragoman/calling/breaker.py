@@ -21,7 +21,7 @@ class CircuitBreaker:
         max_failures: int = MAX_CONSECUTIVE_FAILURES,
         min_interval: float = MIN_FAILURE_INTERVAL,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self.max_failures = max_failures
         self._min_interval = min_interval
         self._failures = 0
@@ -40,7 +40,7 @@ class CircuitBreaker:
     @property
     def seconds_open(self) -> float:
         """Seconds since it first opened; 0 while it is not open."""
-        return max(self._clock() - self._opened_at, 0.001) if self.is_open and self._opened_at is not None else 0.0
+        return max(self.clock() - self._opened_at, 0.001) if self.is_open and self._opened_at is not None else 0.0
 
     def record_success(self) -> bool:
         """Records a response of any kind. Returns whether the breaker was not closed before."""
@@ -54,7 +54,7 @@ class CircuitBreaker:
         self.last_error = reason
         if self.is_open:
             return False
-        now = self._clock()
+        now = self.clock()
         if not self.is_half_open:
             if now - self._last_failure_at < self._min_interval:
                 return False
@@ -69,7 +69,7 @@ class CircuitBreaker:
         """Opens the breaker at once."""
         self.last_error, self.is_open = reason, True
         if self._opened_at is None:
-            self._opened_at = self._clock()
+            self._opened_at = self.clock()
 
     def half_open(self) -> None:
         """Allows one turn as a probe."""

@@ -1,4 +1,4 @@
-"""Retries of calls and streams, and recovery of messages that may have been delivered."""
+"""Retries of calls and streams, their cursors, and recovery of messages that may have been delivered."""
 
 from __future__ import annotations
 
@@ -69,84 +69,15 @@ class RetryBudget:
                 return result
 
 
-RESUME_BACKOFF: Final = Backoff(0.1, 5.0)
-"""Delays between attempts to resume a stream."""
-
-
-class StreamResumption:
-    """Position in one stream, and whether the stream is over.
-
-    A stream is over once the task or the turn has ended. A stream that ends earlier was interrupted: servers close
-    their streams without an error at shutdown.
-    """
-
-    def __init__(
-        self, cursor: str, *, until_terminal: bool, retry_timeout: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.cursor = cursor
-        self.is_over = False
-        self._failures = 0
-        self._until_terminal = until_terminal
-        self._retry_timeout = retry_timeout
-        self._clock = clock
-        self._broken_since = 0.0
-        self._saw_last_event = False
-
-    @property
-    def delay(self) -> float:
-        """Seconds until the next attempt."""
-        return RESUME_BACKOFF.delay(max(self._failures, 1))
-
-    def record(self, event: pb.StreamResponse) -> pb.StreamResponse:
-        """Records an event and returns it without its cursor."""
-        self._broken_since, self._failures = 0.0, 0
-        match event.WhichOneof("payload"):
-            case "task":
-                self._update_cursor(event.task)
-                self._saw_last_event = self._is_last(event.task.status.state)
-            case "status_update":
-                self._update_cursor(event.status_update)
-                self._saw_last_event = self._is_last(event.status_update.status.state)
-            case "artifact_update":
-                self._update_cursor(event.artifact_update)
-            case _:
-                self._saw_last_event = True
-        return event
-
-    def on_end(self) -> None:
-        """Records the end of the stream. Without cursors the stream is not resumed."""
-        self.is_over = self._saw_last_event or not self.cursor
-        self._count_failure()
-
-    def on_error(self, error: ClientError) -> None:
-        """Records that the stream broke. Raises the error if a retry cannot help or the time is up; a server that was
-        never reached is not retried."""
-        if not self.cursor or "UNAVAILABLE" not in (error.code, error.reason) or self._count_failure():
-            raise error
-
-    def _count_failure(self) -> bool:
-        """Whether the time for retries is up."""
-        now = self._clock()
-        if not self._broken_since:
-            self._broken_since = now
-        self._failures += 1
-        is_expired = now - self._broken_since + self.delay > self._retry_timeout
-        self.is_over = self.is_over or is_expired
-        return is_expired
-
-    def _is_last(self, state: int) -> bool:
-        return state in states.TERMINAL or (not self._until_terminal and state in states.INTERRUPTED)
-
-    def _update_cursor(self, payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> None:
-        self.cursor = pop_cursor(payload) or self.cursor
-
-
-def pop_cursor(payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> str:
-    """Removes the cursor from an event's metadata and returns it; empty if there is none."""
+def pop_cursor(
+    event: pb.StreamResponse | pb.Task | pb.Message | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent,
+) -> str:
+    """Removes the cursor from the metadata of an event, or of its payload, and returns it; empty if there is none."""
+    payload = getattr(event, event.WhichOneof("payload") or "task") if isinstance(event, pb.StreamResponse) else event
     if not payload.HasField("metadata") or RESUME_EXTENSION.uri not in payload.metadata.fields:
         return ""
     fields = payload.metadata.fields[RESUME_EXTENSION.uri].struct_value.fields
-    cursor = fields["cursor"].string_value if "cursor" in fields else ""
+    cursor: str = fields["cursor"].string_value if "cursor" in fields else ""
     del payload.metadata.fields[RESUME_EXTENSION.uri]
     if not payload.metadata.fields:
         payload.ClearField("metadata")

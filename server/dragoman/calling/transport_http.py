@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import orjson
 from google.protobuf.message import Message
@@ -100,7 +101,8 @@ class HttpTransport:
         headers = {**self._options.headers, **headers}
         if body is not None:
             headers["Content-Type"] = JSON_MEDIA_TYPE
-        self._trace(">", f"{call.method} {call.url.removeprefix(self._errors.address)}")
+        if self._trace is not no_wire_trace:
+            self._trace(">", f"{call.method} {urlsplit(call.url)._replace(scheme='', netloc='').geturl()}")
         self._trace_bytes(">", body)
         async with self._http.open(call.method, call.url, headers, body, idle_timeout=idle_timeout) as response:
             self._trace("<", f"{response.status} {response.headers.get('content-type', '')}")

@@ -116,76 +116,76 @@ class CommandSpec(NamedTuple):
     """Where a command is defined, and how the help of `dragoman` shows it."""
 
     module: str
-    """Below `package`; has a function `register(typer.Typer)`."""
+    """Below `package`; has a function of the command's name, or `register(typer.Typer)`."""
     help: str
     """The first line of the command's own help."""
     panel: str
     package: str = "dragoman.cli."
 
 
-_START: Final = "Start a project"
-_RUN: Final = "Run servers and workers"
-_LOGIN: Final = "Choose a server"
-_TASKS: Final = "Work with tasks"
-_STORE: Final = "Maintain a store"
-_OPERATE: Final = "Administer a server"
+_PANELS: Final = {
+    "Start a project": {
+        "new": ("project", "Create a project: agents, a test that runs them, a Dockerfile and a README."),
+        "config": ("project", "Write and show the settings of a server."),
+    },
+    "Run servers and workers": {
+        "serve": ("serve.command", "Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk."),
+        "worker": ("worker", "Run the agents of APP in this process for a server elsewhere."),
+        "doctor": ("doctor", "Check settings, agents, ports, certificates, store and bus of a server."),
+        "flaky": ("flaky", "Run a proxy that drops connections, to test clients."),
+    },
+    "Choose a server": {
+        "login": ("login", "Store the address of a server and an API key for it, which the other commands use."),
+        "logout": ("login", "Delete a profile and its key on this machine."),
+    },
+    "Work with tasks": {
+        "send": ("tasks.send", "Send a message to an agent and wait for the result."),
+        "get": ("tasks.read", "Show a task: state, status message, artifacts."),
+        "watch": ("tasks.read", "Follow a task until it ends."),
+        "list": (
+            "tasks.read",
+            "List your tasks with the agents of this server, in all scopes, most recently changed first.",
+        ),
+        "cancel": ("tasks.bulk", "Request that a task stops, or all tasks that the options select."),
+        "rerun": (
+            "tasks.bulk",
+            "Send the first message of an ended task again, or of all tasks that the options select.",
+        ),
+        "explain": ("tasks.execution", "Explain a task: who runs it, what happens next, and what to do."),
+        "steps": ("tasks.execution", "List the durable steps of a task: state, attempt, duration, result, error."),
+        "logs": ("tasks.events", "Show the events of a task, or the changes of all tasks, as they happen."),
+        "record": ("record", "Record the messages and answers of a task as a test case."),
+        "replay": ("record", "Run a recorded test case against the agents of APP."),
+    },
+    "Maintain a store": {
+        "purge": ("admin.maintenance", "Erase tasks with their events, messages and artifacts."),
+        "export": ("admin.maintenance", "Write everything stored about a task as JSON lines."),
+        "backup": ("admin.maintenance", "Copy a store while it is in use, and verify the copy."),
+        "restore": ("admin.maintenance", "Create a store from a backup, and verify it."),
+    },
+    "Administer a server": {
+        "agents": (
+            "admin.agents",
+            "List, pause and resume the agents of a server; add and remove upstream A2A agents.",
+        ),
+        "overview": ("admin.usage", "Show what waits and runs now, and what was done in the last hours, by agent."),
+        "usage": ("admin.usage", "Show tasks, turns, tokens and costs by day, agent, principal or scope."),
+        "workers": ("admin.agents", "List workers; release the ids of agents without workers."),
+        "keys": ("admin.keys", "Create, list, rotate and revoke API keys."),
+        "signing": (
+            "admin.signing",
+            "List, rotate and withdraw the keys that sign push notifications and agent cards.",
+        ),
+        "push": ("admin.push", "List push configurations and redeliver events."),
+        "audit": ("admin.audit", "Export and verify the audit log."),
+    },
+}
+"""The module and the help of each command, by the panel of the help."""
 
 COMMANDS: Final = {
-    "new": CommandSpec(
-        "project", "Create a project: agents, a test that runs them, a Dockerfile and a README.", _START
-    ),
-    "config": CommandSpec("project", "Write and show the settings of a server.", _START),
-    "serve": CommandSpec("serve.command", "Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.", _RUN),
-    "worker": CommandSpec("worker", "Run the agents of APP in this process for a server elsewhere.", _RUN),
-    "doctor": CommandSpec("doctor", "Check settings, agents, ports, certificates, store and bus of a server.", _RUN),
-    "flaky": CommandSpec("flaky", "Run a proxy that drops connections, to test clients.", _RUN),
-    "login": CommandSpec(
-        "login", "Store the address of a server and an API key for it, which the other commands use.", _LOGIN
-    ),
-    "logout": CommandSpec("login", "Delete a profile and its key on this machine.", _LOGIN),
-    "send": CommandSpec("tasks.send", "Send a message to an agent and wait for the result.", _TASKS),
-    "get": CommandSpec("tasks.read", "Show a task: state, status message, artifacts.", _TASKS),
-    "watch": CommandSpec("tasks.read", "Follow a task until it ends.", _TASKS),
-    "list": CommandSpec(
-        "tasks.read",
-        "List your tasks with the agents of this server, in all scopes, most recently changed first.",
-        _TASKS,
-    ),
-    "cancel": CommandSpec("tasks.bulk", "Request that a task stops, or all tasks that the options select.", _TASKS),
-    "rerun": CommandSpec(
-        "tasks.bulk", "Send the first message of an ended task again, or of all tasks that the options select.", _TASKS
-    ),
-    "explain": CommandSpec(
-        "tasks.execution", "Explain a task: who runs it, what happens next, and what to do.", _TASKS
-    ),
-    "steps": CommandSpec(
-        "tasks.execution", "List the durable steps of a task: state, attempt, duration, result, error.", _TASKS
-    ),
-    "logs": CommandSpec(
-        "tasks.events", "Show the events of a task, or the changes of all tasks, as they happen.", _TASKS
-    ),
-    "record": CommandSpec("record", "Record the messages and answers of a task as a test case.", _TASKS),
-    "replay": CommandSpec("record", "Run a recorded test case against the agents of APP.", _TASKS),
-    "purge": CommandSpec("admin.maintenance", "Erase tasks with their events, messages and artifacts.", _STORE),
-    "export": CommandSpec("admin.maintenance", "Write everything stored about a task as JSON lines.", _STORE),
-    "backup": CommandSpec("admin.maintenance", "Copy a store while it is in use, and verify the copy.", _STORE),
-    "restore": CommandSpec("admin.maintenance", "Create a store from a backup, and verify it.", _STORE),
-    "agents": CommandSpec(
-        "admin.agents", "List, pause and resume the agents of a server; add and remove upstream A2A agents.", _OPERATE
-    ),
-    "overview": CommandSpec(
-        "admin.usage", "Show what waits and runs now, and what was done in the last hours, by agent.", _OPERATE
-    ),
-    "usage": CommandSpec(
-        "admin.usage", "Show tasks, turns, tokens and costs by day, agent, principal or scope.", _OPERATE
-    ),
-    "workers": CommandSpec("admin.agents", "List workers; release the ids of agents without workers.", _OPERATE),
-    "keys": CommandSpec("admin.keys", "Create, list, rotate and revoke API keys.", _OPERATE),
-    "signing": CommandSpec(
-        "admin.signing", "List, rotate and withdraw the keys that sign push notifications and agent cards.", _OPERATE
-    ),
-    "push": CommandSpec("admin.push", "List push configurations and redeliver events.", _OPERATE),
-    "audit": CommandSpec("admin.audit", "Export and verify the audit log.", _OPERATE),
+    name: CommandSpec(module, help, panel)
+    for panel, commands in _PANELS.items()
+    for name, (module, help) in commands.items()
 }
 """All commands, in the order of the help."""
 
@@ -280,7 +280,13 @@ def load_command(name: str) -> Any:
     """Imports a command, with its options."""
     registry = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
     spec = COMMANDS.get(name) or installed_commands()[name]
-    import_module(f"{spec.package}{spec.module}").register(registry)
+    module = import_module(f"{spec.package}{spec.module}")
+    if hasattr(module, "register"):
+        module.register(registry)
+    else:
+        from dragoman.cli.commands import add_command  # takes long: it imports the errors of calls
+
+        add_command(registry, name, getattr(module, name))
     # Reading the options of a command takes a millisecond; a module has up to ten commands.
     registry.registered_commands = [one for one in registry.registered_commands if one.name == name]
     group = typer.main.get_group(registry)

@@ -6,9 +6,9 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn
 
 import typer
@@ -16,20 +16,29 @@ import typer
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, NotFound, is_resolution_failure
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
-from dragoman.cli.options import ServerTarget
 from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
 
 
-def command_group(name: str, help: str) -> typer.Typer:
-    """Returns an empty group of commands: `dragoman NAME COMMAND`."""
-    return typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="markdown")
+def add_group(cli: typer.Typer, name: str, help: str, **commands: Callable[..., Any]) -> typer.Typer:
+    """Adds a group of commands, `dragoman NAME COMMAND`, and returns it."""
+    group = typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="markdown")
+    for command, function in commands.items():
+        add_command(group, command, function)
+    cli.add_typer(group)
+    return group
 
 
-def add_command(cli: typer.Typer, name: str, function: Callable[..., Any], **settings: Any) -> None:
+def add_command(
+    cli: typer.Typer,
+    name: str,
+    function: Callable[..., Any],
+    options: Iterable[inspect.Parameter] = (),
+    **settings: Any,
+) -> None:
     """Adds a command that ends the process with the exit code that its function returns; None is success.
 
-    A parameter whose type is a dataclass stands for one option for each of its fields. A coroutine function runs in a
-    loop of its own, and its errors name the server of its `ServerTarget`.
+    A parameter whose type is a dataclass stands for one option for each of its fields, `**` for `options`. A coroutine
+    function runs in a loop of its own, and its errors name the `server` of its options.
     """
     signature = inspect.signature(function, eval_str=True)
     groups: dict[str, inspect.Signature] = {}
@@ -39,6 +48,8 @@ def add_command(cli: typer.Typer, name: str, function: Callable[..., Any], **set
         if isinstance(kind, type) and is_dataclass(kind):
             groups[parameter.name] = inspect.signature(kind, eval_str=True)
             own = list(groups[parameter.name].parameters.values())
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            own = list(options)
         parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
     @wraps(function)
@@ -47,22 +58,19 @@ def add_command(cli: typer.Typer, name: str, function: Callable[..., Any], **set
         for group, options in groups.items():
             build = signature.parameters[group].annotation
             values[group] = build(**{option: values.pop(option) for option in options.parameters})
-            if isinstance(values[group], ServerTarget):
-                server = values[group].server
-        result = function(**values)
-        if isinstance(result, Coroutine):
-            run_command(server, result)
-        raise typer.Exit(result or ExitCode.OK)
+            server = getattr(values[group], "server", server)
+        run_command(server, partial(function, **values))
 
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     cli.command(name, **settings)(command)
 
 
-def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
-    """Runs a command against a server and ends the process with its exit code."""
+def run_command(server: str, command: Callable[[], Any]) -> NoReturn:
+    """Runs a command against a server and ends the process with its exit code. A coroutine has a loop of its own."""
     try:
-        code = asyncio.run(command)
+        result = command()
+        code = asyncio.run(result) if isinstance(result, Coroutine) else result
     except ClientError as error:
         code = _print_client_error(server, error)
     except A2AError as error:  # of a command on a store
@@ -74,14 +82,16 @@ def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     except Exception as error:
-        # Only commands on a store raise these, and others need not import them: that takes longer than their call.
+        # Only some commands raise these, and others need not import them: that takes longer than their call.
+        from dragoman.cli.profiles import ProfileError
         from dragoman.ports.extension import StartError
         from dragoman.settings.sources import SettingsError
+        from dragoman.wiring.agent_loader import LoadError
 
-        if not isinstance(error, SettingsError | StartError):
+        if not isinstance(error, SettingsError | LoadError | ProfileError | StartError):
             raise
-        code = print_error(error, ExitCode.USAGE if isinstance(error, SettingsError) else ExitCode.FAILED)
-    raise typer.Exit(code)
+        code = print_error(error, ExitCode.FAILED if isinstance(error, StartError) else ExitCode.USAGE)
+    raise typer.Exit(code or ExitCode.OK)
 
 
 def _print_client_error(server: str, error: ClientError) -> ExitCode:

@@ -9,17 +9,11 @@ import orjson
 import typer
 
 from dragoman.cli import ExitCode
-from dragoman.cli.commands import add_command
 from dragoman.cli.parameters import argument, flag, option
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.doctor import run_checks
 
 _LEVEL_LABELS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
-
-
-def register(cli: typer.Typer) -> None:
-    """Adds the command."""
-    add_command(cli, "doctor", doctor)
 
 
 async def doctor(

@@ -8,18 +8,12 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import ExitCode, print_error
-from dragoman.cli.commands import add_command
 from dragoman.cli.logs import configure_logging
 from dragoman.cli.parameters import option
 from dragoman.cli.process_setup import Signals
 from dragoman.fault_proxy import Drop, DropLimit, FaultProxy
 
 log = logging.getLogger("dragoman.fault_proxy")
-
-
-def register(cli: typer.Typer) -> None:
-    """Adds the command."""
-    add_command(cli, "flaky", flaky)
 
 
 async def flaky(

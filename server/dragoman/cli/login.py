@@ -6,13 +6,14 @@ import getpass
 import json as json_format
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dragoman.cli import ExitCode, print_error
-from dragoman.cli.commands import add_command, run_command
+from dragoman.cli.commands import run_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
 from dragoman.cli.output import ConsoleOutput
 from dragoman.cli.parameters import argument, flag, option
@@ -29,12 +30,6 @@ from dragoman.client import NotAllowed
 from dragoman.client.operations import Operator
 
 ProfileName = Annotated[str, option("--profile", "NAME", "The profile. [default]", envvar="DRAGOMAN_PROFILE")]
-
-
-def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    add_command(cli, "login", login)
-    add_command(cli, "logout", logout)
 
 
 def login(
@@ -69,13 +64,10 @@ def login(
     name = profile or DEFAULT_PROFILE
     if not PROFILE_NAME.fullmatch(name):
         raise typer.BadParameter(f'--profile: "{name}" must be 1 to 64 letters, digits, ".", "_" and "-"')
-    try:
-        known = read_profiles().get(name)
-    except ProfileError as error:
-        return print_error(error, ExitCode.USAGE)
+    known = read_profiles().get(name)
     server = check_server(address or (known.server if known else DEFAULT_SERVER)).rstrip("/")
     wanted = Profile(server, read_key(server), ca=_absolute(ca), cert=_absolute(cert))
-    return run_command(server, log_in(name, wanted, json=json))
+    return run_command(server, partial(log_in, name, wanted, json=json))
 
 
 def logout(profile: ProfileName = "") -> ExitCode:
@@ -86,11 +78,8 @@ def logout(profile: ProfileName = "") -> ExitCode:
     **Example**: `dragoman logout --profile staging`
     """
     name = profile or DEFAULT_PROFILE
-    try:
-        if not delete_profile(name):
-            return print_error(f'no profile "{name}"', ExitCode.NOT_FOUND)
-    except ProfileError as error:
-        return print_error(error, ExitCode.USAGE)
+    if not delete_profile(name):
+        return print_error(f'no profile "{name}"', ExitCode.NOT_FOUND)
     ConsoleOutput().line(f"profile {name} deleted")
     return ExitCode.OK
 
@@ -133,10 +122,7 @@ async def log_in(name: str, profile: Profile, *, json: bool) -> ExitCode:
 
 def print_profiles(chosen: str, *, json: bool) -> ExitCode:
     """Prints the profiles, and which address the other commands use."""
-    try:
-        profiles = read_profiles()
-    except ProfileError as error:
-        return print_error(error, ExitCode.USAGE)
+    profiles = read_profiles()
     out, active = ConsoleOutput(), chosen or DEFAULT_PROFILE
     if json:
         for name, one in profiles.items():

@@ -149,48 +149,27 @@ Server = Annotated[
 ]
 
 
-def _use_ca(ctx: typer.Context, ca: Path | None) -> Path | None:
-    if not _is_given(ctx, "ca") and (found := _profile_of_server(ctx)) and found[1].ca:
-        ca = Path(found[1].ca)
-    if ca is not None:
-        ctx.call_on_close(tls.use_ca(ca))
-    return ca
+def _file_option(name: str, help: str, use: Callable[[Path], Callable[[], None]]) -> Any:
+    """`--ca` or `--cert`, by default the file of the profile.
+
+    Takes effect in its callback and lasts until the command ends, so commands need not pass it on.
+    """
+
+    def use_file(ctx: typer.Context, file: Path | None) -> Path | None:
+        if not _is_given(ctx, name) and (found := _profile_of_server(ctx)) and (own := getattr(found[1], name)):
+            file = Path(own)
+        if file is not None:
+            ctx.call_on_close(use(file))
+        return file
+
+    variable = f"DRAGOMAN_{name.upper()}"
+    return option(f"--{name}", "FILE", help, envvar=variable, callback=use_file, show_default=False)
 
 
-Ca = Annotated[
-    Path | None,
-    option(
-        "--ca",
-        "FILE",
-        "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
-        envvar="DRAGOMAN_CA",
-        callback=_use_ca,
-    ),
-]
-"""Takes effect in the callback and lasts until the command ends, so commands need not pass it on."""
-
-
-def _use_cert(ctx: typer.Context, cert: Path | None) -> Path | None:
-    if not _is_given(ctx, "cert") and (found := _profile_of_server(ctx)) and found[1].cert:
-        cert = Path(found[1].cert)
-    if cert is not None:
-        ctx.call_on_close(tls.use_cert(cert))
-    return cert
-
-
-Cert = Annotated[
-    Path | None,
-    option(
-        "--cert",
-        "FILE",
-        "Client certificate and its key, both in one PEM file, if the server requires one.",
-        envvar="DRAGOMAN_CERT",
-        callback=_use_cert,
-        show_default=False,
-    ),
-]
-"""Takes effect as `Ca` does."""
-
+_CA_HELP: Final = "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]"
+_CERT_HELP: Final = "Client certificate and its key, both in one PEM file, if the server requires one."
+Ca = Annotated[Path | None, _file_option("ca", _CA_HELP, tls.use_ca)]
+Cert = Annotated[Path | None, _file_option("cert", _CERT_HELP, tls.use_cert)]
 Key = Annotated[
     str,
     option(

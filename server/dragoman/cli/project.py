@@ -14,22 +14,18 @@ from pydantic.fields import FieldInfo
 
 from dragoman import __version__
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.commands import add_command, add_group
 from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.ports.extension import Option
 from dragoman.settings.extensions import flatten_tables
-from dragoman.settings.settings import Settings, SettingsError, load_settings, secret_options, setting_fields
+from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     add_command(cli, "new", new)
-    group = command_group("config", "Write and show the settings of a server.")
-    add_command(group, "init", init)
-    add_command(group, "show", show)
-    cli.add_typer(group)
+    add_group(cli, "config", "Write and show the settings of a server.", init=init, show=show)
 
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
@@ -175,12 +171,8 @@ def show(
 
     **Exit codes**: 0 the settings are valid; 2 they are not.
     """
-    try:
-        settings = load_settings({"config": config})
-        rows = list(_effective_settings(settings, config))
-    except SettingsError as error:
-        return print_error(error, ExitCode.USAGE)
-    rows = [row for row in rows if all or row["source"] != "default"]
+    settings = load_settings({"config": config})
+    rows = [row for row in _effective_settings(settings, config) if all or row["source"] != "default"]
     for row in rows:
         typer.echo(
             orjson.dumps(row).decode() if json else f"{row['name']:<28}  {_toml(row['value']):<32}  {row['source']}"

@@ -11,20 +11,13 @@ import typer
 
 from dragoman.cli import ExitCode, format_count, print_error
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_command
 from dragoman.cli.options import ServerTarget, StoreUrl, TaskId, TaskOwner
 from dragoman.cli.parameters import argument, option
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
 from dragoman.testing.kit.replay import replay as replay_recording
-from dragoman.wiring.agent_loader import LoadError, load_agents
+from dragoman.wiring.agent_loader import load_agents
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-
-
-def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    add_command(cli, "record", record)
-    add_command(cli, "replay", replay)
 
 
 async def record(
@@ -69,13 +62,10 @@ def replay(
     try:
         recording = Recording.read(case)
         replay_recording(case, *load_agents(app))
-    except Different as different:
-        typer.echo(str(different))
+    except AssertionError as error:  # different answers, or a turn that does not end
+        typer.echo(error if isinstance(error, Different) else f"{case}: {error}")
         return ExitCode.FAILED
-    except AssertionError as error:  # a turn that does not end
-        typer.echo(f"{case}: {error}")
-        return ExitCode.FAILED
-    except (ValueError, OSError, LoadError) as error:
+    except (ValueError, OSError) as error:
         return print_error(error, ExitCode.USAGE)
     typer.echo(f"{case}: {format_count(len(recording.turns), 'turn')} of {recording.agent}, same answers as recorded")
     return ExitCode.OK

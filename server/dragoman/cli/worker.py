@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -26,47 +25,39 @@ from dragoman.cli.process_setup import (
     enter_until_signal,
     run_until_complete,
 )
-from dragoman.cli.serve.options import with_options, worker_options
+from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
-from dragoman.core.net.addresses import AllowEntry
-from dragoman.ports.extension import StartError
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.extensions import (
     installed_extensions,
     is_recognized,
-    read_worker_groups,
     used_sources,
 )
-from dragoman.settings.options import InvalidGroups
-from dragoman.settings.settings import SettingsError
-from dragoman.settings.types import check_collector_url, parse_allow_list, parse_headers
+from dragoman.settings.groups import TracingSettings
+from dragoman.settings.settings import Settings, SettingsError, load_worker_settings
+from dragoman.settings.types import parse_headers
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
+from dragoman.wiring.agent_loader import LoadedApp, load_app
 from dragoman.wiring.agents import run_startup_hooks
 from dragoman.wiring.extensions import import_libraries, open_worker_sources
 from dragoman.wiring.loop_guard import guarded_loop
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
-from dragoman.worker import LOOP_EXIT, LOOP_TIMEOUT, Watchdog, Worker
+from dragoman.worker import Watchdog, Worker
 from dragoman.worker.stream import ServerStream
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command."""
-    add_command(cli, "worker", with_options(worker, worker_options()))
+    add_command(cli, "worker", worker, option_parameters(worker_options()), help=help_with_examples(worker))
 
 
 log = logging.getLogger("dragoman.worker")
 
 
-class InvalidKeyFile(Exception):
-    """The key file cannot be read, or does not contain a key. The text names file and reason."""
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """The options of the command line, but those of extensions."""
+    """The options that no server has."""
 
     app: Annotated[str, argument("APP", "A .py file or a module with agents.")] = ""
     server: Annotated[
@@ -108,80 +99,10 @@ class WorkerOptions:
         ),
     ] = None
     turns: Annotated[int, option("--turns", "N", "Concurrent turns per agent.", min=1, max=10_000)] = 100
-    drain: Annotated[
-        float, option("--drain", "S", "Seconds for running turns to finish when the worker stops.", min=0)
-    ] = 300.0
-    loop_timeout: Annotated[
-        float,
-        option(
-            "--loop-timeout",
-            "S",
-            "Seconds of a blocked event loop after which the server gives the turns to others.",
-            min=0.1,
-        ),
-    ] = LOOP_TIMEOUT
-    loop_exit: Annotated[
-        float,
-        option(
-            "--loop-exit", "S", "Seconds after which a blocked worker ends itself, with a traceback; 0: never.", min=0
-        ),
-    ] = LOOP_EXIT
     name: Annotated[str, option("--name", "TEXT", "A name for logs and lists. [host and process id]")] = ""
-    log_format: Annotated[str, option("--log-format", "text|json", "The format of log lines, on stderr.")] = "text"
-    log_level: Annotated[
-        str, option("--log-level", "debug|info|warning|error", "Least level of log lines.", envvar="DRAGOMAN_LOG_LEVEL")
-    ] = "info"
-    otlp: Annotated[
-        str,
-        option(
-            "--otlp",
-            "URL",
-            "The OpenTelemetry collector for traces: http://HOST:4318, grpc://HOST:4317. [none]",
-            envvar="DRAGOMAN_OTLP",
-        ),
-    ] = ""
-    otlp_headers: Annotated[
-        str,
-        option(
-            "--otlp-headers",
-            "NAME=VALUE,...",
-            "Headers to send to the collector. [none]",
-            envvar="DRAGOMAN_OTLP_HEADERS",
-        ),
-    ] = ""
-    outbound_allow: Annotated[
-        str,
-        option(
-            "--outbound-allow",
-            "NETWORK,...",
-            "Private networks and hosts that agents at other servers may be called at. [none]",
-            envvar="DRAGOMAN_OUTBOUND_ALLOW",
-        ),
-    ] = ""
-
-    def check(self) -> None:
-        """Ends the process with a usage error for an invalid option."""
-        if self.log_format not in ("text", "json"):
-            raise typer.BadParameter("--log-format: must be text or json")
-        if self.log_level not in get_args(logs.LogLevel):
-            raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(logs.LogLevel))}")
-        for name, read in (
-            ("--outbound-allow", lambda: self.allowed),
-            ("--otlp, --otlp-headers", lambda: (check_collector_url(self.otlp), parse_headers(self.otlp_headers))),
-        ):
-            try:
-                read()
-            except ValueError as error:
-                raise typer.BadParameter(f"{name}: {error}") from error
-
-    @property
-    def allowed(self) -> Sequence[AllowEntry]:
-        """The private networks of `outbound_allow`. Raises ValueError."""
-        allowed: Sequence[AllowEntry] = parse_allow_list(self.outbound_allow)
-        return allowed
 
     def read_key(self) -> str:
-        """Reads the key from its file; empty without a file. Raises InvalidKeyFile."""
+        """Reads the key from its file; empty without a file. Raises SettingsError."""
         file = self.key_file
         if file is None:
             return ""
@@ -189,9 +110,9 @@ class WorkerOptions:
             key = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file"
-            raise InvalidKeyFile(f"--key-file: {file} cannot be read: {reason}") from error
+            raise SettingsError(f"--key-file: {file} cannot be read: {reason}") from error
         if not key or not key.isascii() or not key.isprintable():
-            raise InvalidKeyFile(f"--key-file: {file} must contain one line with an API key or a token")
+            raise SettingsError(f"--key-file: {file} must contain one line with an API key or a token")
         return key
 
     async def grpc_address(self) -> str:
@@ -202,7 +123,7 @@ class WorkerOptions:
         return await grpc_address(self.server, calls)
 
 
-def worker(options: WorkerOptions, **extension_options: Any) -> ExitCode:
+def worker(options: WorkerOptions, **settings_options: Any) -> ExitCode:
     """Run the agents of APP in this process for a server elsewhere.
 
     The worker connects to the server and runs the same functions as `dragoman serve APP`. The server stores the tasks,
@@ -228,60 +149,46 @@ def worker(options: WorkerOptions, **extension_options: Any) -> ExitCode:
 
     **Exit codes**: 0 stopped; 1 start-up function failed; 2 invalid usage or agents; 3 rejected by the server.
     """
-    options.check()
-    try:
-        groups = read_worker_groups(extension_options)
-    except InvalidGroups as error:
-        raise typer.BadParameter(str(error)) from error
-    if not options.app and not used_sources(groups, ""):
+    settings = load_worker_settings(settings_options)
+    if not options.app and not used_sources(settings.extensions, ""):
         names = [source.option for one in installed_extensions() if (source := one.agents)]
         raise typer.BadParameter(f"no agents; pass APP or {' or '.join(names)}")
-    return run_worker(options, groups)
-
-
-def run_worker(options: WorkerOptions, groups: Mapping[str, Any]) -> ExitCode:
-    """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
-    logs.configure_logging(cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level))
+    logs.configure_logging(settings.process.log_format, settings.process.log_level)
     try:
-        import_libraries(used_sources(groups, options.app))
+        import_libraries(used_sources(settings.extensions, options.app))
         # before Ctrl-C is taken over, so that it still interrupts the import
         app = load_app("" if is_recognized(options.app) else options.app)
-        run_until_complete(_serve_until_stopped(options, groups, app))
-    except (LoadError, InvalidKeyFile, SettingsError) as error:
-        return print_error(error, ExitCode.USAGE)
-    except StartError as error:
-        return print_error(error, ExitCode.FAILED)
+        run_until_complete(_serve_until_stopped(options, settings, app))
     except ClientError as error:
         return print_error(f"{options.server}: {error}", ExitCode.UNAVAILABLE)
     except StartInterrupted:
         log.info("stopped during the start")
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
-async def _serve_until_stopped(options: WorkerOptions, groups: Mapping[str, Any], app: LoadedApp) -> None:
-    signals = Signals(options.drain)
+async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: LoadedApp) -> None:
+    signals = Signals(settings.limits.drain)
     end_on_failure()
     async with AsyncExitStack() as stack:
         await enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
-        stack.enter_context(guarded_loop(options.loop_exit))
+        stack.enter_context(guarded_loop(settings.limits.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        await _serve(options, groups, app, signals, notifier, await _open_tracer(stack, options))
+        await _serve(options, settings, app, signals, notifier, await _open_tracer(stack, settings.tracing))
     log.info("stopped")
 
 
-async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer | None:
-    if not options.otlp:
+async def _open_tracer(stack: AsyncExitStack, settings: TracingSettings) -> Tracer | None:
+    if not settings.otlp:
         return None
-    tracing = open_tracing(options.otlp, parse_headers(options.otlp_headers), 1.0, role="dragoman-worker")
+    headers = parse_headers(settings.headers.get_secret_value())
+    tracing = open_tracing(settings.otlp, headers, 1.0, role="dragoman-worker")
     return (await stack.enter_async_context(tracing)).recorder
 
 
 async def _serve(
     options: WorkerOptions,
-    groups: Mapping[str, Any],
+    settings: Settings,
     app: LoadedApp,
     signals: Signals,
     notifier: ServiceNotifier,
@@ -292,10 +199,10 @@ async def _serve(
     try:
         async with AsyncExitStack() as agents_stack:
             sources = await open_worker_sources(
-                agents_stack, groups, options.app, app.agents, options.turns, options.allowed
+                agents_stack, settings.extensions, options.app, app.agents, options.turns, settings.outbound.allow
             )
             open_stream = partial(
-                ServerStream, ca=options.tls_ca, cert=options.tls_cert, loop_timeout=options.loop_timeout
+                ServerStream, ca=options.tls_ca, cert=options.tls_cert, loop_timeout=settings.limits.loop_timeout
             )
             worker = Worker(
                 [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, name=options.name,
@@ -309,7 +216,7 @@ async def _serve(
             if not working.done():
                 await drain_until_signal(
                     worker.drain,
-                    options.drain,
+                    settings.limits.drain,
                     signals,
                     running=lambda: worker.running,
                     forced="will be returned to the server",

@@ -12,8 +12,7 @@ from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ProtocolError
 from dragoman.client import content
-from dragoman.client.content_transport import ContentTransport
-from dragoman.client.transport import CallOptions, open_transport
+from dragoman.client.transport import CallOptions, ContentTransport, open_transport
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION
 from dragoman.wire.cards import remote_card
@@ -26,8 +25,7 @@ Webhook = str | pb.TaskPushNotificationConfig
 GRPC_SCHEMES: Final = ("grpc://", "grpcs://")
 """URLs that are called without a card."""
 
-_BINDING_BY_CARD_NAME: Final = {"GRPC": "grpc", "HTTP+JSON": "rest", "JSONRPC": "jsonrpc"}
-_CARD_NAME_BY_BINDING: Final = {"grpc": "GRPC", "rest": "HTTP+JSON", "jsonrpc": "JSONRPC"}
+_CARD_NAME_BY_BINDING: Final = {"grpc": "GRPC", "rest": "HTTP+JSON", "jsonrpc": "JSONRPC", "ws": "WEBSOCKET"}
 
 
 class AgentConnection:
@@ -48,10 +46,13 @@ class AgentConnection:
         required = [extension.uri for extension in card.extensions if extension.required]
         self._options = replace(options, extensions=",".join(dict.fromkeys([RESUME_EXTENSION.uri, *required])))
         self._interfaces = list(interfaces)
+        self._has_card = bool(card_url)
         self._secure = card_url.startswith("https:")
-        """Whether gRPC addresses without a scheme are encrypted."""
-        named = (card_url, *(interface.url for interface in card.interfaces))
-        self._server_urls = [url for url in named if is_http_url(url)]
+        """Whether gRPC addresses of the card without a scheme are encrypted."""
+        named = [card_url, *(interface.url for interface in card.interfaces)]
+        http_urls = [url for url in named if is_http_url(url)]
+        self._server_urls = http_urls or [url if "://" in url else f"grpc://{url}" for url in named if url]
+        """The URLs that name the server, from which contents of its responses are fetched."""
         self._tried: list[Interface] = []
         self._transports: dict[Interface, ContentTransport] = {}
 
@@ -63,7 +64,7 @@ class AgentConnection:
     @property
     def address(self) -> str:
         """The URL of the interface in use: `grpc://` or `grpcs://` for gRPC."""
-        if self.interface.binding != "GRPC":
+        if self.interface.binding != "GRPC" or not self._has_card:
             return self.interface.url
         scheme, _, target = remote_card.grpc_url(self.interface.url, encrypted=self._secure).partition("://")
         return f"{'grpcs' if scheme == 'https' else 'grpc'}://{target}"
@@ -73,16 +74,8 @@ class AgentConnection:
         """The transport to the interface in use."""
         interface = self.interface
         if interface not in self._transports:
-            binding = _BINDING_BY_CARD_NAME[interface.binding]
-            self._transports[interface] = open_transport(
-                self.address,
-                interface.dialect,
-                binding,
-                interface.tenant,
-                self._options,
-                is_endpoint=True,
-                server_urls=self._server_urls,
-            )
+            transport = open_transport(replace(interface, url=self.address), self._options)
+            self._transports[interface] = ContentTransport(transport, self._server_urls, self._options)
         return self._transports[interface]
 
     def next_transport(self) -> bool:
@@ -205,15 +198,22 @@ def agent_url(url: str, agent: str) -> str:
     return f"{server_url(url)}/{quote(agent, safe='/')}"
 
 
+def connect_without_card(
+    address: str, tenant: str, options: CallOptions, *, binding: str, dialect: str
+) -> AgentConnection:
+    """The connection to an agent over one binding (`grpc`, `rest`, `jsonrpc` or `ws`) of the server at `address`."""
+    url = f"{address.rstrip('/')}/{tenant}" if binding in ("jsonrpc", "ws") else address
+    interface = Interface(url, _CARD_NAME_BY_BINDING[binding], dialect, tenant)
+    assumed = RemoteCard(name=address, description=address, version="unknown", interfaces=(interface,), streaming=True)
+    return AgentConnection(assumed, (interface,), options)
+
+
 async def discover(url: str, options: CallOptions, *, binding: str = "", dialect: str = "") -> AgentConnection:
     """Fetches the card of the agent at `url` and chooses its interfaces, with `binding` and `dialect` only those.
     `grpc://HOST:PORT[/AGENT]` and `grpcs://HOST:PORT[/AGENT]` are called without a card, with AGENT as the tenant.
     Raises ClientError."""
     if url.startswith(GRPC_SCHEMES):
-        address, tenant = split_grpc_url(url)
-        interface = Interface(address, "GRPC", dialect or "1.0", tenant)
-        assumed = RemoteCard(name=url, description=url, version="unknown", interfaces=(interface,), streaming=True)
-        return AgentConnection(assumed, (interface,), options)
+        return connect_without_card(*split_grpc_url(url), options, binding="grpc", dialect=dialect or "1.0")
     from dragoman.client.http_client import fetch_agent_card  # imports aiohttp
 
     document, card_url = await fetch_agent_card(url, options)

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, Self, cast
 
 from google.protobuf.message import Message as ProtoMessage
 
 from dragoman.calling import retry
-from dragoman.calling.errors import ClientError, NotSupported
-from dragoman.calling.transport import (
-    BINDING_NAMES,
-    DIALECT_NAMES,
-    StreamResponses,
-    WireTrace,
-    no_wire_trace,
-)
+from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
+from dragoman.calling.transport import BINDING_NAMES, DIALECT_NAMES, StreamResponses
 from dragoman.client.agent_connection import (
     AgentConnection,
     agent_url,
+    connect_without_card,
     discover,
     is_http_url,
     server_url,
     split_grpc_url,
     url_problem,
 )
-from dragoman.client.content_transport import ContentReceiver, ContentTransport
-from dragoman.client.transport import CallOptions, open_transport
+from dragoman.client.transport import CallOptions
 from dragoman.core import trace as trace_context
-from dragoman.core.agent_sources import FileForm
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -62,69 +53,53 @@ class Client:
         agent: str = "",
         dialect: str = "",
         binding: str = "",
-        token: str = "",
-        trace: WireTrace = no_wire_trace,
         retry_timeout: float = 60.0,
-        ca: Path | None = None,
-        cert: Path | None = None,
         parent: str = "",
-        v03_files: FileForm = "bytes",
+        **options: Any,
     ) -> None:
         """Stores the settings; `async with` connects.
 
         address: HOST:PORT, grpc://HOST:PORT or grpcs://HOST:PORT (encrypted) for gRPC; http:// or https:// for a server
         or its card, whose first interface is used. dialect: by default the newest of the card; 1.0 without a card.
         binding: `grpc` for the gRPC interface of the card; `rest`, `jsonrpc` and `ws` call the URL without a card.
-        token: an API key or any other bearer token. trace: receives the wire traffic, without the token.
-        retry_timeout: seconds for which a broken stream is resumed. ca: a file (PEM) of the authorities to trust, by
-        default those of the system. cert: a file (PEM) with the client certificate and its key. parent: the trace
-        context (a `traceparent`) of all calls. v03_files: the form of files in 0.3 over gRPC and REST, see `connect`.
-        Raises ValueError for an invalid address, and for a dialect that does not exist over a binding or an address.
+        retry_timeout: seconds for which a broken stream is resumed. parent: the trace context (a `traceparent`) of all
+        calls. options: fields of CallOptions, such as `token`. Raises ValueError for an invalid address, and for a
+        dialect that does not exist over a binding or an address.
         """
-        self._calls_card = is_http_url(address) and binding in ("", "grpc")
-        if not self._calls_card:
-            binding, dialect = binding or "grpc", dialect or "1.0"
         check_protocol(dialect, binding)
         if "://" in address and (problem := url_problem(address)):
             raise ValueError(problem)
         if binding not in ("", "grpc") and not is_http_url(address):
             raise ValueError(f"binding {binding} needs the HTTP address of the server, not {address}")
         if not is_http_url(address):
+            check_protocol(dialect, "grpc")
             address, path = split_grpc_url(address)
             agent = agent or path
         self.address = address
         self.agent = agent
         self._binding = binding
         self._dialect = dialect
-        self._options = CallOptions(token=token, trace=trace, ca=ca, cert=cert, v03_files=v03_files)
+        self._options = CallOptions(**options)
         self._retry_timeout = retry_timeout
         self._parent = parent
-        self._tenant = agent
-        self._open_transport: ContentTransport | None = None
         self._connection: AgentConnection | None = None
 
-    def set_content_receiver(self, receive: ContentReceiver) -> None:
-        """Sets what reads the contents that responses link to, before `async with`. By default they are read whole."""
-        self._options = replace(self._options, receive_content=receive)
-
     async def __aenter__(self) -> Self:
-        if self._calls_card:
+        if is_http_url(self.address) and self._binding in ("", "grpc"):
             url = agent_url(self.address, self.agent)
             self._connection = await discover(url, self._options, binding=self._binding, dialect=self._dialect)
-            self._open_transport = self._connection.transport
-            self._tenant = self._connection.interface.tenant
         else:
             address = server_url(self.address) if is_http_url(self.address) else self.address
-            self._open_transport = open_transport(address, self._dialect, self._binding, self.agent, self._options)
+            binding, dialect = self._binding or "grpc", self._dialect or "1.0"
+            self._connection = connect_without_card(
+                address, self.agent, self._options, binding=binding, dialect=dialect
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
         connection, self._connection = self._connection, None
-        transport, self._open_transport = self._open_transport, None
         if connection is not None:
             await connection.close()
-        elif transport is not None:
-            await transport.close()
 
     async def send(
         self,
@@ -164,7 +139,7 @@ class Client:
         A broken stream is resumed at its last event. Raises ClientError with reason UNSUPPORTED_OPERATION if the task
         has already ended and no cursor is given.
         """
-        request = pb.SubscribeToTaskRequest(tenant=self._tenant, id=task_id)
+        request = pb.SubscribeToTaskRequest(tenant=self._agent.interface.tenant, id=task_id)
         return self._follow("SubscribeToTask", request, after=after)
 
     async def replay(self, task_id: str) -> StreamResponses:
@@ -172,12 +147,11 @@ class Client:
 
         Raises NotSupported for servers without cursors.
         """
-        request = pb.SubscribeToTaskRequest(tenant=self._tenant, id=task_id)
-        newest = ""
+        request, newest = pb.SubscribeToTaskRequest(tenant=self._agent.interface.tenant, id=task_id), ""
         try:
-            async with aclosing(self._transport.stream("SubscribeToTask", request, parent=self._parent)) as events:
+            async with aclosing(self._stream("SubscribeToTask", request)) as events:
                 async for event in events:
-                    newest = retry.pop_cursor(event.task)
+                    newest = retry.pop_cursor(event)
                     break
         except ClientError as error:
             if error.reason != "UNSUPPORTED_OPERATION":
@@ -186,11 +160,9 @@ class Client:
             if not newest:
                 raise NotSupported("UNIMPLEMENTED", "the server does not number the events of its tasks")
         # A task that has ended has no further events: its stream ends by itself.
-        async with aclosing(
-            self._transport.stream("SubscribeToTask", request, after="0", parent=self._parent)
-        ) as events:
+        async with aclosing(self._stream("SubscribeToTask", request, after="0")) as events:
             async for event in events:
-                cursor = retry.pop_cursor(getattr(event, str(event.WhichOneof("payload"))))
+                cursor = retry.pop_cursor(event)
                 yield event
                 if newest and cursor == newest:
                     return
@@ -198,50 +170,59 @@ class Client:
     async def _follow(
         self, rpc: str, request: pb.SendMessageRequest | pb.SubscribeToTaskRequest, *, after: str = "", key: str = ""
     ) -> StreamResponses:
-        resumption = retry.StreamResumption(
-            after, until_terminal=rpc == "SubscribeToTask", retry_timeout=self._retry_timeout
-        )
-        while not resumption.is_over:
+        """Yields the events of a stream, which is over once the task or the turn has ended. One that ends earlier was
+        interrupted: servers close their streams without an error at shutdown. Without cursors none is resumed, and a
+        server that was never reached is not retried."""
+        last_states = states.TERMINAL if rpc == "SubscribeToTask" else states.TERMINAL | states.INTERRUPTED
+        budget, is_over = retry.RetryBudget(self._retry_timeout), False
+        while True:
+            failure: ClientError = ServerUnavailable.for_reason("the server ended the stream before the task")
             try:
-                async with aclosing(
-                    self._transport.stream(rpc, request, after=resumption.cursor, key=key, parent=self._parent)
-                ) as events:
+                async with aclosing(self._stream(rpc, request, after=after, key=key)) as events:
                     async for event in events:
-                        yield resumption.record(event)
-                resumption.on_end()
+                        budget.reset()
+                        after = retry.pop_cursor(event) or after
+                        if not event.HasField("artifact_update"):
+                            status = event.task.status if event.HasField("task") else event.status_update.status
+                            is_over = event.HasField("message") or status.state in last_states
+                        yield event
+                if is_over or not after:
+                    return
             except ClientError as error:
-                resumption.on_error(error)
-            if not resumption.is_over:
-                await asyncio.sleep(resumption.delay)
+                if not after or "UNAVAILABLE" not in (error.code, error.reason):
+                    raise
+                failure = error
+            await budget.wait(failure)
 
     async def get(self, task_id: str, *, history: int | None = None) -> pb.Task:
         """Reads a task with its last `history` messages (None: the server's default)."""
-        request = pb.GetTaskRequest(tenant=self._tenant, id=task_id, history_length=history)
+        request = pb.GetTaskRequest(tenant=self._agent.interface.tenant, id=task_id, history_length=history)
         return cast(pb.Task, await self._call("GetTask", request))
 
     async def cancel(self, task_id: str, *, metadata: Mapping[str, Any] | None = None) -> pb.Task:
         """Requests that a task stops, and returns the task, which may still be running."""
-        request = pb.CancelTaskRequest(tenant=self._tenant, id=task_id)
+        request = pb.CancelTaskRequest(tenant=self._agent.interface.tenant, id=task_id)
         if metadata:
             request.metadata.update(metadata)
         return cast(pb.Task, await self._call("CancelTask", request))
 
     async def _call(self, rpc: str, request: ProtoMessage, *, key: str = "") -> ProtoMessage:
-        return await self._transport.call(rpc, request, key=key, parent=self._parent)
+        return await self._agent.transport.call(rpc, request, key=key, parent=self._parent)
+
+    def _stream(self, rpc: str, request: ProtoMessage, *, after: str = "", key: str = "") -> StreamResponses:
+        return self._agent.transport.stream(rpc, request, after=after, key=key, parent=self._parent)
 
     @property
-    def _transport(self) -> ContentTransport:
-        if self._open_transport is None:
+    def _agent(self) -> AgentConnection:
+        if self._connection is None:
             raise RuntimeError("use a Client inside `async with`")
-        return self._open_transport
+        return self._connection
 
     def _request(
-        self,
-        message: pb.Message,
-        configuration: pb.SendMessageConfiguration | None,
-        metadata: Mapping[str, Any] | None,
+        self, message: pb.Message, configuration: pb.SendMessageConfiguration | None, metadata: Mapping[str, Any] | None
     ) -> pb.SendMessageRequest:
-        request = pb.SendMessageRequest(tenant=self._tenant, message=message, configuration=configuration)
+        tenant = self._agent.interface.tenant
+        request = pb.SendMessageRequest(tenant=tenant, message=message, configuration=configuration)
         if metadata:
             request.metadata.update(metadata)
         trace_context.add_delegation(request)

@@ -92,7 +92,7 @@ class EventReducer:
 
     def reduce(self, response: pb.StreamResponse) -> Iterator[Event]:
         """Yields the events of a response. Raises ProtocolError for a response about another task."""
-        after = _pop_event_cursor(response)
+        after = pop_cursor(response)
         events = list(self._events(response))
         for event in events:
             event.raw, event.task_id, event.cursor = response, self.task.id, self.cursor
@@ -231,18 +231,3 @@ def _status_content(status: pb.TaskStatus) -> bytes:
 def _status_key(status: pb.TaskStatus) -> bytes:
     """Identifies a status by all of its fields, also the timestamp."""
     return status.SerializeToString(deterministic=True)
-
-
-def _pop_event_cursor(response: pb.StreamResponse) -> str:
-    """Removes the cursor from an event and returns it; empty if the event has none."""
-    payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
-    match response.WhichOneof("payload"):
-        case "task":
-            payload = response.task
-        case "status_update":
-            payload = response.status_update
-        case "artifact_update":
-            payload = response.artifact_update
-        case _:
-            return ""
-    return pop_cursor(payload)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -186,7 +187,7 @@ class WebSocketTransport(JsonRpcTransport):
 
     async def _responses(self, envelope: dict[str, Any], headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
         url = f"{self.interface.url.rstrip('/')}/ws"
-        self._trace(">", f"WebSocket {url.removeprefix(self._errors.address)}")
+        self._trace(">", f"WebSocket {urlsplit(url).path}")
         try:
             async with self._session.ws_connect(url, max_msg_size=0, headers=headers) as connection:
                 text = orjson.dumps(envelope).decode()

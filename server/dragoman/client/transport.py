@@ -1,16 +1,27 @@
-"""Opens the client's transports. Imports aiohttp for HTTP addresses only, and gRPC for gRPC addresses only."""
+"""The client's transports, whose responses are whole: contents behind links of the server are in their parts.
+
+Servers leave large contents out of a response and link to them. Nothing above this module sees such a link, unless
+its receiver keeps it. Lists of tasks are the exception: their reader restores one task at a time.
+
+Imports aiohttp for HTTP addresses only, and gRPC for gRPC addresses only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from google.protobuf.message import Message
 
 from dragoman.calling import tls
-from dragoman.calling.contents import read_part
+from dragoman.calling.contents import MAX_CONTENT_BYTES, ContentAbsent, content_chunks, read_part
 from dragoman.calling.errors import ClientError, ResponseErrors
 from dragoman.calling.transport import (
+    StreamResponses,
     Transport,
     TransportLimits,
     TransportOptions,
@@ -18,15 +29,22 @@ from dragoman.calling.transport import (
     extensions_header,
     no_wire_trace,
 )
-from dragoman.client.content_transport import ContentReceiver, ContentTransport
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.wire.cards.remote_card import Interface
+from dragoman.wire.content_links import ContentLink, content_links
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 if TYPE_CHECKING:
     import grpc
 
     from dragoman.client.http_client import AiohttpClient
+
+ContentReceiver = Callable[[ContentLink, AsyncGenerator[bytes, None]], Awaitable[pb.Part]]
+"""Returns the part that replaces a link; reads the content from the chunks, and closes them."""
+
+GET_ATTEMPTS: Final = 3
+"""Reads of a task whose contents are replaced while they are read."""
 
 _CHANNEL_OPTIONS: Final = (
     # The server limits sizes; a limit here would only hide its error.
@@ -66,72 +84,50 @@ class CallOptions:
         """The token and the headers of every call."""
         return {**({"Authorization": f"Bearer {self.token}"} if self.token else {}), **self.headers}
 
+    async def grpc_channel(self, address: str) -> grpc.aio.Channel:
+        """Opens a channel with a connection of its own. Raises ClientError for unusable certificate files."""
+        return tls.grpc_channel(address, _CHANNEL_OPTIONS, ca=self.ca, cert=self.cert)
 
-def open_transport(
-    address: str,
-    dialect: str,
-    binding: str,
-    agent: str,
-    options: CallOptions,
-    *,
-    is_endpoint: bool = False,
-    server_urls: Sequence[str] = (),
-) -> ContentTransport:
-    """Opens the transport to one agent. Requires a running event loop.
+    def for_transport(self, address: str, headers: Mapping[str, str], *, prefix: str = "") -> TransportOptions:
+        """The options of a transport. headers: of each call; an HTTP client may have them instead."""
+        return TransportOptions(
+            errors=_ClientErrors(address),
+            limits=TransportLimits(response_timeout=self.idle_timeout, idle_timeout=self.idle_timeout),
+            headers=headers,
+            v03_files=self.v03_files,
+            rest_prefix=prefix,
+            trace=self.trace,
+        )
 
-    `is_endpoint`: the address is an interface's, as in a card, not the server's. `server_urls`: the HTTP URLs that name
-    the server, from which contents of its responses are fetched; by default `address`. Raises ClientError for unusable
-    certificate files; over gRPC the first call does.
+
+def open_transport(interface: Interface, options: CallOptions) -> Transport:
+    """Opens the transport to an interface. Requires a running event loop.
+
+    The URL of a gRPC interface is `grpc(s)://HOST:PORT` or HOST:PORT. The binding `WEBSOCKET`, which no card has, is
+    JSON-RPC over WebSocket. Raises ClientError for unusable certificate files; over gRPC the first call does.
     """
-
-    def open_http(url: str) -> AiohttpClient:
-        from dragoman.client.http_client import AiohttpClient
-
-        return AiohttpClient(url, options, {})
-
-    return ContentTransport(
-        _open_transport(address, dialect, binding, agent, options, is_endpoint=is_endpoint),
-        server_urls or (address if "://" in address else f"grpc://{address}",),
-        open_http,
-        idle_timeout=options.idle_timeout,
-        receive=options.receive_content,
-    )
-
-
-def _open_transport(
-    address: str, dialect: str, binding: str, agent: str, options: CallOptions, *, is_endpoint: bool
-) -> Transport:
-    headers = {
-        "A2A-Version": dialect,
-        extensions_header(dialect): options.extensions,
-        **options.request_headers,
-    }
-    if binding == "grpc":
+    url, dialect, tenant = interface.url, interface.dialect, interface.tenant
+    headers = {"A2A-Version": dialect, extensions_header(dialect): options.extensions, **options.request_headers}
+    if interface.binding == "GRPC":
         from dragoman.calling.transport_grpc import GrpcTransport
 
-        async def connect() -> grpc.aio.Channel:
-            return tls.grpc_channel(address, _CHANNEL_OPTIONS, ca=options.ca, cert=options.cert)
-
         grpc_dialect = "0.3" if dialect == "0.3" else "1.0"
-        headers["A2A-Version"] = grpc_dialect
         return GrpcTransport(
-            Interface(address, "GRPC", grpc_dialect, agent),
-            _options(address, options, headers),
-            connect=connect,
+            replace(interface, dialect=grpc_dialect),
+            options.for_transport(url, {**headers, "A2A-Version": grpc_dialect}),
+            connect=lambda: options.grpc_channel(url),
             keeps_channels=True,
         )
     from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
     from dragoman.client.http_client import AiohttpClient, WebSocketTransport
 
-    base = address.rstrip("/")
+    base = url.rstrip("/")
     http = AiohttpClient(base, options, headers)
-    if binding == "rest":
-        return RestTransport(Interface(base, "HTTP+JSON", dialect, agent), http, _options(base, options, prefix=agent))
-    url = address if is_endpoint else f"{base}/{agent}"
-    interface = Interface(url, "JSONRPC", dialect, agent)
-    if binding == "ws":
-        return WebSocketTransport(interface, http, _options(base, options))
-    return JsonRpcTransport(interface, http, _options(address if is_endpoint else base, options))
+    if interface.binding == "HTTP+JSON":
+        return RestTransport(interface, http, options.for_transport(base, {}, prefix=tenant))
+    if interface.binding == "WEBSOCKET":
+        return WebSocketTransport(interface, http, options.for_transport(base, {}))
+    return JsonRpcTransport(interface, http, options.for_transport(base, {}))
 
 
 class _ClientErrors(ResponseErrors):
@@ -141,15 +137,58 @@ class _ClientErrors(ResponseErrors):
         return tls.with_advice(self.address, super().from_rpc(error))
 
 
-def _options(
-    address: str, options: CallOptions, headers: Mapping[str, str] | None = None, *, prefix: str = ""
-) -> TransportOptions:
-    limits = TransportLimits(response_timeout=options.idle_timeout, idle_timeout=options.idle_timeout)
-    return TransportOptions(
-        errors=_ClientErrors(address),
-        limits=limits,
-        headers=headers or {},
-        v03_files=options.v03_files,
-        rest_prefix=prefix,
-        trace=options.trace,
-    )
+class ContentTransport:
+    """Wraps the transport to a server. Implements `Transport`."""
+
+    def __init__(self, transport: Transport, addresses: Sequence[str], options: CallOptions) -> None:
+        """addresses: of the server, from which contents are fetched, see `content_link`."""
+        self._transport = transport
+        self._addresses = addresses
+        self._options = options
+        self._clients: dict[str, AiohttpClient] = {}
+        """By origin, without credentials."""
+
+    async def call(
+        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
+    ) -> Message:
+        attempt = 0
+        while True:
+            attempt += 1
+            response = await self._transport.call(rpc, request, key=key, parent=parent, extensions=extensions)
+            try:
+                await self.restore(response)
+            except ContentAbsent:
+                if rpc != "GetTask" or attempt == GET_ATTEMPTS:
+                    raise
+            else:
+                return response
+
+    async def stream(
+        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
+    ) -> StreamResponses:
+        stream = self._transport.stream(rpc, request, after=after, key=key, parent=parent, extensions=extensions)
+        async with aclosing(stream) as events:
+            async for event in events:
+                await self.restore(event)
+                yield event
+
+    async def restore(self, response: Message) -> None:
+        """Replaces the links of a response, or of a task, in place. Raises ClientError."""
+        for link in content_links(response, self._addresses):
+            http, idle_timeout = self._http(link.url), self._options.idle_timeout
+            chunks = content_chunks(http, link, limit=MAX_CONTENT_BYTES, idle_timeout=idle_timeout)
+            link.part.CopyFrom(await self._options.receive_content(link, chunks))
+
+    async def close(self) -> None:
+        await self._transport.close()
+        while self._clients:
+            await self._clients.popitem()[1].close()
+
+    def _http(self, url: str) -> AiohttpClient:
+        from dragoman.client.http_client import AiohttpClient
+
+        server = urlsplit(url)
+        origin = f"{server.scheme}://{server.netloc}"
+        if origin not in self._clients:
+            self._clients[origin] = AiohttpClient(origin, self._options, {})
+        return self._clients[origin]

@@ -96,24 +96,14 @@ class Notification:
     def response(self) -> pb.StreamResponse:
         """The event in A2A 1.0, from any dialect. Raises ProtocolError."""
         try:
-            payload = orjson.loads(self.body)
-            if isinstance(payload, dict) and "kind" in payload:
-                event = pb.StreamResponse(
-                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.3"]["GetTask"].decode_response(payload))
-                )
-            elif isinstance(payload, dict) and "status" in payload:
-                event = pb.StreamResponse(
-                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.1"]["GetTask"].decode_response(payload))
-                )
-            else:
-                event = cast(
-                    pb.StreamResponse,
-                    client_operations.JSONRPC_OPERATIONS["1.0"]["SendStreamingMessage"].decode_response(payload),
-                )
+            payload, dialect, name = orjson.loads(self.body), "1.0", "SendStreamingMessage"
+            if isinstance(payload, dict) and not payload.keys().isdisjoint(("kind", "status")):
+                dialect, name = "0.3" if "kind" in payload else "0.1", "GetTask"
+            response = client_operations.JSONRPC_OPERATIONS[dialect][name].decode_response(payload)
         except (orjson.JSONDecodeError, A2AError) as error:
             raise ProtocolError(f"the notification is not in any dialect of A2A: {error}") from error
-        for update in (event.task, event.status_update, event.artifact_update):
-            pop_cursor(update)
+        event = response if isinstance(response, pb.StreamResponse) else pb.StreamResponse(task=cast(pb.Task, response))
+        pop_cursor(event)
         return event
 
 

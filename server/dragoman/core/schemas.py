@@ -8,8 +8,11 @@ cost is computed before, and a check that may cost more is not made. The agent c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain, islice
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -257,21 +260,19 @@ def _checked_part(schema: Mapping[str, Any], with_patterns: bool) -> dict[str, A
 # Costs ----------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """One subschema: what it costs at the value it applies to, and what else it applies there and one level below."""
 
-    __slots__ = ("by_name", "factor", "in_place", "others", "pattern_cost", "weight")
-
-    def __init__(self) -> None:
-        self.weight = 1
-        self.pattern_cost = 0
-        """Nanoseconds for one character of text."""
-        self.factor = 1
-        self.in_place: list[int] = []
-        self.by_name: dict[object, int] = {}
-        """Subschemas for one property or one position."""
-        self.others: list[int] = []
-        """Subschemas for any property or item."""
+    weight: int = 1
+    pattern_cost: int = 0
+    """Nanoseconds for one character of text."""
+    factor: int = 1
+    in_place: list[int] = field(default_factory=list)
+    by_name: dict[object, int] = field(default_factory=dict)
+    """Subschemas for one property or one position."""
+    others: list[int] = field(default_factory=list)
+    """Subschemas for any property or item."""
 
 
 class _Graph:
@@ -288,15 +289,17 @@ class _Graph:
         self._nodes: list[_Node] = []
         self._index: dict[int, int] = {}
         self._waiting: list[Mapping[str, Any]] = []
-        self._anchors: dict[str, Mapping[str, Any]] | None = None
         self.patterns = 0
-        any_value = _Node()  # applies to every value below: what `uniqueItems` reads
-        any_value.others.append(0)
-        self._nodes.append(any_value)
+        self._nodes.append(_Node(others=[0]))  # applies to every value below: what `uniqueItems` reads
         self._visit(schema)
         while self._waiting:
             self._read(self._waiting.pop())
-        self._order = self._in_place_order()
+        try:
+            graph = {number: node.in_place for number, node in enumerate(self._nodes)}
+            self._order = tuple(TopologicalSorter(graph).static_order())
+            """The nodes, each after those that it applies in place."""
+        except CycleError:
+            raise InvalidSchema("must not refer to itself for the same value") from None
         applied = self._first_level()[0]
         if max(applied) > MAX_APPLIED:
             raise InvalidSchema(f"must apply at most {MAX_APPLIED:,} rules to one value, counted along its references")
@@ -337,12 +340,14 @@ class _Graph:
             data = orjson.dumps(value)
             depth = data.count(b"[") + data.count(b"{")
             count, length = 1 + depth + data.count(b","), len(data)
-        if depth >= len(self._peaks) and not self._is_settled:
-            depth = _depth(value)  # the number of its objects and arrays is more, if there are many beside each other
-            if depth >= len(self._peaks):
+        peaks, is_settled = self._peaks
+        if depth >= len(peaks) and not is_settled:
+            # The number of its objects and arrays is more than its levels, if there are many beside each other.
+            depth = sum(1 for _ in islice(levels(value), _MAX_LEVELS + 2))
+            if depth >= len(peaks):
                 return _SATURATED, _SATURATED, _SATURATED
-        level = min(depth, len(self._peaks) - 1)
-        steps, nanoseconds = self._peaks[level]
+        level = min(depth, len(peaks) - 1)
+        steps, nanoseconds = peaks[level]
         rules, each = sum(steps[number] for number in named), sum(nanoseconds[number] for number in named)
         if others:
             if level not in sums:
@@ -431,7 +436,7 @@ class _Graph:
             raise InvalidSchema(f'must not refer to another document, as "{reference[:80]}" does: none is fetched')
         fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
-            if (named := self._named().get(fragment)) is None:
+            if (named := self._anchors.get(fragment)) is None:
                 raise InvalidSchema(f'must have what it refers to: "{reference[:80]}"')
             return named
         target: Any = self._schema
@@ -449,42 +454,14 @@ class _Graph:
             raise InvalidSchema(f'must refer to schemas, which "{reference[:80]}" is not')
         return target
 
-    def _named(self) -> Mapping[str, Mapping[str, Any]]:
-        """The subschemas with a `$anchor`, wherever they are."""
-        if self._anchors is None:
-            self._anchors = {}
-            level: list[Any] = [self._schema]
-            while level:
-                for one in level:
-                    if isinstance(one, Mapping) and isinstance(one.get("$anchor"), str):
-                        self._anchors.setdefault(one["$anchor"], one)
-                inner: Iterable[Any] = (
-                    item for one in level for item in (one.values() if isinstance(one, Mapping) else one)
-                )
-                level = [item for item in inner if isinstance(item, Mapping | list)]
-        return self._anchors
-
-    def _in_place_order(self) -> list[int]:
-        """The nodes, each after those that it applies in place. Raises InvalidSchema for a circle of them."""
-        order: list[int] = []
-        state = [0] * len(self._nodes)  # 1: on the way, 2: done
-        for start in range(len(self._nodes)):
-            stack = [(start, iter(self._nodes[start].in_place))] if not state[start] else []
-            state[start] = state[start] or 1
-            while stack:
-                node, inner = stack[-1]
-                for child in inner:
-                    if state[child] == 1:
-                        raise InvalidSchema("must not refer to itself for the same value")
-                    if not state[child]:
-                        state[child] = 1
-                        stack.append((child, iter(self._nodes[child].in_place)))
-                        break
-                else:
-                    state[node] = 2
-                    order.append(node)
-                    stack.pop()
-        return order
+    @cached_property
+    def _anchors(self) -> Mapping[str, Mapping[str, Any]]:
+        """The subschemas with a `$anchor`, wherever they are; the outermost of equal names."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for one in chain.from_iterable(levels(self._schema)):
+            if isinstance(one, Mapping) and isinstance(one.get("$anchor"), str):
+                found.setdefault(one["$anchor"], one)
+        return found
 
     # Levels -----------------------------------------------------------------------------------------------------------
 
@@ -503,17 +480,8 @@ class _Graph:
         return steps, nanoseconds
 
     @cached_property
-    def _is_settled(self) -> bool:
-        """Whether no deeper value costs more than the last level."""
-        return self._settled_peaks[1]
-
-    @cached_property
-    def _peaks(self) -> list[tuple[list[int], list[int]]]:
-        """For each level, the largest numbers of it and those above it."""
-        return self._settled_peaks[0]
-
-    @cached_property
-    def _settled_peaks(self) -> tuple[list[tuple[list[int], list[int]]], bool]:
+    def _peaks(self) -> tuple[list[tuple[list[int], list[int]]], bool]:
+        """For each level, the largest numbers of it and those above it; whether no deeper value costs more."""
         level = self._first_level()
         peaks = [level]
         for _ in range(_MAX_LEVELS):
@@ -521,12 +489,8 @@ class _Graph:
             if below == level or not any(below[0]):
                 return peaks, True
             level = below
-            peaks.append(
-                (
-                    [max(pair) for pair in zip(peaks[-1][0], level[0], strict=True)],
-                    [max(pair) for pair in zip(peaks[-1][1], level[1], strict=True)],
-                )
-            )
+            steps, nanoseconds = (list(map(max, *pair)) for pair in zip(peaks[-1], level, strict=True))
+            peaks.append((steps, nanoseconds))
         return peaks, False
 
     def _from_above(self, numbers: list[int]) -> list[int]:
@@ -538,14 +502,13 @@ class _Graph:
         ]
 
 
-def _depth(value: object) -> int:
-    """The levels of objects and arrays in a value, up to more than are counted."""
-    depth, level = 0, [value]
-    while level and depth <= _MAX_LEVELS + 1:
-        inner = (item for one in level for item in (one.values() if isinstance(one, dict) else one))  # type: ignore[attr-defined]
-        level = [item for item in inner if isinstance(item, dict | list)]
-        depth += 1
-    return depth
+def levels(value: object) -> Iterator[list[Any]]:
+    """Yields the objects and arrays of a JSON value, level by level from the value itself."""
+    level = [value]
+    while level:
+        yield level
+        inner = (item for one in level for item in (one.values() if isinstance(one, Mapping) else one))  # type: ignore[attr-defined]
+        level = [item for item in inner if isinstance(item, Mapping | list)]
 
 
 def _comparison_steps(value: Any) -> int:
@@ -566,22 +529,16 @@ TOO_DEEP: Final = -1
 def size_of(schema: Mapping[str, Any]) -> int:
     """The size of a schema as MAX_SCHEMA_SIZE counts it, or a larger number than that; TOO_DEEP."""
     size = 0
-    level: list[Any] = [schema]
-    for _ in range(MAX_SCHEMA_DEPTH):
-        inner: list[Any] = []
+    for depth, level in enumerate(levels(schema)):
+        if depth == MAX_SCHEMA_DEPTH:
+            return TOO_DEEP
         for value in level:
-            if isinstance(value, Mapping):
-                size += sum(len(str(key)) for key in value)
-            for item in value.values() if isinstance(value, Mapping) else value:
-                size += len(item) if isinstance(item, str) else 1
-                if isinstance(item, Mapping | list):
-                    inner.append(item)
+            is_object = isinstance(value, Mapping)
+            size += sum(len(str(key)) for key in value) if is_object else 0
+            size += sum(len(one) if isinstance(one, str) else 1 for one in (value.values() if is_object else value))
             if size > MAX_SCHEMA_SIZE:
                 return size
-        if not inner:
-            return size
-        level = inner
-    return TOO_DEEP
+    return size
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------

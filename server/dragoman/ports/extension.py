@@ -154,7 +154,7 @@ class HttpPaths:
     methods: Sequence[str]
     is_on: Callable[[Any], bool]
     open: Callable[[Any, Any, Any], Callable[[Any, str, str], Awaitable[Any]]]
-    """From the settings, the `HttpPipeline` and the `Cards` to a function that serves (request, path, tenant)."""
+    """From the settings, the `Pipeline` and the `Cards` to a function that serves (request, path, tenant)."""
     request_headers: Sequence[str] = ()
     """Headers that web pages of other origins may send."""
     response_headers: Sequence[str] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from dragoman.core.access.identity import (
@@ -30,24 +30,17 @@ from dragoman.core.task.log import TaskRecord
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
+@dataclass(eq=False, repr=False)
 class Access:
     """The agents of a server, as callers reach them."""
 
-    def __init__(
-        self,
-        agents: Mapping[str, AgentSpec],
-        root: str,
-        isolation: Isolation | None = None,
-        policy: AccessPolicy = OPEN_ACCESS,
-    ) -> None:
-        """`root`: empty if the first agent that registers becomes the root agent. `policy`: which agents are open to
-        callers without credentials."""
-        self.agents = agents
-        """The agents of this server, by id."""
-        self.root = root
-        """The id of the agent addressed by requests that name none."""
-        self._isolation = isolation or Isolation()
-        self._policy = policy
+    agents: Mapping[str, AgentSpec]
+    """The agents of this server, by id."""
+    root: str
+    """The id of the agent addressed by requests that name none; empty if the first that registers becomes it."""
+    isolation: Isolation = field(default_factory=Isolation)
+    policy: AccessPolicy = OPEN_ACCESS
+    """Which agents are open to callers without credentials."""
 
     def on_agent_added(self, spec: AgentSpec) -> None:
         """Makes a newly registered agent the root agent if there is none yet."""
@@ -59,7 +52,7 @@ class Access:
         Raises AgentNotFound; Unauthenticated for anonymous callers that may not learn whether the agent exists.
         """
         scope, agent = resolve_tenant(tenant, self.root)
-        policy = self._policy
+        policy = self.policy
         if agent in self.agents and policy.may_see(scope, agent, identity):
             return scope, agent
         if not identity.is_authenticated and not policy.may_see(scope, agent, identity):
@@ -80,7 +73,7 @@ class Access:
         principals; PermissionDenied when the caller's grants do not cover the agent.
         """
         scope, agent = self.resolve_agent(tenant, identity)
-        if not identity.is_authenticated and not self._policy.is_public(agent):
+        if not identity.is_authenticated and not self.policy.is_public(agent):
             raise Unauthenticated(f'credentials are required for agent "{agent}"')
         if not identity.may_call(scope, agent):
             raise _denied(scope, agent, identity)
@@ -88,7 +81,7 @@ class Access:
             raise Unauthenticated(
                 f'the principal of these credentials is empty or begins with "{RESERVED_PRINCIPAL_PREFIX}"'
             )
-        return Caller(self._isolation.owner(scope, agent, identity.principal), agent, identity)
+        return Caller(self.isolation.owner(scope, agent, identity.principal), agent, identity)
 
     def creator(self, record: TaskRecord) -> Caller:
         """The principal that created a task, as a caller of its agent. Raises AgentNotFound if that is not served."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 
-from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Isolation
+from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.audit import AuditLevel
-from dragoman.core.limits.quotas import NO_BUDGETS, Quotas, TaskBudgets
-from dragoman.core.push.delivery import DEFAULT_PUSH_RETRY_POLICY, PushRetryPolicy
+from dragoman.core.limits.quotas import Quotas
 from dragoman.core.task.maintenance import RetentionPolicy
-from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder, is_remote
+from dragoman.ports import Agent, Bus, Store
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.access import Access, Admission, Limits, OnAction
 from dragoman.runtime.cancel import CancelOperation
@@ -26,23 +23,19 @@ from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
-from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics
+from dragoman.runtime.observe.metrics import RuntimeMetrics
 from dragoman.runtime.observe.store_health import StoreHealth
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.observe.watchdog import Watchdog
-from dragoman.runtime.push.breaker import HostLimiter
-from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
-from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
+from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder, PushOptions
+from dragoman.runtime.push.scheduler import PushScheduler, Redelivery
 from dragoman.runtime.push_configs import PushConfigOperations
-from dragoman.runtime.read import ReadOperations
+from dragoman.runtime.read import ReadOperations, SubscribeOperation
 from dragoman.runtime.registry import AbsentAgents, AgentRegistry, UnservedTasks
-from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
+from dragoman.runtime.scheduler import RunTurns, Scheduler
 from dragoman.runtime.send import AppendBuilder, SendOperations, new_context_id, new_task_key
 from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery, Heartbeat, Reaper
-from dragoman.runtime.subscribe import SubscribeOperation
-from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
-from dragoman.runtime.turn.context import ReferenceResolver, TurnServices
-from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
+from dragoman.runtime.turn.context import TurnOptions, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import Background, Component, Polling, running
 
@@ -97,19 +90,6 @@ class AuditOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class PushOptions:
-    """Dependencies of push notifications besides the store: HTTP client, encoder, and retry policy."""
-
-    outbound: OutboundHttp
-    encoder: WebhookEncoder
-    retry_policy: PushRetryPolicy = DEFAULT_PUSH_RETRY_POLICY
-    random: Callable[[], float] = random.random
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ready: asyncio.Event | None = None
-    """Set once the server listens: webhook requests contain its URL."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ports:
     """The adapters of a runtime."""
 
@@ -124,20 +104,13 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConfig:
+class RuntimeConfig(TurnOptions):
     """How a runtime behaves."""
 
     root: str = ""
     """The agent addressed by requests that name none; empty: the one with `default=True`, else the first."""
     allow_no_agents: bool = False
     """The root agent is then the first that registers, unless `root` names one."""
-    runs_agents: bool = True
-    """False: the turns of these agents are left to other processes on the store."""
-    slots: int = DEFAULT_SLOTS
-    strict: bool = False
-    """Whether agents may make only the transitions of the strict table."""
-    shows_error_texts: bool = True
-    """Whether callers see what any exception of an agent says; else only what an AgentError says."""
     exclusive: bool = True
     """No other process uses this store, so open sessions belong to dead processes."""
     lease: float = LEASE_SECONDS
@@ -148,21 +121,14 @@ class RuntimeConfig:
     """Seconds without an answer of the event loop after which the session is not renewed."""
     blocked: BlockedLoop | None = None
     """Where the last process of an `exclusive` store blocked its event loop, if that ended it."""
-    worker_wait: float = WORKER_WAIT_SECONDS
-    """Seconds that tasks wait for absent remote agents."""
     limits: Limits = field(default_factory=Limits)
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
-    coalesce: Coalesce = NO_COALESCING
-    isolation: Isolation = field(default_factory=Isolation)
     access_policy: AccessPolicy = OPEN_ACCESS
     """Which agents are open to callers without credentials."""
     quotas: Quotas | None = None
     """Limits of callers."""
-    budgets: TaskBudgets = NO_BUDGETS
     audit: AuditOptions | None = None
     """None: there is no audit log."""
-    timings: Timings = field(default_factory=lambda: DEFAULT_TIMINGS)
-    clocks: Clocks = field(default_factory=lambda: SYSTEM_CLOCKS)
     heartbeat: type[Heartbeat] = Heartbeat
     watchdog: type[Watchdog] = Watchdog
     """The parts with a thread of their own. A simulation has parts without."""
@@ -218,59 +184,24 @@ class _Turns:
     def __init__(self, ports: Ports, config: RuntimeConfig, session: _Session) -> None:
         store, bus, timings, clock = ports.store, ports.bus, config.timings, config.clocks.monotonic
         run_lease = session.run_lease
-        agents, specs, renew = session.registry.agents, session.registry.specs, session.heartbeat.renew_in_thread
+        agents, renew = session.registry.agents, session.heartbeat.renew_in_thread
         self.feeds = TaskFeeds(store, bus, timings.version_poll_interval)
-        self.push_scheduler = (
-            PushScheduler(
-                store,
-                session.number,
-                _delivery_deps(ports, self.feeds, ports.push_options, timings),
-                ports.push_options.ready,
-                lease=run_lease,
-                trusts_expiry=renew,
-                poll_interval=timings.push_poll_interval,
-                stop_timeout=timings.push_stop_timeout,
+        self.push_scheduler: PushScheduler | None = None
+        if push := ports.push_options:
+            recorder = DeliveryRecorder(store.pushes, timings.push_record_timeout)
+            deps = DeliveryDeps(
+                store, self.feeds, push, recorder, asyncio.get_running_loop().time, timings, ports.tracer
             )
-            if ports.push_options
-            else None
-        )
+            self.push_scheduler = PushScheduler(session.number, deps, renew, run_lease)
         claims = UnsettledClaims(timings.claim_wait)
         self.health = StoreHealth(max_wait=timings.append_wait, clock=clock)
         wake_pushes = self.push_scheduler.wake if self.push_scheduler else None
         log = self.event_log = EventLog(store, bus, wake_pushes, run_lease, timings.store_retry, claims, self.health)
-        self.reaper = Reaper(
-            store,
-            bus,
-            log,
-            session.number,
-            specs,
-            renew,
-            remote=partial(_remote_agent, agents),
-            clock=clock,
-            blocked=config.blocked,
-        )
+        self.reaper = Reaper(store, bus, log, session.number, agents, renew, clock, config.blocked)
         self.unserved = UnservedTasks(log)
-        services = TurnServices(
-            store,
-            log,
-            ReferenceResolver(store, config.isolation),
-            strict=config.strict,
-            coalesce=config.coalesce,
-            budgets=config.budgets,
-            lease=run_lease,
-            timings=timings,
-            shows_error_texts=config.shows_error_texts,
-            clock=clock,
-        )
-        self.scheduler = Scheduler(
-            services,
-            bus,
-            agents,
-            session.number,
-            SchedulerOptions(config.slots, config.worker_wait, config.runs_agents, config.clocks.wall_ms),
-            config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run,
-            self.unserved.end,
-        )
+        services = TurnServices(store, log, config, run_lease)
+        run_turns = config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run
+        self.scheduler = Scheduler(services, bus, agents, session.number, run_turns, self.unserved.end)
         poll = timings.claim_poll_interval
         self.claim_recovery = ClaimRecovery(claims, log, self.scheduler, run_lease, poll_interval=poll)
         absence = timings.absence_poll_interval
@@ -280,14 +211,12 @@ class _Turns:
 def _operations(
     ports: Ports, config: RuntimeConfig, session: _Session, turns: _Turns, on_action: OnAction | None
 ) -> Operations:
-    store, bus, specs, limits, push = ports.store, ports.bus, session.registry.specs, config.limits, ports.push_options
+    store, bus, specs, limits = ports.store, ports.bus, session.registry.specs, config.limits
     event_log, feeds, scheduler = turns.event_log, turns.feeds, turns.scheduler
     admission = Admission(config.quotas)
     access = Access(specs, session.root, config.isolation, config.access_policy)
     session.registry.add_listener(access.on_agent_added)
-    push_configs = PushConfigOperations(
-        store, bus, push.outbound if push else None, push.encoder if push else None, on_action
-    )
+    push_configs = PushConfigOperations(store, bus, ports.push_options, on_action)
     appends = AppendBuilder(store, specs, push_configs, admission, limits, config.new_key, config.new_context)
     return Operations(
         admission,
@@ -313,18 +242,11 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     await session.open()
     turns = _Turns(ports, config, session)
     await turns.reaper.reap()
-    auditor = (
-        Auditor(
-            store.audit,
-            audit.clock,
-            audit.level,
-            flush_interval=timings.audit_flush_interval,
-            count_interval=timings.audit_count_interval,
-        )
-        if audit
-        else None
-    )
-    on_action = auditor.note_call if auditor and auditor.records_tasks else None
+    auditor = None
+    if audit:
+        waits = timings.audit_flush_interval, timings.audit_count_interval
+        auditor = Auditor(store.audit, audit.clock, audit.level, *waits)
+    on_action = auditor.note_call if auditor and auditor.level == "all" else None
     operations = _operations(ports, config, session, turns, on_action)
     maintenance = Maintenance(store, bus, turns.feeds, auditor)
     rules = replace(config.retention, declared=session.registry.retention_ages)
@@ -340,7 +262,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     session.registry.observe(turns.absent_agents)
     watchdog = config.watchdog(asyncio.get_running_loop())
     scheduler, feeds, push_scheduler = turns.scheduler, turns.feeds, turns.push_scheduler
-    deps = MetricsDeps(
+    metrics = RuntimeMetrics(
         store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=turns.event_log, retention=retention,
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
@@ -358,7 +280,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
             retention,
             session.registry,
             turns.absent_agents,
-            RuntimeMetrics(deps),
+            metrics,
             push_scheduler,
             lambda: session.heartbeat.problem or turns.health.problem,
             auditor,
@@ -402,27 +324,6 @@ def _components(
         yield Polling(Background.CANCEL_REQUESTS, cancel.poll_forever)
     yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
     yield Polling(Background.ABSENT_AGENTS, turns.absent_agents.poll_forever)
-
-
-def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, timings: Timings) -> DeliveryDeps:
-    return DeliveryDeps(
-        store=ports.store,
-        feeds=feeds,
-        outbound=push_options.outbound,
-        encoder=push_options.encoder,
-        recorder=DeliveryRecorder(ports.store.pushes, timings.push_record_timeout),
-        retry_policy=push_options.retry_policy,
-        random=push_options.random,
-        clock=asyncio.get_running_loop().time,
-        now=push_options.now,
-        host_limiter=HostLimiter(MAX_CALLS, MAX_CALLS_PER_HOST),
-        claim_hold=timings.push_claim_hold,
-        tracer=ports.tracer,
-    )
-
-
-def _remote_agent(agents: Mapping[str, Agent], agent: str) -> RemoteAgent | None:
-    return found if is_remote(found := agents.get(agent)) else None
 
 
 def root_of(agents: Sequence[Agent]) -> str:

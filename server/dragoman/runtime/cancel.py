@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import TaskNotCancelable
@@ -28,28 +29,18 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 log = logging.getLogger("dragoman.runtime")
 
 
+@dataclass(eq=False, repr=False)
 class CancelOperation:
     """Handles cancel requests received here, and those for turns that run here."""
 
-    def __init__(
-        self,
-        store: Store,
-        bus: Bus,
-        event_log: EventLog,
-        feeds: TaskFeeds,
-        scheduler: Scheduler,
-        agents: Mapping[str, AgentSpec],
-        on_action: OnAction | None = None,
-        timings: Timings = DEFAULT_TIMINGS,
-    ) -> None:
-        self._store = store
-        self._bus = bus
-        self._log = event_log
-        self._feeds = feeds
-        self._scheduler = scheduler
-        self._agents = agents
-        self._on_action = on_action
-        self._timings = timings
+    store: Store
+    bus: Bus
+    event_log: EventLog
+    feeds: TaskFeeds
+    scheduler: Scheduler
+    agents: Mapping[str, AgentSpec]
+    on_action: OnAction | None = None
+    timings: Timings = DEFAULT_TIMINGS
 
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         """A serialized Task: CANCELED, or still active when the agent needs longer than `cancel_timeout` to stop.
@@ -59,9 +50,9 @@ class CancelOperation:
         refuses.
         """
         metadata = message_limits.checked_cancel_metadata(request.metadata)
-        ref = (await find_task(self._store, call.caller, request.id)).ref
-        async with self._feeds.subscribe(ref) as subscriber:
-            record = (await read_task(self._store, ref, history=0)).record
+        ref = (await find_task(self.store, call.caller, request.id)).ref
+        async with self.feeds.subscribe(ref) as subscriber:
+            record = (await read_task(self.store, ref, history=0)).record
             self._check_cancelable(record)
             if not record.running:
                 record = await self._end_idle_task(ref, metadata) or record
@@ -69,39 +60,39 @@ class CancelOperation:
                 self._check_cancelable(record)  # it may have been claimed meanwhile
                 subscriber.position = record.last_sequence
                 await self._signal(ref, metadata, subscriber)
-        current = await read_task(self._store, ref)
+        current = await read_task(self.store, ref)
         if current.record.has_open_turn and not current.record.running:  # its runner released it
             await self._end_idle_task(ref, metadata)
-            current = await read_task(self._store, ref)
+            current = await read_task(self.store, ref)
         if current.record.has_open_turn:
-            await self._store.cancel_requests.request(ref, metadata)
-            if (runner := self._scheduler.runs.find(ref)) is not None and not runner.stop.requested:
+            await self.store.cancel_requests.request(ref, metadata)
+            if (runner := self.scheduler.runs.find(ref)) is not None and not runner.stop.requested:
                 await self.poll()  # a turn ended meanwhile and the next message began another
         if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:
             raise TaskNotCancelable("the task ended before it could be canceled")
-        if self._on_action is not None:
-            self._on_action("task.canceled", call, request.id)
+        if self.on_action is not None:
+            self.on_action("task.canceled", call, request.id)
         return current.task
 
     def _check_cancelable(self, record: TaskRecord) -> None:
         if states.is_terminal(record.state):
             raise TaskNotCancelable
-        spec = self._agents.get(record.agent)  # an operator may cancel a task whose agent is not served
+        spec = self.agents.get(record.agent)  # an operator may cancel a task whose agent is not served
         if spec is not None and not spec.cancelable and record.has_open_turn:
             raise TaskNotCancelable("this agent does not let a running task be canceled")
-        runner = self._scheduler.runs.find(record.ref)
+        runner = self.scheduler.runs.find(record.ref)
         if runner is not None and runner.context.cancel_refusal:
             raise TaskNotCancelable(runner.context.cancel_refusal)
 
     async def _signal(self, ref: TaskRef, metadata: bytes, subscriber: Subscriber) -> None:
         """Tells the process that runs the task to stop, and waits up to `cancel_timeout`."""
-        deadline = asyncio.get_running_loop().time() + self._timings.cancel_timeout
-        if (runner := self._scheduler.runs.find(ref)) is not None:
+        deadline = asyncio.get_running_loop().time() + self.timings.cancel_timeout
+        if (runner := self.scheduler.runs.find(ref)) is not None:
             runner.cancel(metadata=metadata)
         else:  # it runs in another process, and the bus may lose the signal
-            await self._store.cancel_requests.request(ref, metadata)
-            self._bus.publish_signal(ref, TaskSignal.CANCEL)
-        await self._feeds.until_turn_ends(subscriber, deadline)
+            await self.store.cancel_requests.request(ref, metadata)
+            self.bus.publish_signal(ref, TaskSignal.CANCEL)
+        await self.feeds.until_turn_ends(subscriber, deadline)
 
     async def _end_idle_task(self, ref: TaskRef, metadata: bytes) -> TaskRecord | None:
         """Ends a task that is not running. If it ended or was claimed meanwhile, nothing is written.
@@ -110,10 +101,10 @@ class CancelOperation:
         """
         change = Append(task=ref, guard=NotClaimed(), events=[StatusChange(states.CANCELED)], release=True)
         try:
-            record = (await self._log.append(change)).record
+            record = (await self.event_log.append(change)).record
         except AppendRejected as rejection:
             return rejection.record
-        self._scheduler.notify_canceled(record, metadata)
+        self.scheduler.notify_canceled(record, metadata)
         return record
 
     # Turns of this process --------------------------------------------------------------------------------------
@@ -121,11 +112,11 @@ class CancelOperation:
     async def poll_forever(self) -> None:
         """Polls every `cancel_poll_interval`, until canceled."""
         while True:
-            await asyncio.sleep(self._timings.cancel_poll_interval)
+            await asyncio.sleep(self.timings.cancel_poll_interval)
             await self.poll()
 
     async def poll(self) -> None:
         """Stops the turns of this process for which the store has a cancel request."""
-        for ref, metadata in (await self._store.cancel_requests.of_session(self._scheduler.session)).items():
-            if (runner := self._scheduler.runs.find(ref)) is not None:
+        for ref, metadata in (await self.store.cancel_requests.of_session(self.scheduler.session)).items():
+            if (runner := self.scheduler.runs.find(ref)) is not None:
                 runner.cancel(metadata=metadata)

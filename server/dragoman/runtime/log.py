@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -37,26 +37,26 @@ MEMORY_RETRIES: Final = 2
 """Retries of the end of a turn while the server is out of memory; then the turn ends without its result."""
 
 
+@dataclass(eq=False, repr=False)
 class UnsettledClaims:
     """Claims of this process that its appends left open: with unknown outcome, or answered after a lapse of the lease.
 
     `runtime.sessions.ClaimRecovery` settles them.
     """
 
-    def __init__(self, wait: float = DEFAULT_TIMINGS.claim_wait) -> None:
-        """`wait`: seconds for which a task of unknown outcome may still appear in the store."""
-        self._wait = wait
-        self.deadlines: dict[TaskRef, float] = {}
-        """Tasks with a claim of unknown outcome: the store failed during the commit. Each with the loop's time until
-        which it may still appear."""
-        self.late: list[TaskRecord] = []
-        """Claims that succeeded, but whose answer came after the lease had lapsed. Callers see no claim."""
-        self.waiting = asyncio.Event()
-        """Set while a claim is unsettled."""
+    wait: float = DEFAULT_TIMINGS.claim_wait
+    """Seconds for which a task of unknown outcome may still appear in the store."""
+    deadlines: dict[TaskRef, float] = field(default_factory=dict, init=False)
+    """Tasks with a claim of unknown outcome: the store failed during the commit. Each with the loop's time until
+    which it may still appear."""
+    late: list[TaskRecord] = field(default_factory=list, init=False)
+    """Claims that succeeded, but whose answer came after the lease had lapsed. Callers see no claim."""
+    waiting: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set while a claim is unsettled."""
 
     def add_unknown(self, task: TaskRef) -> None:
         """Notes a claim of this task with unknown outcome."""
-        self.deadlines[task] = asyncio.get_running_loop().time() + self._wait
+        self.deadlines[task] = asyncio.get_running_loop().time() + self.wait
         self.waiting.set()
 
     def add_late(self, record: TaskRecord) -> None:
@@ -65,34 +65,27 @@ class UnsettledClaims:
         self.waiting.set()
 
 
+@dataclass(eq=False, repr=False)
 class EventLog:
     """Appends to tasks and publishes committed events."""
 
-    def __init__(
-        self,
-        store: Store,
-        bus: Bus,
-        on_push_due: Callable[[TaskRef], None] | None = None,
-        lease: Lease | None = None,
-        retry: Backoff = DEFAULT_TIMINGS.store_retry,
-        claims: UnsettledClaims | None = None,
-        health: StoreHealth | None = None,
-    ) -> None:
-        """`on_push_due` is called for tasks that got events and have live push configurations. `lease`: of this
-        process; None if no other process uses the store. `retry`: while the store is unavailable. `claims`: where it
-        notes claims that are left open. `health`: where it notes whether appends succeed."""
-        self._health = health or StoreHealth()
-        self._failures = RepeatedFailures(log)
-        self._claims = claims or UnsettledClaims()
-        self._retry = retry
-        self._lease = lease
-        self._store = store
-        self._bus = bus
-        self._on_push_due = on_push_due
-        self.committed_events = 0
-        """Events committed by this process."""
-        self.rejected: Counter[str] = Counter()
-        """Rejected appends, by reason."""
+    store: Store
+    bus: Bus
+    on_push_due: Callable[[TaskRef], None] | None = None
+    """Called for tasks that got events and have live push configurations."""
+    lease: Lease | None = None
+    """Of this process; None if no other process uses the store."""
+    retry: Backoff = DEFAULT_TIMINGS.store_retry
+    """While the store is unavailable."""
+    claims: UnsettledClaims = field(default_factory=UnsettledClaims)
+    """Where it notes claims that are left open."""
+    health: StoreHealth = field(default_factory=StoreHealth)
+    """Where it notes whether appends succeed."""
+    committed_events: int = field(default=0, init=False)
+    """Events committed by this process."""
+    rejected: Counter[str] = field(default_factory=Counter, init=False)
+    """Rejected appends, by reason."""
+    _failures: RepeatedFailures = field(default_factory=partial(RepeatedFailures, log), init=False)
 
     def append(
         self,
@@ -100,17 +93,20 @@ class EventLog:
         on_result: Callable[[Appended | None], None] | None = None,
         is_over: Callable[[], bool] | None = None,
         attempt: int = 1,
+        future: asyncio.Future[Appended] | None = None,
     ) -> asyncio.Future[Appended]:
         """Writes `change`; after the commit publishes its events, then calls `on_result`.
 
         `on_result` gets None when the append failed; after an unknown outcome it may have been written
         (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append. `is_over`: of a turn,
-        whose change is tried again while the store is unavailable, until the turn is over. `attempt`: counts that.
+        whose change is tried again while the store is unavailable, until the turn is over. `attempt` counts that, and
+        `future` is that of the first.
         It raises core.task.log.AppendRejected or the store's error.
         """
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        hold = self._lease.hold() if self._lease is not None and change.claim_session else None
-        health = self._health
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
+        hold = self.lease.hold() if self.lease is not None and change.claim_session else None
+        health = self.health
         if not (health.waiting or health.failures):
             health.since = health.clock()
         health.waiting += 1
@@ -127,13 +123,13 @@ class EventLog:
                 health.note_failure(error)
                 if is_over is not None and _was_not_done(error) and not is_over():
                     self._failures.log(str(error), "events of a turn wait for the store: %s")
-                    again = partial(self._append_again, change, on_result, is_over, attempt + 1, future)
-                    asyncio.get_running_loop().call_later(self._retry.delay(attempt), again)
+                    again = partial(self.append, change, on_result, is_over, attempt + 1, future)
+                    asyncio.get_running_loop().call_later(self.retry.delay(attempt), again)
                     return
             if error is None:
                 appended = done.result()
                 if hold is not None and appended.claimed and hold.lost:
-                    self._claims.add_late(appended.record)
+                    self.claims.add_late(appended.record)
                     appended = replace(appended, claimed=False)
                 self._publish(appended)
                 try:
@@ -142,7 +138,7 @@ class EventLog:
                 except Exception as failure:
                     log_fault(log, "what follows from a commit failed", failure, task=appended.record.id)
                     if appended.claimed:  # the turn has to begin all the same
-                        self._claims.add_unknown(change.task)
+                        self.claims.add_unknown(change.task)
                     if not future.done():
                         future.set_exception(failure)
                         future.exception()
@@ -152,7 +148,7 @@ class EventLog:
             if isinstance(error, AppendRejected):
                 self.rejected[error.reason] += 1
             elif change.claim_session and isinstance(error, Unavailable) and error.outcome_unknown:
-                self._claims.add_unknown(change.task)
+                self.claims.add_unknown(change.task)
             try:
                 if on_result is not None:
                     on_result(None)
@@ -166,30 +162,8 @@ class EventLog:
             elif not isinstance(error, AppendRejected):
                 log.error("a write failed after its caller had disconnected", exc_info=error)
 
-        self._store.append(change).add_done_callback(committed)
+        self.store.append(change).add_done_callback(committed)
         return future
-
-    def _append_again(
-        self,
-        change: Append,
-        on_result: Callable[[Appended | None], None] | None,
-        is_over: Callable[[], bool],
-        attempt: int,
-        future: asyncio.Future[Appended],
-    ) -> None:
-        """Another attempt, whose result settles the `future` of the first."""
-
-        def settle(done: asyncio.Future[Appended]) -> None:
-            error = done.exception()
-            if future.done():
-                return
-            if error is None:
-                future.set_result(done.result())
-            else:
-                future.set_exception(error)
-                future.exception()
-
-        self.append(change, on_result, is_over, attempt).add_done_callback(settle)
 
     def _publish(self, appended: Appended) -> None:
         """Tells subscribers and webhooks of committed events. What fails here, their polls of the store find."""
@@ -197,9 +171,9 @@ class EventLog:
         if not (appended.events and appended.record.visible):
             return
         try:
-            self._bus.publish(appended.record.ref, appended.events)
-            if self._on_push_due is not None and appended.record.has_live_push:
-                self._on_push_due(appended.record.ref)
+            self.bus.publish(appended.record.ref, appended.events)
+            if self.on_push_due is not None and appended.record.has_live_push:
+                self.on_push_due(appended.record.ref)
         except Exception as error:
             log_fault(log, "events could not be published; subscribers get them later", error, task=appended.record.id)
 
@@ -221,7 +195,7 @@ class EventLog:
                     raise
                 self._failures.log(str(error), "the end of a turn waits for the store: %s", fields=log_fields())
             failures += 1
-            await asyncio.sleep(self._retry.delay(failures))
+            await asyncio.sleep(self.retry.delay(failures))
 
     async def retry_read(
         self,
@@ -245,7 +219,7 @@ class EventLog:
             except Unavailable as error:
                 self._failures.log(str(error), "a turn waits for the store: %s", fields=log_fields())
             failures += 1
-            await asyncio.sleep(self._retry.delay(failures))
+            await asyncio.sleep(self.retry.delay(failures))
 
 
 def _was_not_done(error: BaseException) -> bool:

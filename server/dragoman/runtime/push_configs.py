@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from binascii import Error as Base64Error
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core.errors import InvalidParams, PushConfigNotFound, PushNotificationNotSupported, TaskNotFound
@@ -17,8 +18,9 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.ids import IDS
-from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
+from dragoman.ports import Bus, OutboundForbidden, Store, TaskSignal
 from dragoman.runtime.access import Call, OnAction
+from dragoman.runtime.push.delivery import PushOptions
 from dragoman.runtime.read import find_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -27,34 +29,22 @@ MAX_CONFIG_PAGE_SIZE: Final = 100
 """Configurations per page: the default, and the maximum."""
 
 
+@dataclass(eq=False, repr=False)
 class PushConfigOperations:
-    """Push configurations of one store. Without `outbound` every call raises PushNotificationNotSupported."""
+    """Push configurations of one store. Without `options` every call raises PushNotificationNotSupported."""
 
-    def __init__(
-        self,
-        store: Store,
-        bus: Bus,
-        outbound: OutboundHttp | None,
-        encoder: WebhookEncoder | None,
-        on_action: OnAction | None = None,
-        new_id: Callable[[], str] = IDS.uuid,
-    ) -> None:
-        self._store = store
-        self._bus = bus
-        self._outbound = outbound
-        self._encoder = encoder
-        self._on_action = on_action
-        self._new_id = new_id
+    store: Store
+    bus: Bus
+    options: PushOptions | None
+    """None on a server without push notifications."""
+    on_action: OnAction | None = None
+    new_id: Callable[[], str] = IDS.uuid
 
-    @property
-    def enabled(self) -> bool:
-        """Whether this server sends push notifications."""
-        return self._outbound is not None and self._encoder is not None
-
-    def check_enabled(self) -> None:
+    def check_enabled(self) -> PushOptions:
         """Raises PushNotificationNotSupported on a server without push notifications."""
-        if not self.enabled:
+        if self.options is None:
             raise PushNotificationNotSupported
+        return self.options
 
     def config_of_send(self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str) -> PushConfig:
         """The validated configuration that a send brings for its task. Raises as `create` does.
@@ -69,7 +59,7 @@ class PushConfigOperations:
         Without an id it is a new one, and gets a fresh id. Raises PushNotificationNotSupported, as the other operations
         do, on a server without push notifications; InvalidParams, naming the field, for invalid values.
         """
-        return await self._put(call, await self._find_task(call, request.task_id), request, self._new_id())
+        return await self._put(call, await self._find_task(call, request.task_id), request, self.new_id())
 
     async def set(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
         """As `create`, but without an id it gets the task's, and so replaces an earlier one without an id: the
@@ -83,7 +73,7 @@ class PushConfigOperations:
         Raises PushConfigNotFound.
         """
         record = await self._find_task(call, request.task_id, config_id=request.id)
-        for push in await self._store.pushes.list_configs(record.ref):
+        for push in await self.store.pushes.list_configs(record.ref):
             if request.id in (configuration.OLDEST_CONFIG_ID, push.config.id):
                 return _public_config(push).SerializeToString()
         raise PushConfigNotFound
@@ -94,7 +84,7 @@ class PushConfigOperations:
         record, size = await self._find_task(call, request.task_id), request.page_size
         if not 0 <= size <= MAX_CONFIG_PAGE_SIZE:
             raise InvalidParams.field("pageSize", f"must be 1 to {MAX_CONFIG_PAGE_SIZE}, or 0 for {CONFIG_PAGE_SIZE}")
-        pushes = await self._store.pushes.list_configs(record.ref)
+        pushes = await self.store.pushes.list_configs(record.ref)
         if request.page_token:
             after = _read_token(request.page_token)
             pushes = [push for push in pushes if (push.created, push.config.id) > after]
@@ -107,10 +97,10 @@ class PushConfigOperations:
     async def delete(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
         """Empty bytes, also when there was nothing to delete (1.0 §3.1.10)."""
         record = await self._find_task(call, request.task_id, config_id=request.id)
-        await self._store.pushes.remove(record.ref, request.id)
+        await self.store.pushes.remove(record.ref, request.id)
         self._announce_change(record.ref)
-        if self._on_action is not None:
-            self._on_action("push.deleted", call, request.task_id)
+        if self.on_action is not None:
+            self.on_action("push.deleted", call, request.task_id)
         return b""
 
     async def _find_task(self, call: Call, task_id: str, *, config_id: str | None = None) -> TaskRecord:
@@ -118,31 +108,29 @@ class PushConfigOperations:
         self.check_enabled()
         if config_id == "":
             raise InvalidParams.field("id", "is required")
-        return await find_task(self._store, call.caller, task_id, "taskId")
+        return await find_task(self.store, call.caller, task_id, "taskId")
 
     async def _put(
         self, call: Call, record: TaskRecord, requested: pb.TaskPushNotificationConfig, default_id: str
     ) -> bytes:
         config = self._checked_config(requested, default_id, call.dialect, inline=False)
         try:
-            stored = await self._store.pushes.put(record.ref, config)
+            stored = await self.store.pushes.put(record.ref, config)
         except AppendRejected as rejected:
             raise too_many_configs(rejected) or TaskNotFound from rejected
         self._announce_change(record.ref)
-        if self._on_action is not None:
-            self._on_action("push.created", call, requested.task_id)
+        if self.on_action is not None:
+            self.on_action("push.created", call, requested.task_id)
         return _public_config(stored).SerializeToString()
 
     def _announce_change(self, ref: TaskRef) -> None:
-        self._bus.publish_signal(ref, TaskSignal.PUSH_CONFIGS)
+        self.bus.publish_signal(ref, TaskSignal.PUSH_CONFIGS)
 
     def _checked_config(
         self, requested: pb.TaskPushNotificationConfig, default_id: str, dialect: str, *, inline: bool
     ) -> PushConfig:
-        self.check_enabled()
-        assert self._outbound is not None
-        assert self._encoder is not None
-        prefix = self._encoder.field_prefix(dialect, inline=inline)
+        options = self.check_enabled()
+        prefix = options.encoder.field_prefix(dialect, inline=inline)
         if requested.id:
             configuration.check_push_config_id(requested.id, prefix)
         config = PushConfig(
@@ -155,10 +143,10 @@ class PushConfigOperations:
         )
         configuration.check_push_config(config, prefix)
         try:
-            self._outbound.check_url(config.url)
+            options.outbound.check_url(config.url)
         except OutboundForbidden as error:
             raise InvalidParams.field(f"{prefix}url", str(error)) from error
-        return self._encoder.encrypt_secrets(config)
+        return options.encoder.encrypt_secrets(config)
 
 
 def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:

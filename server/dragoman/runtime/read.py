@@ -1,17 +1,22 @@
-"""GetTask and ListTasks, and the lookup of a task for the other operations."""
+"""GetTask, ListTasks and SubscribeToTask, and the lookup of a task for the other operations."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from dragoman.core.access.identity import Caller
-from dragoman.core.errors import InvalidParams, TaskNotFound
-from dragoman.core.names import Owner
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.errors import InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import cursors, frames, states
-from dragoman.core.task.log import TaskRecord
-from dragoman.ports import Store
-from dragoman.runtime.access import Call, history_length
+from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
+from dragoman.ports import Store, TaskSnapshot
+from dragoman.runtime.access import NO_STREAMS, Admission, Call, history_length
+from dragoman.runtime.feeds import EventStream, TaskFeeds
+from dragoman.runtime.log import gap_event, read_task, task_event
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_CACHED_DIALECTS: Final = 4096
@@ -103,3 +108,80 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
     if request.page_token:
         query = replace(query, after=cursors.parse_page_token(query, request.page_token))
     return query
+
+
+NEVER: Final = sys.maxsize
+"""A sequence that no event has."""
+
+
+class SubscribeOperation:
+    """Streams the events of tasks."""
+
+    def __init__(self, store: Store, feeds: TaskFeeds, agents: Mapping[str, AgentSpec], admission: Admission) -> None:
+        self._store = store
+        self._feeds = feeds
+        self._agents = agents
+        self._admission = admission
+
+    async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
+        """The Task as it is, then its events until it ends (1.0 §3.1.6).
+
+        With a cursor: the events after it, also of a finished task. If the log no longer reaches back to it: the Task,
+        marked as a gap, then the events after that.
+        """
+        caller, task_id = call.caller, request.id
+        if not self._agents[caller.agent].streaming:
+            raise UnsupportedOperation(NO_STREAMS)
+        if not task_id:
+            raise InvalidParams.field("id", "is required")
+        # Listening comes before reading, so that no event falls between; most ids name the task without a look-up.
+        key = task_key_of(task_id)
+        ref = TaskRef(caller.owner, key) if key else (await find_task(self._store, caller, task_id)).ref
+        async with self._feeds.subscribe(ref) as subscriber:
+            snapshot = await self._read(caller, task_id)
+            if snapshot.record.ref != ref:  # an id that a client chose, in the form of ours
+                await subscriber.listen(snapshot.record.ref)
+                snapshot = await self._read(caller, task_id)
+            self._admission.open_stream(caller.identity)
+            try:
+                record = snapshot.record
+                known = record.last_sequence
+                if call.cursor:
+                    ended = subscriber.resume(call.cursor, known) == known and _is_over(call, record)
+                else:
+                    if states.is_terminal(record.state) and not call.shows_finished:
+                        raise UnsupportedOperation("the task has ended; read it with GetTask")
+                    ended = _is_over(call, record)
+                    event = task_event(snapshot)
+                    event.ends = ended
+                    yield subscriber.start_with(event)
+                turn_after = known - 1 if call.stops_with_turn else NEVER
+                while not ended:
+                    try:
+                        batch, ended = split_at_end(await subscriber.next_batch(), turn_after)
+                    except LogTruncated:
+                        snapshot = await read_task(self._store, subscriber.feed.ref)
+                        ended = _is_over(call, snapshot.record)
+                        batch = subscriber.start_with(gap_event(snapshot, subscriber.position))
+                    yield batch
+            finally:
+                self._admission.close_stream(caller.identity)
+
+    async def _read(self, caller: Caller, task_id: str) -> TaskSnapshot:
+        snapshot = await self._store.get(caller.owner, caller.agent, task_id)
+        if snapshot is None:
+            raise TaskNotFound
+        return snapshot
+
+
+def _is_over(call: Call, record: TaskRecord) -> bool:
+    """Whether a subscription ends at once for a task in this state."""
+    return states.is_terminal(record.state) or (call.stops_with_turn and not record.has_open_turn)
+
+
+def split_at_end(batch: Sequence[Event], turn_after: int) -> tuple[Sequence[Event], bool]:
+    """The events up to the end of the task, or of a turn with an event after `turn_after`; and whether it was there."""
+    for number, event in enumerate(batch, 1):
+        if (event.ends and event.sequence > turn_after) or event.state in states.TERMINAL:
+            return batch[:number], True
+    return batch, False

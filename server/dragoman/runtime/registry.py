@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -144,70 +145,64 @@ class UnservedTasks:
         await asyncio.gather(*self._end_tasks, return_exceptions=True)
 
 
+@dataclass(eq=False, repr=False)
 class AbsentAgents:
     """Tells the scheduler of agents that come and go, and ends tasks that wait for one in vain."""
 
-    def __init__(
-        self,
-        store: Store,
-        event_log: EventLog,
-        scheduler: Scheduler,
-        unserved: UnservedTasks,
-        poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval,
-    ) -> None:
-        """`unserved`: of the same scheduler. `poll_interval`: seconds between polls for absent agents."""
-        self._store = store
-        self._log = event_log
-        self._scheduler = scheduler
-        self._unserved = unserved
-        self._poll_interval = poll_interval
-        self._unfinished: set[str] = set()
-        """Removed agents whose tasks may still wait, because the store was unavailable."""
+    store: Store
+    event_log: EventLog
+    scheduler: Scheduler
+    unserved: UnservedTasks
+    """Of the same scheduler."""
+    poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval
+    """Seconds between polls for absent agents."""
+    _unfinished: set[str] = field(default_factory=set, init=False)
+    """Removed agents whose tasks may still wait, because the store was unavailable."""
 
     def agent_added(self, agent: RemoteAgent) -> None:
         """An agent was added, or its spec has changed."""
-        self._unserved.statuses.pop(agent.spec.id, None)
+        self.unserved.statuses.pop(agent.spec.id, None)
         self._unfinished.discard(agent.spec.id)
-        self._scheduler.queues.add(agent)
+        self.scheduler.queues.add(agent)
 
     def agent_removed(self, agent: str) -> None:
         """An agent was removed; the registry does not accept messages for it any more."""
-        self._unserved.statuses[agent] = self._end_status(agent)
+        self.unserved.statuses[agent] = self._end_status(agent)
         self._unfinished.add(agent)
         # Before the query of `end_tasks`: tasks written after this are passed to `UnservedTasks`.
-        self._scheduler.queues.remove(agent)
+        self.scheduler.queues.remove(agent)
 
     async def end_tasks(self, agent: str) -> int:
         """Ends the waiting tasks of a removed agent. Returns how many."""
-        return await self._end_waiting(agent, self._unserved.statuses[agent])
+        return await self._end_waiting(agent, self.unserved.statuses[agent])
 
     def capacity_changed(self) -> None:
         """A remote agent was added or removed, or its capacity changed."""
-        self._scheduler.capacity_changed()
+        self.scheduler.capacity_changed()
 
     async def poll_forever(self) -> None:
         """Polls every `poll_interval`, until canceled."""
         while True:
-            await asyncio.sleep(self._poll_interval)
+            await asyncio.sleep(self.poll_interval)
             await self.end_abandoned_tasks()
 
     async def end_abandoned_tasks(self) -> int:
         """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""
-        statuses = {agent: self._end_status(agent) for agent in self._scheduler.queues.absent_too_long}
-        statuses.update((agent, self._unserved.statuses[agent]) for agent in self._unfinished)
+        statuses = {agent: self._end_status(agent) for agent in self.scheduler.queues.absent_too_long}
+        statuses.update((agent, self.unserved.statuses[agent]) for agent in self._unfinished)
         return sum([await self._end_waiting(agent, status) for agent, status in statuses.items()])
 
     def _end_status(self, agent: str) -> SystemStatus:
-        remote = self._scheduler.queues.remote(agent)
+        remote = self.scheduler.queues.remote(agent)
         return NO_WORKER if remote is None or remote.is_worker_backed else UPSTREAM_AWAY
 
     def _is_away(self, agent: str) -> bool:
         """Whether an agent is still removed, or absent for too long: it may return meanwhile."""
-        return agent in self._unfinished or agent in self._scheduler.queues.absent_too_long
+        return agent in self._unfinished or agent in self.scheduler.queues.absent_too_long
 
     async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
         count = 0
-        while records := await self._store.ready_tasks((agent,), WAITING_BATCH_SIZE):
+        while records := await self.store.ready_tasks((agent,), WAITING_BATCH_SIZE):
             if not self._is_away(agent):
                 break
             ended = await asyncio.gather(*(self._end(record, status) for record in records))
@@ -222,7 +217,7 @@ class AbsentAgents:
     async def _end(self, record: TaskRecord, status: SystemStatus) -> bool:
         change = Append(task=record.ref, guard=Ready(), events=[system_status(status, record)], release=True)
         try:
-            await self._log.append(change)
+            await self.event_log.append(change)
         except AppendRejected:  # claimed or canceled meanwhile
             return False
         return True

@@ -15,29 +15,21 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Ready, TaskRecord, TaskRef
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal, Unsubscribe, is_remote
 from dragoman.runtime.maintenance.pauses import AgentPauses
-from dragoman.runtime.timings import wall_clock_ms
 from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.runtime.turn.wakeups import Wakeups
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
-
-DEFAULT_SLOTS: Final = 1000
-"""Concurrent turns in one process, unless the settings say otherwise."""
-
-WORKER_WAIT_SECONDS: Final = 300.0
-"""Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
 
 RunTurns = Callable[[TurnRunner], Coroutine[Any, Any, None]]
 """Runs a runner: has to await `TurnRunner.run`."""
@@ -378,19 +370,6 @@ class Reservation:
             self._scheduler.slot_freed(self._queue)
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerOptions:
-    """How many turns run in a process, and of which agents."""
-
-    slots: int = DEFAULT_SLOTS
-    worker_wait: float = WORKER_WAIT_SECONDS
-    """Seconds that tasks wait for an absent remote agent."""
-    runs_agents: bool = True
-    """False: the app's own agents are left to other processes on the store."""
-    wall_ms: Callable[[], int] = wall_clock_ms
-    """Milliseconds since the epoch, by this machine's clock."""
-
-
 class Scheduler:
     """Runs the turns of this process."""
 
@@ -400,7 +379,6 @@ class Scheduler:
         bus: Bus,
         agents: Mapping[str, Agent],
         session: int,
-        options: SchedulerOptions = SchedulerOptions(),  # frozen
         run_turns: RunTurns = TurnRunner.run,
         on_unserved: Callable[[TaskRecord], None] = lambda _: None,
     ) -> None:
@@ -411,9 +389,10 @@ class Scheduler:
         self._agents = agents
         self._run_turns = run_turns
         self.session = session
+        options = services.options
         self.runs_agents = options.runs_agents
         self.runs = RunRegistry(options.slots)
-        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, options.wall_ms)
+        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, options.clocks.wall_ms)
         self.queues = AgentQueues(
             agents, self.runs, options.worker_wait, runs_agents=options.runs_agents, is_paused=self.is_paused
         )
@@ -422,8 +401,8 @@ class Scheduler:
             services.event_log,
             agents,
             self.reserve,
-            services.timings.backlog_poll_interval,
-            options.wall_ms,
+            options.timings.backlog_poll_interval,
+            options.clocks.wall_ms,
         )
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
@@ -621,7 +600,7 @@ class Scheduler:
     async def poll_forever(self) -> None:
         """Polls the store again and again: what was to take a task may have failed, or died."""
         while True:
-            await asyncio.sleep(self.services.timings.backlog_poll_interval)
+            await asyncio.sleep(self.services.options.timings.backlog_poll_interval)
             with suppress(Unavailable):
                 await self.pauses.refresh()
             self._look_for_waiting_tasks()
@@ -714,7 +693,7 @@ class Scheduler:
         deadline = loop.time() + grace
         warned = False
         while not self.runs.idle and loop.time() < deadline:
-            if not warned and loop.time() >= deadline - self.services.timings.stop_notice:
+            if not warned and loop.time() >= deadline - self.services.options.timings.stop_notice:
                 warned = True
                 for runner in self.runs:
                     runner.announce_stop()
@@ -728,7 +707,7 @@ class Scheduler:
 
     async def stop(self) -> int:
         """Stops running turns as `drain` does and unsubscribes. Returns the number of agents that did not stop."""
-        timeout = 0.0 if self._stopping else self.services.timings.stop_timeout  # the agents had their time
+        timeout = 0.0 if self._stopping else self.services.options.timings.stop_timeout  # the agents had their time
         self._draining = self._stopping = True
         self.wakeups.stop()
         for runner in self.runs:

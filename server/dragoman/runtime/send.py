@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -57,8 +57,8 @@ from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits, OnActio
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
+from dragoman.runtime.read import split_at_end
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.subscribe import split_at_end
 from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner, lost_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -77,31 +77,22 @@ def new_context_id() -> str:
     return IDS.uuid()
 
 
+@dataclass(eq=False, repr=False)
 class AppendBuilder:
     """Builds the appends of sends."""
 
-    def __init__(
-        self,
-        store: Store,
-        agents: Mapping[str, AgentSpec],
-        push_configs: PushConfigOperations,
-        admission: Admission,
-        limits: Limits,
-        new_key: Callable[[], bytes] = new_task_key,
-        new_context: Callable[[], str] = new_context_id,
-    ) -> None:
-        """`new_key` and `new_context` create the ids of tasks and conversations."""
-        self._store = store
-        self._agents = agents
-        self._push_configs = push_configs
-        self._admission = admission
-        self._limits = limits
-        self._new_key = new_key
-        self._new_context = new_context
+    store: Store
+    agents: Mapping[str, AgentSpec]
+    push_configs: PushConfigOperations
+    admission: Admission
+    limits: Limits
+    new_key: Callable[[], bytes] = new_task_key
+    new_context: Callable[[], str] = new_context_id
+    """Creates the ids of conversations, as `new_key` those of tasks."""
 
     def check_streaming(self, call: Call) -> None:
         """Raises UnsupportedOperation if the agent does not stream."""
-        if not self._agents[call.caller.agent].streaming:
+        if not self.agents[call.caller.agent].streaming:
             raise UnsupportedOperation(NO_STREAMS)
 
     async def build(self, call: Call, request: pb.SendMessageRequest) -> Append:
@@ -110,15 +101,15 @@ class AppendBuilder:
         Raises InvalidParams, ContentTypeNotSupported, ExtensionSupportRequired, PushNotificationNotSupported and
         TaskNotFound.
         """
-        message_limits.check_size(request.ByteSize(), self._limits.message_bytes)
+        message_limits.check_size(request.ByteSize(), self.limits.message_bytes)
         caller, configuration = call.caller, request.configuration
-        spec = self._agents[caller.agent]
+        spec = self.agents[caller.agent]
         message_limits.check_message(
             request, message_limits.ANY_MEDIA_TYPE if spec.checks_own_modes else spec.input_modes
         )
         has_push_config = configuration.HasField("task_push_notification_config")
         if has_push_config:
-            self._push_configs.check_enabled()
+            self.push_configs.check_enabled()
         message = pb.Message()
         message.CopyFrom(request.message)
         envelope = pb.SendMessageRequest()  # empty for most sends
@@ -129,7 +120,7 @@ class AppendBuilder:
         if spec.extensions and (extensions := _active_extensions(spec, call)):
             envelope.message.extensions.extend(extensions)
         idempotency_key = self._idempotency_key(call, message)
-        record = await self._store.find(caller.owner, caller.agent, message.task_id) if message.task_id else None
+        record = await self.store.find(caller.owner, caller.agent, message.task_id) if message.task_id else None
         if record is not None:
             change = _continue_task(record, spec, call, message, envelope)
         elif message.task_id and not call.names_tasks:
@@ -139,11 +130,11 @@ class AppendBuilder:
             if envelope.HasField("metadata") and (parent := trace.parent_task_of(envelope)):
                 await self._set_parent(change, caller, parent)
         if has_push_config:
-            change.push_config = self._push_configs.config_of_send(
+            change.push_config = self.push_configs.config_of_send(
                 configuration.task_push_notification_config, message.task_id, call.dialect
             )
         change.idempotency_key = idempotency_key
-        change.quota = self._admission.quota(caller.identity, caller.agent)
+        change.quota = self.admission.quota(caller.identity, caller.agent)
         return change
 
     def _create_task(
@@ -155,13 +146,13 @@ class AppendBuilder:
     ) -> Append:
         """The append for a new task."""
         caller, alias = call.caller, bool(message.task_id)
-        ref = TaskRef(caller.owner, self._new_key())
+        ref = TaskRef(caller.owner, self.new_key())
         task_id, context_id = message.task_id, message.context_id
         fresh = not context_id
         if not alias:
             task_id = message.task_id = task_id_of(ref.key)
         if fresh:
-            context_id = message.context_id = self._new_context()
+            context_id = message.context_id = self.new_context()
         # A client that names its task expects that task, and knows no Message in its place.
         visible = alias or not spec.direct
         new = NewTask(
@@ -180,7 +171,7 @@ class AppendBuilder:
     async def _set_parent(self, change: Append, caller: Caller, parent: trace.ParentTask) -> None:
         """Records the parent task of a new task, if both have one principal and the parent has not ended."""
         assert change.create is not None
-        parent_record = await self._store.find(change.task.owner, parent.agent, parent.task)
+        parent_record = await self.store.find(change.task.owner, parent.agent, parent.task)
         if (
             parent_record is None
             or parent_record.principal != caller.identity.principal
@@ -191,7 +182,7 @@ class AppendBuilder:
 
     def _idempotency_key(self, call: Call, message: pb.Message) -> IdempotencyKey | None:
         """The call's idempotency key with the digest of the message, which excludes the message's own id."""
-        text = call.idempotency_key or (message.message_id if self._limits.message_id_is_key else "")
+        text = call.idempotency_key or (message.message_id if self.limits.message_id_is_key else "")
         if not text:
             return None
         if len(text) > MAX_IDEMPOTENCY_KEY_LENGTH:
@@ -256,28 +247,18 @@ _NO_TASK: Final = TaskRecord(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
 """The record in the result of a send that was answered without a task."""
 
 
+@dataclass(eq=False, repr=False)
 class SendOperations:
     """Stores the messages of sends, and answers with what follows."""
 
-    def __init__(
-        self,
-        store: Store,
-        event_log: EventLog,
-        feeds: TaskFeeds,
-        scheduler: Scheduler,
-        appends: AppendBuilder,
-        admission: Admission,
-        limits: Limits,
-        on_action: OnAction | None = None,
-    ) -> None:
-        self._store = store
-        self._log = event_log
-        self._feeds = feeds
-        self._scheduler = scheduler
-        self._appends = appends
-        self._admission = admission
-        self._limits = limits
-        self._on_action = on_action
+    store: Store
+    event_log: EventLog
+    feeds: TaskFeeds
+    scheduler: Scheduler
+    appends: AppendBuilder
+    admission: Admission
+    limits: Limits
+    on_action: OnAction | None = None
 
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit.
@@ -286,28 +267,28 @@ class SendOperations:
         """
         configuration = request.configuration
         history = history_length(configuration, "configuration.historyLength")
-        limit = self._limits.blocking_wait
+        limit = self.limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         waits = not (
             configuration.return_immediately
-            or (call.leaves_blocking_open and self._limits.blocking_default.of(call.caller.agent) == "return")
+            or (call.leaves_blocking_open and self.limits.blocking_default.of(call.caller.agent) == "return")
         )
         task = None
         if waits:
-            self._admission.open_stream(call.caller.identity)
+            self.admission.open_stream(call.caller.identity)
         try:
             result = None
             while result is None:
-                result = await self._store_message(call, await self._appends.build(call, request))
+                result = await self._store_message(call, await self.appends.build(call, request))
             if message := await direct_reply(result):
                 return frames.frame(2, message.SerializeToString())
             if waits and result.record.has_open_turn:
                 task = await self._wait_for_turn(result, deadline, history)
         finally:
             if waits:
-                self._admission.close_stream(call.caller.identity)
+                self.admission.close_stream(call.caller.identity)
         if task is None:
-            task = (await read_stored_task(self._store, result, history)).task
+            task = (await read_stored_task(self.store, result, history)).task
         return frames.frame(1, task)
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
@@ -316,14 +297,14 @@ class SendOperations:
         A repeated send gets the events of the turn that the first one began: from the task's first, or after the
         caller's cursor. A caller that has all of them gets an empty stream: its connection broke after the last event.
         """
-        self._appends.check_streaming(call)
+        self.appends.check_streaming(call)
         history = history_length(request.configuration, "configuration.historyLength")
-        self._admission.open_stream(call.caller.identity)
+        self.admission.open_stream(call.caller.identity)
         try:
-            change = await self._appends.build(call, request)
-            async with self._feeds.subscribe(change.task) as subscriber:  # before the write, so that no event is missed
+            change = await self.appends.build(call, request)
+            async with self.feeds.subscribe(change.task) as subscriber:  # before the write, so that no event is missed
                 while (result := await self._store_message(call, change)) is None:
-                    change = await self._appends.build(call, request)
+                    change = await self.appends.build(call, request)
                     await subscriber.listen(change.task)
                 if message := await direct_reply(result):
                     yield (Event(0, frames.frame(2, message.SerializeToString())),)
@@ -338,7 +319,7 @@ class SendOperations:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
-                        snapshot = await read_stored_task(self._store, result, history)
+                        snapshot = await read_stored_task(self.store, result, history)
                         record, event = snapshot.record, task_event(snapshot)
                     ended = not record.has_open_turn
                     yield subscriber.start_with(event)
@@ -346,7 +327,7 @@ class SendOperations:
                     batch, ended = split_at_end(await subscriber.next_batch(), 0)
                     yield batch
         finally:
-            self._admission.close_stream(call.caller.identity)
+            self.admission.close_stream(call.caller.identity)
 
     async def begin_task(self, call: Call, request: pb.SendMessageRequest, steps: Sequence[StepRecord]) -> SendResult:
         """Stores a message that begins a task, visible at once, and does not wait for its turn.
@@ -355,7 +336,7 @@ class SendOperations:
         """
         result = None
         while result is None:
-            change = await self._appends.build(call, request)
+            change = await self.appends.build(call, request)
             assert change.create is not None, "the message names no task"
             change.create = replace(change.create, visible=True)
             change.steps = steps
@@ -373,13 +354,13 @@ class SendOperations:
             fresh_context = create.fresh_context
             if (incoming := change.message) and not change.steps:
                 first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
-        reservation = self._scheduler.reserve(agent, first, fresh_context=fresh_context)
+        reservation = self.scheduler.reserve(agent, first, fresh_context=fresh_context)
         change.claim_session = reservation.session
         if create is not None and not reservation.session:
             # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
             change.create = replace(create, visible=True)
         try:
-            appended = await self._log.append(change, reservation.commit)
+            appended = await self.event_log.append(change, reservation.commit)
         except DuplicateKey as repeated:
             return await self._resolve_duplicate(repeated.key_record, change)
         except QuotaExceeded as exceeded:
@@ -389,8 +370,8 @@ class SendOperations:
                 return None
             failure = _send_error(rejected)
             raise failure from rejected
-        if self._on_action is not None:
-            self._on_action("task.created" if create else "task.continued", call, appended.record.id)
+        if self.on_action is not None:
+            self.on_action("task.created" if create else "task.continued", call, appended.record.id)
         return SendResult(appended.record, appended.events, reservation.runner, create is not None)
 
     async def _resolve_duplicate(self, earlier: KeyRecord, change: Append) -> SendResult | None:
@@ -402,10 +383,10 @@ class SendOperations:
             return SendResult(_NO_TASK, repeated=True, reply=pb.Message.FromString(earlier.reply))
         if earlier.task is None:
             raise TaskNotFound
-        record = (await read_task(self._store, earlier.task, history=0, artifacts=False)).record
+        record = (await read_task(self.store, earlier.task, history=0, artifacts=False)).record
         if record.visible:
             return SendResult(record, created=earlier.sequence_before == 0, repeated=True)
-        runner = self._scheduler.runs.find(earlier.task)
+        runner = self.scheduler.runs.find(earlier.task)
         if runner is not None:
             await asyncio.shield(runner.context.first_response)
         else:
@@ -417,7 +398,7 @@ class SendOperations:
 
         Returns the serialized Task if the turn ran here and its projection is complete; None when it has to be read.
         """
-        runner = result.runner or self._scheduler.runs.find(result.record.ref)
+        runner = result.runner or self.scheduler.runs.find(result.record.ref)
         if runner is not None:
             if not await _done_by(runner.context.turn_ended, deadline):
                 return None
@@ -426,11 +407,11 @@ class SendOperations:
             if runner.context.end_is_late:
                 return None
         try:
-            async with self._feeds.subscribe(result.record.ref) as subscriber:
-                record = (await read_task(self._store, result.record.ref, history=0)).record
+            async with self.feeds.subscribe(result.record.ref) as subscriber:
+                record = (await read_task(self.store, result.record.ref, history=0)).record
                 subscriber.position = record.last_sequence
                 if record.has_open_turn:
-                    await self._feeds.until_turn_ends(subscriber, deadline)
+                    await self.feeds.until_turn_ends(subscriber, deadline)
         except Unavailable as error:
             return known_task(result, history, error).task
         return None

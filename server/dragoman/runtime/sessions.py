@@ -17,10 +17,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import (
@@ -34,12 +33,12 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
-from dragoman.ports import Bus, Job, RemoteAgent, Store
+from dragoman.ports import Agent, Bus, Job, Store, is_remote
 from dragoman.runtime.lease import Lease, LeaseHold
 from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.runtime.turn.finish import SERVER_STOPPED, retry_status, system_status
+from dragoman.runtime.turn.finish import SERVER_STOPPED, has_retries_left, retry_status, system_status
 from dragoman.supervision import Background, log_fault, start_thread
 
 log = logging.getLogger("dragoman.runtime")
@@ -209,37 +208,24 @@ class BlockedLoop:
         )
 
 
+@dataclass(eq=False, repr=False)
 class Reaper:
     """Ends or repeats the turns of expired sessions."""
 
-    def __init__(
-        self,
-        store: Store,
-        bus: Bus,
-        event_log: EventLog,
-        session: int,
-        agents: Mapping[str, AgentSpec],
-        trusts_expiry: Callable[[], Awaitable[bool]],
-        *,
-        remote: Callable[[str], RemoteAgent | None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-        blocked: BlockedLoop | None = None,
-    ) -> None:
-        """`trusts_expiry`: whether expired sessions belong to dead processes. `remote`: the remote agent of an id.
-        `blocked`: why the last process ended, if that is known and no other uses the store."""
-        self._blocked = blocked
-        self._remote = remote
-        self._clock = clock
-        self._seen: dict[TaskRef, float] = {}
-        """When canceled tasks were first seen whose worker may still run them."""
-        self.left_cancels = False
-        """Whether turns were repeated that have to be canceled."""
-        self._store = store
-        self._bus = bus
-        self._log = event_log
-        self._session = session
-        self._agents = agents
-        self._trusts_expiry = trusts_expiry
+    store: Store
+    bus: Bus
+    event_log: EventLog
+    session: int
+    agents: Mapping[str, Agent]
+    trusts_expiry: Callable[[], Awaitable[bool]]
+    """Whether expired sessions belong to dead processes."""
+    clock: Callable[[], float] = time.monotonic
+    blocked: BlockedLoop | None = None
+    """Why the last process ended, if that is known and no other uses the store."""
+    left_cancels: bool = field(default=False, init=False)
+    """Whether turns were repeated that have to be canceled."""
+    _seen: dict[TaskRef, float] = field(default_factory=dict, init=False)
+    """When canceled tasks were first seen whose worker may still run them."""
 
     async def poll_forever(self, interval: float) -> None:
         """Polls every `interval` seconds, until canceled."""
@@ -258,7 +244,7 @@ class Reaper:
         seen: set[TaskRef] = set()  # an append to a damaged record may be rejected again and again
         while records := [record for record in await self._orphans() if record.ref not in seen]:
             seen.update(record.ref for record in records)
-            canceled = await self._store.cancel_requests.pending([record.ref for record in records])
+            canceled = await self.store.cancel_requests.pending([record.ref for record in records])
             if not (records := await self._without_running_workers(records, canceled)):
                 break
             reaped = (self._end_or_retry(record, canceled=record.ref in canceled) for record in records)
@@ -281,45 +267,45 @@ class Reaper:
             return records
         # A worker's lease outlasts only a session that the store ended early, because its process died on its machine.
         # Then one lease has to pass.
-        ended = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE, expired=False)
-        now, recent = self._clock(), at_workers & {record.ref for record in ended}
+        ended = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE, expired=False)
+        now, recent = self.clock(), at_workers & {record.ref for record in ended}
         self._seen = {ref: self._seen.get(ref, now) for ref in recent}
         return [record for record in records if now - self._seen.get(record.ref, -math.inf) >= LEASE_SECONDS]
 
     def _is_worker_backed(self, agent: str) -> bool:
-        return (remote := self._remote(agent)) is not None and remote.is_worker_backed
+        return is_remote(served := self.agents.get(agent)) and served.is_worker_backed
 
     async def _orphans(self) -> list[TaskRecord]:
-        records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE)
+        records = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE)
         # After the query: the store may have been unavailable meanwhile.
-        if records and not await self._trusts_expiry():
-            records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE, expired=False)
+        if records and not await self.trusts_expiry():
+            records = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE, expired=False)
         return records
 
     async def _end_or_retry(self, record: TaskRecord, *, canceled: bool) -> None:
         guard = ClaimHeld(record.session, record.token)
-        spec = self._agents.get(record.agent)
-        if canceled and self._remote(record.agent) is not None and not self._is_worker_backed(record.agent):
+        agent = self.agents.get(record.agent)
+        if canceled and is_remote(agent) and not agent.is_worker_backed:
             self.left_cancels = True
             await self._repeat(record, guard)
         elif canceled:
             end = [StatusChange(states.CANCELED)]
-            await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
-        elif spec is not None and record.attempt <= spec.crash_retries:
+            await self.event_log.append(Append(task=record.ref, guard=guard, events=end, release=True))
+        elif agent is not None and has_retries_left(record, agent.spec.crash_retries):
             await self._repeat(record, guard)
         elif not record.visible:
-            await self._log.append(Append(task=record.ref, guard=guard, discard=True))
+            await self.event_log.append(Append(task=record.ref, guard=guard, discard=True))
         else:
             end = [system_status(SERVER_STOPPED, record, self._reason(record))]
-            await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
+            await self.event_log.append(Append(task=record.ref, guard=guard, events=end, release=True))
 
     def _reason(self, record: TaskRecord) -> str:
-        return self._blocked.reason(record.agent) if self._blocked is not None else ""
+        return self.blocked.reason(record.agent) if self.blocked is not None else ""
 
     async def _repeat(self, record: TaskRecord, guard: ClaimHeld) -> None:
         events = [retry_status(record.attempt + 1, self._reason(record))] if record.visible else []
-        await self._log.append(Append(task=record.ref, guard=guard, events=events, retry=True))
-        self._bus.publish_job(Job(record.agent, record.ref))
+        await self.event_log.append(Append(task=record.ref, guard=guard, events=events, retry=True))
+        self.bus.publish_job(Job(record.agent, record.ref))
 
 
 CLAIM_BATCH_SIZE: Final = 64
@@ -328,25 +314,18 @@ CLOSE_RETRY_SECONDS: Final = 0.25
 """Between checks at the end of the process, while the store does not respond."""
 
 
+@dataclass(eq=False, repr=False)
 class ClaimRecovery:
     """Settles claims of this process that its appends left open."""
 
-    def __init__(
-        self,
-        claims: UnsettledClaims,
-        event_log: EventLog,
-        scheduler: Scheduler,
-        lease: Lease | None = None,
-        *,
-        poll_interval: float = DEFAULT_TIMINGS.claim_poll_interval,
-    ) -> None:
-        """`claims`: of this event log. `lease`: of this process; None if no other process uses the store.
-        `poll_interval`: seconds between polls."""
-        self.claims = claims
-        self._poll_interval = poll_interval
-        self._log = event_log
-        self._scheduler = scheduler
-        self._lease = lease
+    claims: UnsettledClaims
+    """Of this event log."""
+    event_log: EventLog
+    scheduler: Scheduler
+    lease: Lease | None = None
+    """Of this process; None if no other process uses the store."""
+    poll_interval: float = DEFAULT_TIMINGS.claim_poll_interval
+    """Seconds between polls."""
 
     async def close(self, seconds: float) -> None:
         """Gives back the claims that it finds, for at most so many seconds. The scheduler has to be draining.
@@ -373,7 +352,7 @@ class ClaimRecovery:
             await self.claims.waiting.wait()
             await self.give_back_late()
             if self.claims.deadlines:
-                await asyncio.sleep(self._poll_interval)
+                await asyncio.sleep(self.poll_interval)
                 await self.poll()
 
     async def give_back_late(self) -> None:
@@ -400,9 +379,11 @@ class ClaimRecovery:
     async def _check(self, task: TaskRef) -> bool:
         """Settles a claim, unless its task may still appear. Returns whether the store responded."""
         # An empty append instead of a read: it waits for a pending write of the task.
-        hold = self._lease.hold() if self._lease is not None else None
+        hold = self.lease.hold() if self.lease is not None else None
         try:
-            await self._log.append(Append(task=task, guard=Exists()), lambda appended: self._on_result(appended, hold))
+            await self.event_log.append(
+                Append(task=task, guard=Exists()), lambda appended: self._on_result(appended, hold)
+            )
         except Unavailable:
             return False
         except AppendRejected as rejection:
@@ -415,7 +396,7 @@ class ClaimRecovery:
         # It has not begun, so the next run of it is no further attempt.
         change = Append(task=record.ref, guard=ClaimHeld(record.session, record.token), suspend=True)
         try:
-            await self._log.insist(
+            await self.event_log.insist(
                 change,
                 self._on_returned,
                 lambda: {"task": record.id, "agent": record.agent},
@@ -430,16 +411,16 @@ class ClaimRecovery:
 
     def _on_returned(self, appended: Appended | None) -> None:
         if appended is not None:
-            self._scheduler.follow_up(appended)
+            self.scheduler.follow_up(appended)
 
     def _on_result(self, appended: Appended | None, hold: LeaseHold | None) -> None:
         if appended is None:
             return
         record = appended.record
-        if record.session != self._scheduler.session or self._scheduler.runs.find(record.ref) is not None:
+        if record.session != self.scheduler.session or self.scheduler.runs.find(record.ref) is not None:
             return
-        if self._scheduler.draining or (hold is not None and hold.lost):  # a drain does not wait for what begins now
+        if self.scheduler.draining or (hold is not None and hold.lost):  # a drain does not wait for what begins now
             self.claims.add_late(record)
         else:
             log.warning("a claim of unknown outcome had succeeded; the turn begins now", extra={"task": record.id})
-            self._scheduler.follow_up(Appended(record, [], claimed=True))
+            self.scheduler.follow_up(Appended(record, [], claimed=True))

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dragoman.ports.extension import EXTENSION_GROUP, OpenBus, Option, ServerExtension, StoreScheme
-from dragoman.settings.options import options_of, read_groups
-from dragoman.settings.sources import SettingsError, read_environment
+from dragoman.settings.options import options_of
+from dragoman.settings.sources import SettingsError
 
 
 class InvalidExtension(SettingsError):
@@ -157,12 +157,3 @@ def flatten_tables(values: Mapping[str, Any]) -> dict[str, Any]:
             field = key.replace("-", "_")
             flat[options[field][0].name if field in options else f"extensions.{name}.{key}"] = value
     return flat
-
-
-def read_worker_groups(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of each extension for a worker, from its options (None: not given) and the environment.
-
-    Raises InvalidGroups.
-    """
-    given = {name: value for name, value in options.items() if value not in (None, [])}
-    return groups_by_extension(read_groups(extension_groups(), {**read_environment(options), **given}))

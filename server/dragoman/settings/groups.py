@@ -21,7 +21,7 @@ from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RetentionPolicy, StorageOptions
 from dragoman.runtime.lease import LOOP_EXIT, LOOP_TIMEOUT
-from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
+from dragoman.runtime.turn.context import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
 from dragoman.settings.options import setting
 from dragoman.settings.types import (
     AbsoluteUrl,
@@ -349,7 +349,7 @@ class LimitSettings(Group):
     upstream_silence: Seconds = setting(120.0, "S", "Seconds without data after which an upstream call fails. [120]")
     blocking_wait: Seconds = setting(300.0, "S", "Maximum seconds that a blocking send waits. [300]")
     """It then returns the unfinished task."""
-    drain: SecondsOrNone = setting(300.0, "S", "Seconds for running turns to finish when the server stops. [300]")
+    drain: SecondsOrNone = setting(300.0, "S", "Seconds for running turns to finish when the process stops. [300]")
     loop_timeout: Seconds = setting(
         LOOP_TIMEOUT, "S", "Seconds of a blocked event loop after which others take over. [20]"
     )

@@ -7,6 +7,7 @@ working directory, if present), default. Nothing else reads the environment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -224,5 +225,24 @@ def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Set
         return Settings(**given)
     except InvalidGroups as error:
         file, _ = read_config_file({**read_environment(fields), **given}.get("config"))
-        lines = [explain_setting_error(fields, item, given, file, in_code=in_code) for item in error.errors]
-        raise SettingsError("\n".join(lines)) from error
+        raise SettingsError(_explain(error, given, file, in_code=in_code)) from error
+
+
+def load_worker_settings(arguments: Mapping[str, Any]) -> Settings:
+    """The settings of a worker from its options (None: not given), the environment of these, and the defaults.
+
+    Raises SettingsError.
+    """
+    given = {name: value for name, value in arguments.items() if value not in (None, [])}
+    try:
+        groups = read_groups(own_groups() | extension_groups(), {**read_environment(arguments), **given})
+    except InvalidGroups as error:
+        raise SettingsError(_explain(error, given, None)) from error
+    values: dict[str, Any] = {name: groups[name] for name in own_groups()}
+    return Settings.model_construct(**values, extensions=groups_by_extension(groups))
+
+
+def _explain(error: InvalidGroups, given: Mapping[str, Any], file: Path | None, *, in_code: bool = False) -> str:
+    """One line for each invalid setting."""
+    fields = setting_fields()
+    return "\n".join(explain_setting_error(fields, item, given, file, in_code=in_code) for item in error.errors)

@@ -140,7 +140,8 @@ class SpanExporter:
         self._transport = transport
         self._resource = messages.encode_resource(resource)
         self._stop = threading.Event()
-        self._failing = False
+        self.is_failing = False
+        """Whether the last request failed."""
         self.sent = 0
         self.failed = 0
         """Failed requests, which are retried."""
@@ -178,22 +179,14 @@ class SpanExporter:
         try:
             self._transport.send(messages.encode_export_request(self._resource, batch), timeout)
         except ExportFailed as error:
-            self._record_failure(str(error))
+            self.failed += 1
+            if not self.is_failing:
+                log.warning("traces cannot be sent (%s); retrying, new spans are dropped if the queue is full", error)
+            self.is_failing = True
             return False
         self.sent += len(batch)
-        self._failing = False
+        self.is_failing = False
         return True
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the last request failed."""
-        return self._failing
-
-    def _record_failure(self, reason: str) -> None:
-        self.failed += 1
-        if not self._failing:
-            self._failing = True
-            log.warning("traces cannot be sent (%s); retrying, new spans are dropped if the queue is full", reason)
 
 
 def resource_attributes(role: str) -> dict[str, str]:

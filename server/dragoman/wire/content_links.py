@@ -8,22 +8,23 @@ files anywhere. The link itself is the credential: whoever fetches it sends no o
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from google.protobuf.message import Message
 
+from dragoman.core.net.addresses import is_loopback_host
+from dragoman.core.net.targets import DEFAULT_PORTS
 from dragoman.core.task.blob_references import BLOB_NAME, TEXT_MEDIA_TYPE, text_type
 from dragoman.core.task.contents import StoredContent
+from dragoman.wire.dialects.parts import find_parts
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _PATH: Final = "/blobs/"
 _QUERY_FIELDS: Final = frozenset({"expires", "filename", "type", "signature"})
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{64}")
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +86,8 @@ def content_link(part: pb.Part, addresses: Collection[str]) -> ContentLink | Non
 
 def content_links(response: Message, addresses: Collection[str]) -> list[ContentLink]:
     """The links of a response, a task, a message or an event to contents of the server with these addresses."""
-    links = (content_link(part, addresses) for part in _parts(response))
+    links = (content_link(part, addresses) for _, part in find_parts(response))
     return [link for link in links if link is not None]
-
-
-def _parts(message: Any) -> Iterator[pb.Part]:
-    match message:
-        case pb.Message() | pb.Artifact():
-            yield from message.parts
-        case pb.Task():
-            for one in (message.status, *message.artifacts, *message.history):
-                yield from _parts(one)
-        case pb.TaskStatus() if message.HasField("message"):
-            yield from message.message.parts
-        case pb.TaskStatusUpdateEvent():
-            yield from _parts(message.status)
-        case pb.TaskArtifactUpdateEvent():
-            yield from message.artifact.parts
-        case pb.StreamResponse() | pb.SendMessageResponse():
-            if payload := message.WhichOneof("payload"):
-                yield from _parts(getattr(message, payload))
 
 
 def _query(link: SplitResult) -> dict[str, str]:
@@ -117,13 +100,13 @@ def _query(link: SplitResult) -> dict[str, str]:
 
 def _server_url(link: SplitResult, addresses: Collection[str]) -> str | None:
     """The URL at which a server with these addresses has a link; None for a link to another server."""
-    if link.scheme not in _DEFAULT_PORTS or not link.hostname or "@" in link.netloc:
+    if link.scheme not in DEFAULT_PORTS or not link.hostname or "@" in link.netloc:
         return None
     servers = [urlsplit(address) for address in addresses]
-    http = [server for server in servers if server.scheme in _DEFAULT_PORTS]
+    http = [server for server in servers if server.scheme in DEFAULT_PORTS]
     if any(_origin(server) == _origin(link) for server in http):
         return link.geturl()
-    if _is_loopback(link.hostname):
+    if is_loopback_host(link.hostname):
         if http:
             return link._replace(scheme=http[0].scheme, netloc=http[0].netloc.rpartition("@")[2]).geturl()
         port = f":{link.port}" if link.port else ""
@@ -137,11 +120,4 @@ def _server_url(link: SplitResult, addresses: Collection[str]) -> str | None:
 
 
 def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
-    return url.scheme, url.hostname, url.port or _DEFAULT_PORTS[url.scheme]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return url.scheme, url.hostname, url.port or DEFAULT_PORTS[url.scheme]

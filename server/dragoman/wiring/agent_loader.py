@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
+from dragoman.agents.functions.declaration import agents_in
+from dragoman.agents.functions.runner import DeclaredAgent
 from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
 from dragoman.core.exceptions import describe, is_a, stack_of
 from dragoman.ports import Agent

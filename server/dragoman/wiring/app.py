@@ -21,7 +21,7 @@ from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.event_encoders import DialectWebhookEncoder
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
-from dragoman.bindings.options import CREDENTIAL_CHECK_INTERVAL, SHUTDOWN_GRACE_SECONDS, BoundAddress, HttpOptions
+from dragoman.bindings.options import CREDENTIAL_CHECK_INTERVAL, SHUTDOWN_GRACE_SECONDS, BoundAddress, ServerOptions
 from dragoman.bindings.request_log import RejectionLog, RequestMetrics
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -258,9 +258,9 @@ class App:
         self.http = await listen(stack, "--http", self.settings.listen.http, pages.serve_health(self._health_options()))
         self.public_url = reachable_url(self.http)
 
-    def _health_options(self) -> HttpOptions:
+    def _health_options(self) -> ServerOptions:
         """The options of an HTTP server that serves only `/healthz` and `/readyz`."""
-        return HttpOptions(
+        return ServerOptions(
             host=self.settings.listen.http.host,
             port=self.settings.listen.http.port,
             shared=self.shared,
@@ -455,4 +455,4 @@ async def listen(
 
 def reachable_url(bound: BoundAddress) -> str:
     """The URL of an address for clients on this machine."""
-    return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
+    return bound.reachable("127.0.0.1").url

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from google.protobuf.json_format import ParseDict
 
-from dragoman.core.cards.agent_spec import AgentSpec, Skill
+from dragoman.core.cards.agent_spec import CARD_SKILL_FIELDS, AgentSpec, Extension, Skill
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.maintenance import RETENTION_STATES
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnResult
@@ -86,7 +87,6 @@ def encode_event(change: StatusChange | ArtifactChange) -> wk.Event:
 
 
 def encode_status(change: StatusChange) -> wk.StatusChange:
-    """Encodes a status change."""
     encoded = wk.StatusChange(state=pb.TaskState.Name(change.state))
     if change.message:
         encoded.message.MergeFromString(change.message)
@@ -96,7 +96,6 @@ def encode_status(change: StatusChange) -> wk.StatusChange:
 
 
 def encode_artifact(change: ArtifactChange) -> wk.ArtifactChange:
-    """Encodes an artifact or a chunk of one."""
     encoded = wk.ArtifactChange(append=change.append, last_chunk=change.last_chunk)
     encoded.artifact.MergeFromString(change.head + change.parts + change.tail)
     if change.text is not None:
@@ -124,7 +123,6 @@ def encode_turn_end(turn_id: str, result: TurnResult, max_frame_bytes: int) -> w
 
 
 def encode_state_update(state_update: StateUpdate) -> wk.StateUpdate:
-    """Encodes the agent's changed state and metadata."""
     encoded = wk.StateUpdate()
     if state_update.task_state is not None:
         encoded.task_state = state_update.task_state.decode()
@@ -152,21 +150,13 @@ def encode_registration(spec: AgentSpec, turns: int) -> wk.AgentRegistration:
         description=spec.description,
         version=spec.version,
         documentation_url=spec.documentation_url,
+        icon_url=spec.icon_url or None,
+        provider=None if spec.provider is None else asdict(spec.provider),
         default_input_modes=spec.input_modes,
         default_output_modes=spec.output_modes,
         skills=_encode_skills(spec.skills),
-        capabilities=pb.AgentCapabilities(streaming=spec.streaming),
+        capabilities=pb.AgentCapabilities(streaming=spec.streaming, extensions=map(_encode_extension, spec.extensions)),
     )
-    if spec.icon_url:
-        card.icon_url = spec.icon_url
-    if spec.provider:
-        card.provider.organization, card.provider.url = spec.provider.organization, spec.provider.url
-    for extension in spec.extensions:
-        encoded_extension = card.capabilities.extensions.add(
-            uri=extension.uri, description=extension.description, required=extension.required
-        )
-        if extension.params:
-            ParseDict(dict(extension.params), encoded_extension.params)
     encoded = wk.AgentRegistration(
         id=spec.id,
         card=card,
@@ -188,15 +178,11 @@ def encode_registration(spec: AgentSpec, turns: int) -> wk.AgentRegistration:
 
 
 def _encode_skills(skills: Iterable[Skill]) -> list[pb.AgentSkill]:
-    return [
-        pb.AgentSkill(
-            id=skill.id,
-            name=skill.name,
-            description=skill.description,
-            tags=skill.tags,
-            examples=skill.examples,
-            input_modes=skill.input_modes,
-            output_modes=skill.output_modes,
-        )
-        for skill in skills
-    ]
+    return [pb.AgentSkill(**{field: getattr(skill, field) for field in CARD_SKILL_FIELDS}) for skill in skills]
+
+
+def _encode_extension(extension: Extension) -> pb.AgentExtension:
+    encoded = pb.AgentExtension(uri=extension.uri, description=extension.description, required=extension.required)
+    if extension.params:
+        ParseDict(dict(extension.params), encoded.params)
+    return encoded

@@ -56,6 +56,8 @@ class RemoteTurnContext:
         self.canceled = False
         self.cancel_reason = ""
         self.cancel_metadata = b""
+        self.task: asyncio.Task[None] | None = None
+        """The asyncio task of the turn."""
         self.begun = False
         """The asyncio task of the turn has taken its first step."""
         self.agent_begun = False
@@ -130,12 +132,18 @@ class RemoteTurnContext:
                 done.set_result(None)
 
     def on_cancel(self, reason: str, metadata: bytes) -> None:
-        """Handles a request to stop. Both arguments are as in TurnContext."""
         self.canceled, self.cancel_reason, self.cancel_metadata = True, reason, metadata
 
-    def on_stopping(self) -> None:
-        """Handles the notice that the server shuts down."""
-        self.stopping = True
+    def cancel(self, reason: str, metadata: bytes = b"") -> None:
+        """Asks the agent to stop, unless it was asked before or has ended. Both arguments are as in TurnContext."""
+        if not (self.canceled or self.finishing):
+            self.on_cancel(reason, metadata)
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Cancels the asyncio task, if it has begun. Otherwise it would end without an answer to the server."""
+        if self.begun and self.task is not None:
+            self.task.cancel()
 
     def on_message(self, message: wk.MessageArrived) -> None:
         """Handles a message for the running turn."""
@@ -159,9 +167,7 @@ class RemoteTurnContext:
         """
         self.finishing = True
         try:
-            changes, state_update = await self._batch.take_pending()
-            if changes or state_update.steps:
-                self._send_events(changes, state_update)
+            await self._send_pending()
             if result is not None:
                 self._send_frame(turn_end=frames.encode_turn_end(self.turn_id, result, self._frame_bytes))
                 return
@@ -194,9 +200,7 @@ class RemoteTurnContext:
         self.agent_begun = lost.may_have_started
         self.finishing = True
         try:
-            changes, state_update = await self._batch.take_pending()
-            if changes or state_update.steps:
-                self._send_events(changes, state_update)
+            await self._send_pending()
         except LeaseLost:
             return
         except Exception as error:
@@ -206,6 +210,11 @@ class RemoteTurnContext:
     def _give_back(self, reason: str) -> None:
         released = wk.Released(not_begun=not self.agent_begun, reason=reason)
         self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, released=released))
+
+    async def _send_pending(self) -> None:
+        changes, state_update = await self._batch.take_pending()
+        if changes or state_update.steps:
+            self._send_events(changes, state_update)
 
     def _send_batch(
         self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate

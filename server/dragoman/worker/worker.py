@@ -9,7 +9,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dragoman.calling.errors import ClientError
@@ -47,20 +46,6 @@ _PERMANENT_ERRORS: Final = frozenset(
 """Status codes after which a reconnect would fail again, until someone changes the configuration."""
 
 
-@dataclass(slots=True)
-class _WorkerTurn:
-    """One turn that this worker runs."""
-
-    agent: str
-    turn_context: RemoteTurnContext
-    task: asyncio.Task[None]
-
-    def interrupt(self) -> None:
-        """Cancels the asyncio task, if it has begun. Otherwise it would end without an answer to the server."""
-        if self.turn_context.begun:
-            self.task.cancel()
-
-
 class Worker:
     """Runs agents for one server. Call `run`, and `drain` to end it."""
 
@@ -87,7 +72,7 @@ class Worker:
         self._open_stream = open_stream
         self._stream: ServerStream | None = None
         self._frame_bytes = 0
-        self._running: dict[str, _WorkerTurn] = {}
+        self._running: dict[str, RemoteTurnContext] = {}
         self._unfinished_turns: Counter[str] = Counter()
         """Turns by agent whose functions still run, including those of earlier streams."""
         self._draining = False
@@ -100,13 +85,11 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """The number of running turns."""
         return len(self._running)
 
     def running_turns(self) -> list[str]:
         """The running turns, for the log."""
-        turns = tuple(self._running.values())
-        return [f"agent {turn.agent} (task {turn.turn_context.task_id})" for turn in turns]
+        return [f"agent {turn.agent} (task {turn.task_id})" for turn in tuple(self._running.values())]
 
     async def run(self) -> None:
         """Runs until `drain` is done. Raises ClientError if the server rejects the worker permanently."""
@@ -159,37 +142,33 @@ class Worker:
     def _end_lapsed_turns(self) -> None:
         """Stops the turns that began before a lapse of the lease."""
         for turn in tuple(self._running.values()):
-            if turn.turn_context.loses_lease():
+            if turn.loses_lease():
                 turn.interrupt()
 
     # Frames from the server ---------------------------------------------------------------------------------------
 
     def _on_frame(self, frame: wk.ConnectResponse) -> None:
         kind = frame.WhichOneof("frame")
+        turn = self._running.get(getattr(getattr(frame, kind), "turn_id", "")) if kind else None
         match kind:
             case "welcome":
                 self._on_welcome(frame.welcome)
             case "turn_start":
                 self._start_turn(frame.turn_start)
-            case "committed" | "message_arrived" | "cancel" | "stopping" | "turn_revoked":
-                turn = self._running.get(getattr(frame, kind).turn_id)
-                if turn is not None:
-                    self._dispatch(turn, frame)
-
-    def _dispatch(self, turn: _WorkerTurn, frame: wk.ConnectResponse) -> None:
-        match frame.WhichOneof("frame"):
+            case _ if turn is None:
+                pass  # a heartbeat, or a turn that has ended here before the server knew
             case "committed":
-                turn.turn_context.on_committed(frame.committed.number)
+                turn.on_committed(frame.committed.number)
             case "message_arrived":
-                turn.turn_context.on_message(frame.message_arrived)
+                turn.on_message(frame.message_arrived)
             case "cancel":
-                self._cancel(turn, frame.cancel.reason, frame.cancel.metadata.SerializeToString())
+                turn.cancel(frame.cancel.reason, frame.cancel.metadata.SerializeToString())
             case "stopping":
-                turn.turn_context.on_stopping()
+                turn.stopping = True
             case "turn_revoked":
                 log.warning(
                     "the server has ended a turn: %s", frame.turn_revoked.reason,
-                    extra={"task": turn.turn_context.task_id, "agent": turn.agent},
+                    extra={"task": turn.task_id, "agent": turn.agent},
                 )  # fmt: skip
                 self._abort_turn(turn, frame.turn_revoked.reason)
 
@@ -217,8 +196,9 @@ class Worker:
             return
         turn_context = RemoteTurnContext(start, stream.send, self._frame_bytes, stream.lease.hold())
         work = self._run_turn(agent, turn_context, stream)
-        task = asyncio.get_running_loop().create_task(work, name=f"turn {start.turn_id} of task {start.task_id}")
-        self._running[start.turn_id] = _WorkerTurn(start.agent_id, turn_context, task)
+        name = f"turn {start.turn_id} of task {start.task_id}"
+        turn_context.task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running[start.turn_id] = turn_context
         self._unfinished_turns[start.agent_id] += 1
         self._idle.clear()
 
@@ -295,16 +275,11 @@ class Worker:
             )  # fmt: skip
         return result
 
-    def _cancel(self, turn: _WorkerTurn, reason: str, metadata: bytes = b"") -> None:
-        if not (turn.turn_context.canceled or turn.turn_context.finishing):
-            turn.turn_context.on_cancel(reason, metadata)
-            turn.interrupt()
-
-    def _abort_turn(self, turn: _WorkerTurn, reason: str) -> None:
+    def _abort_turn(self, turn: RemoteTurnContext, reason: str) -> None:
         """Stops a turn that has ended at the server."""
-        self._running.pop(turn.turn_context.turn_id, None)
-        turn.turn_context.on_turn_over(reason)
-        self._cancel(turn, "lease_lost")
+        self._running.pop(turn.turn_id, None)
+        turn.on_turn_over(reason)
+        turn.cancel("lease_lost")
         if not self._running:
             self._idle.set()
 
@@ -323,12 +298,12 @@ class Worker:
         while self._running and loop.time() < deadline:
             if loop.time() >= deadline - STOPPING_NOTICE_SECONDS:
                 for turn in self._running.values():
-                    turn.turn_context.on_stopping()
+                    turn.stopping = True
             if on_progress is not None:
                 on_progress(len(self._running))
             await self._wait_idle(min(1.0, max(0.0, deadline - loop.time())))
         for turn in tuple(self._running.values()):
-            self._cancel(turn, "drain")
+            turn.cancel("drain")
         await self._wait_idle(DRAIN_STOP_TIMEOUT)
         self._stopped.set()
         if self._stream is not None and self._stream_ended is not None:

@@ -28,7 +28,7 @@ class ScriptedTurn(CalledTurn):
 
     def __init__(self, context: TurnContext, server: ScriptedAgent, *, is_sent: bool) -> None:
         super().__init__(context, server)
-        self.calls.is_sent = is_sent
+        self.is_sent = is_sent
         self.began = asyncio.Event()
         self.end: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
 

@@ -1,4 +1,4 @@
-"""What a turn of a called agent ends with, by the error of its calls, and what it remembers of earlier attempts."""
+"""What a turn of a called agent ends with, by the error of its calls, what it repeats, and what it remembers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from typing import Any, cast
 import pytest
 from tests.agents.turn_context import RecordingTurnContext
 
-from dragoman.agents.called.calls import TaskLost
-from dragoman.agents.called.turn import CalledTurn, stored_fields
-from dragoman.calling.errors import CallForbidden, CallRefused, OutcomeUnknown, ProtocolError
+from dragoman.agents.called.turn import CalledTurn, TaskLost, stored_fields
+from dragoman.calling.errors import (
+    CallForbidden,
+    CallRefused,
+    ClientError,
+    OutcomeUnknown,
+    ProtocolError,
+    ServerUnavailable,
+)
 from dragoman.core.errors import A2AError, InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
@@ -18,6 +24,10 @@ from dragoman.ports import TurnResult, WorkerLost
 from dragoman.wire.remote_errors import RemoteError
 
 UNAVAILABLE = WorkerLost("away", may_have_started=False)
+BROKEN = ServerUnavailable.for_reason("the connection was lost")
+NOT_SENT = ServerUnavailable.for_reason("refused the connection", may_have_arrived=False)
+BUSY = CallRefused.from_answer(RemoteError("RESOURCE_EXHAUSTED", "too many calls"))
+REFUSED = CallRefused.from_answer(RemoteError("NOT_FOUND", "no such task", "TASK_NOT_FOUND"))
 
 
 class FailingTurn(CalledTurn):
@@ -95,3 +105,81 @@ def test_a_state_in_another_form_has_no_fields(data: bytes) -> None:
 
 def test_a_stored_state_has_the_fields_of_its_key() -> None:
     assert stored_fields(b'{"mine": {"a": 1}}', "mine") == {"a": 1}
+
+
+class CallingTurn(FailingTurn):
+    """Calls a server that is unavailable after three failures, and keeps the waits between them."""
+
+    kind = "other server"
+
+    def __init__(self, *results: Any, is_sent: bool = False) -> None:
+        super().__init__(UNAVAILABLE)
+        self.waits: list[float] = []
+        self.reasons: list[str] = []
+        self.results = list(results)
+        self.is_sent = is_sent
+        self._agent = cast(Any, self)
+        self._sleep = self._keep_wait
+
+    @property
+    def is_unavailable(self) -> bool:
+        return len(self.reasons) >= 3
+
+    def record_success(self) -> None:
+        self.reasons.clear()
+
+    def record_failure(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    async def _keep_wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        await asyncio.sleep(0)
+
+    async def call(self) -> Any:
+        found = self.results.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+async def test_a_call_is_repeated_with_growing_pauses() -> None:
+    caller = CallingTurn(BROKEN, NOT_SENT, "done")
+    assert await caller.repeat(caller.call) == "done"
+    assert caller.waits == sorted(set(caller.waits))
+    assert (len(caller.waits), caller.reasons, caller.is_sent) == (2, [], False)
+
+
+async def test_a_busy_server_is_available_and_called_again() -> None:
+    caller = CallingTurn(BUSY, BUSY, BUSY, BUSY, "done")
+    assert await caller.repeat(caller.call) == "done"
+    assert (len(caller.waits), caller.waits == sorted(set(caller.waits)), caller.reasons) == (4, True, [])
+
+
+@pytest.mark.parametrize("error", [REFUSED, CallForbidden("a private address"), ProtocolError("not JSON")])
+async def test_other_errors_end_the_calls(error: ClientError) -> None:
+    caller = CallingTurn(error)
+    with pytest.raises(type(error)) as raised:
+        await caller.repeat(caller.call)
+    assert raised.value is error
+    assert caller.waits == []
+
+
+async def test_a_refusal_is_an_answer_that_ends_a_series_of_failures() -> None:
+    caller = CallingTurn(BROKEN, BROKEN, REFUSED)
+    with pytest.raises(CallRefused):
+        await caller.repeat(caller.call)
+    assert caller.reasons == []
+
+
+async def test_a_connection_without_an_answer_does_not_end_a_series_of_failures() -> None:
+    caller = CallingTurn(NOT_SENT, "connected")
+    await caller.until_available(caller.call)
+    assert caller.reasons == ["refused the connection"]
+
+
+@pytest.mark.parametrize(("is_sent", "marked"), [(False, 1), (True, 0)])
+async def test_a_server_that_stays_unavailable_ends_the_turn(is_sent: bool, marked: int) -> None:
+    caller = CallingTurn(BROKEN, NOT_SENT, BROKEN, is_sent=is_sent)
+    with pytest.raises(WorkerLost, match=r"The other server is unavailable\.") as raised:
+        await caller.repeat(caller.call)
+    assert (raised.value.may_have_started, int(caller.is_marked_unsent), len(caller.waits)) == (is_sent, marked, 2)

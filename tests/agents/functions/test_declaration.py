@@ -15,7 +15,8 @@ import pytest
 
 import dragoman
 from dragoman import Provider, Skill, Turn, agent
-from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
+from dragoman.agents.functions.declaration import agents_in
+from dragoman.agents.functions.runner import DeclaredAgent
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
 from dragoman.ports import Agent
 

@@ -10,8 +10,9 @@ from tests.agents.functions.test_turn import make_turn
 from tests.agents.turn_context import RecordingTurnContext
 
 from dragoman import Turn
-from dragoman.agents.functions import runner
+from dragoman.agents.functions.runner import DeclaredAgent
 from dragoman.agents.values import struct_of, struct_to_json
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.limits.message_limits import MAX_TASK_METADATA_BYTES
 from dragoman.core.task.log import StatusChange
@@ -94,7 +95,7 @@ async def test_a_key_cannot_be_removed() -> None:
 
 
 async def take_turn(context: RecordingTurnContext, function: Any) -> TurnResult:
-    return await runner.take_turn(function, context, agent="a", thread_pool=None, new_id=lambda: "id")  # type: ignore[arg-type]
+    return await DeclaredAgent(function, AgentSpec(id="a", name="A", description="")).take_turn(context)
 
 
 async def test_metadata_is_stored_at_the_end_of_a_turn_also_when_it_fails() -> None:

@@ -15,9 +15,9 @@ import pytest
 from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
 
 from dragoman import AgentError, Retry, Turn, agent, types
-from dragoman.agents.functions.declaration import DeclaredAgent
-from dragoman.agents.functions.runner import generic_error_text, take_turn
+from dragoman.agents.functions.runner import DeclaredAgent, generic_error_text
 from dragoman.agents.functions.threads import DaemonThreadPool
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import FENCED, AppendRejected
 from dragoman.ports import AgentStillRuns, BufferFull, LeaseLost, TurnResult
@@ -93,10 +93,8 @@ async def test_sync_turns_wait_for_a_free_thread() -> None:
 
     threads = DaemonThreadPool(2)
     turn_contexts = [RecordingTurnContext("go") for _ in range(5)]
-    turns = [
-        asyncio.create_task(take_turn(it, turn_context, agent="a", new_id=iter("abcde").__next__, thread_pool=threads))
-        for turn_context in turn_contexts
-    ]
+    waiting = DeclaredAgent(it, AgentSpec(id="a", name="A", description=""), thread_pool=threads)
+    turns = [asyncio.create_task(waiting.take_turn(turn_context)) for turn_context in turn_contexts]
     await asyncio.to_thread(lambda: (begun.acquire(), begun.acquire()))
     assert not begun.acquire(blocking=False)
     go.set()

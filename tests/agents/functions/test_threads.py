@@ -13,10 +13,12 @@ from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, 
 from tests.eventually import eventually
 
 from dragoman import Turn, agent
-from dragoman.agents.functions.declaration import DeclaredAgent
-from dragoman.agents.functions.runner import take_turn
-from dragoman.agents.functions.threads import DaemonThreadPool, LeakedThreads
+from dragoman.agents.functions.runner import DeclaredAgent
+from dragoman.agents.functions.threads import DaemonThreadPool
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import AgentStillRuns
+
+SPEC = AgentSpec(id="a", name="A", description="")
 
 
 async def canceled(it: DeclaredAgent[Any, Any]) -> RecordingTurnContext:
@@ -130,19 +132,10 @@ async def test_a_drained_thread_that_does_not_stop_counts_as_leaked_after_the_ti
         assert release.wait(60)
         raise ValueError("not reported")
 
-    turn_context, left = RecordingTurnContext("go"), LeakedThreads()
+    turn_context = RecordingTurnContext("go")
     with ThreadPoolExecutor(1) as threads:
-        run = asyncio.create_task(
-            take_turn(
-                it,
-                turn_context,
-                agent="a",
-                new_id=lambda: "id",
-                thread_pool=threads,
-                leaked=left,
-                stop_timeout=stop_timeout,
-            )
-        )
+        leaking = DeclaredAgent(it, SPEC, thread_pool=threads, stop_timeout=stop_timeout)
+        run = asyncio.create_task(leaking.take_turn(turn_context))
         await turn_context.event_put.wait()
         run.cancel()
         await asyncio.sleep(0)
@@ -151,9 +144,9 @@ async def test_a_drained_thread_that_does_not_stop_counts_as_leaked_after_the_ti
             run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert left.count == 1
+        assert leaking.leaked_threads == 1
         release.set()
-    assert left.count == 0
+    assert leaking.leaked_threads == 0
 
 
 @pytest.mark.parametrize("reason", ["client", "lease_lost"])
@@ -165,22 +158,19 @@ async def test_a_canceled_turn_lasts_as_long_as_its_thread(reason: str) -> None:
         assert release.wait(60)
         turn.check()
 
-    turn_context, left = RecordingTurnContext("go"), LeakedThreads()
+    turn_context = RecordingTurnContext("go")
     with ThreadPoolExecutor(1) as threads:
-        run = asyncio.create_task(
-            take_turn(
-                it, turn_context, agent="a", new_id=lambda: "id", thread_pool=threads, leaked=left, stop_timeout=0.0
-            )
-        )
+        leaking = DeclaredAgent(it, SPEC, thread_pool=threads, stop_timeout=0.0)
+        run = asyncio.create_task(leaking.take_turn(turn_context))
         await turn_context.event_put.wait()
         turn_context.canceled, turn_context.cancel_reason = True, reason
         run.cancel()
-        await eventually(lambda: left.count == 1)
+        await eventually(lambda: leaking.leaked_threads == 1)
         assert not run.done()
         release.set()
         with pytest.raises(asyncio.CancelledError):
             await run
-    assert left.count == 0
+    assert leaking.leaked_threads == 0
 
 
 async def test_a_shutdown_abandons_a_canceled_thread_without_the_claim_that_it_stopped() -> None:
@@ -190,11 +180,9 @@ async def test_a_shutdown_abandons_a_canceled_thread_without_the_claim_that_it_s
         turn.status("deaf")
         assert release.wait(60)
 
-    turn_context, left = RecordingTurnContext("go"), LeakedThreads()
+    turn_context = RecordingTurnContext("go")
     with ThreadPoolExecutor(1) as threads:
-        run = asyncio.create_task(
-            take_turn(it, turn_context, agent="a", new_id=lambda: "id", thread_pool=threads, leaked=left)
-        )
+        run = asyncio.create_task(DeclaredAgent(it, SPEC, thread_pool=threads).take_turn(turn_context))
         await turn_context.event_put.wait()
         turn_context.canceled, turn_context.cancel_reason = True, "client"
         run.cancel()
@@ -214,15 +202,8 @@ async def test_a_turn_canceled_before_it_has_a_thread_never_runs() -> None:
     threads = DaemonThreadPool(1)
     threads.submit(release.wait, 30)
     ran: list[bool] = []
-    run = asyncio.create_task(
-        take_turn(
-            lambda turn: ran.append(True),
-            RecordingTurnContext("go"),
-            agent="a",
-            new_id=lambda: "id",
-            thread_pool=threads,
-        )
-    )
+    it = DeclaredAgent(lambda turn: ran.append(True), SPEC, thread_pool=threads)
+    run = asyncio.create_task(it.take_turn(RecordingTurnContext("go")))
     await asyncio.sleep(0)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):

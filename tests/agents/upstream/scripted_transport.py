@@ -15,6 +15,7 @@ from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import TurnResult
 from dragoman.wire.cards.remote_card import Interface
@@ -153,7 +154,11 @@ def agent(
     clock, numbers = Clock(), count(1)
     spec = AgentSpec(id="there", name="There", description="Elsewhere", streaming=streams)
     result = UpstreamAgent(
-        spec, "http://there", 10, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
+        spec,
+        UpstreamSpec(url="http://there", turns=10),
+        CircuitBreaker(clock),
+        lambda: f"id-{next(numbers)}",
+        sleep=clock.sleep,
     )
     result.transports, result.idempotent, result.linked_contents = scripts, idempotent, linked_contents
     return result

@@ -8,6 +8,8 @@ from tests.agents.upstream.scripted_transport import CONNECT_FAILURE, ScriptedTr
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 async def test_another_transport_is_used_when_one_does_not_respond() -> None:
     silent, other = (

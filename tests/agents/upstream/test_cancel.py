@@ -22,6 +22,8 @@ from dragoman.calling.errors import ProtocolError
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 METADATA = pb.Task(metadata={"why": "too late"}).metadata.SerializeToString()
 
 

@@ -21,7 +21,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NOW = pb.SendMessageConfiguration(return_immediately=True)
 
-pytestmark = pytest.mark.usefixtures("time_to_think", "time_to_stop")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("time_to_think", "time_to_stop")]
 
 AGENT_IDS = ("jsonrpc-1", "rest-1", "grpc-1", "jsonrpc-03", "rest-03", "grpc-03", "jsonrpc-01", "polled")
 

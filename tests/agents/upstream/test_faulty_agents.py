@@ -22,6 +22,8 @@ from dragoman.wiring.app import App
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 WORKING = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}
 DONE = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
 

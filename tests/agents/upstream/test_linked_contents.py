@@ -25,6 +25,8 @@ from dragoman.core.task.log import ArtifactChange
 from dragoman.core.task.projection import join_texts
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 CHUNKS = [f"{number:04d} {'é' * 999}\n" for number in range(400)]
 TEXT = "".join(CHUNKS)
 RAW = bytes(range(256)) * 2000

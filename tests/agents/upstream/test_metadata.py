@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from google.protobuf.json_format import MessageToDict
 from tests.agents.turn_context import RecordingTurnContext, state_of, status_text
 from tests.agents.upstream.conftest import Open
@@ -16,6 +17,8 @@ from dragoman.client.calls import Client, message
 from dragoman.core.limits.message_limits import MAX_TASK_METADATA_BYTES
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import open_app
+
+pytestmark = pytest.mark.long
 
 
 def labeled(event: Any, **metadata: object) -> Any:

@@ -20,6 +20,8 @@ from dragoman.wiring.app import App
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 DONE = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
 NOW = pb.SendMessageConfiguration(return_immediately=True)
 
@@ -187,7 +189,7 @@ async def test_a_changed_card_is_served(opened: Open) -> None:
         remote.answers["/rpc"] = rpc({"task": DONE})
         await add(app, remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/old"), capabilities={})))
         remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}, description="New"))
-        (member,) = app.sources.upstreams._entries.values()
-        await app.sources.upstreams.refresh(member)
+        (remote_agent,) = app.sources.upstreams.agents
+        await app.sources.upstreams.refresh(remote_agent)
         assert app.agents["words"].description == "New"
         assert (await ask(app, "words")).status.state == states.COMPLETED

@@ -19,6 +19,8 @@ from dragoman.core.task.log import ArtifactChange
 from dragoman.core.task.projection import is_plain_text
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 PARTS = st.one_of(
     st.text("ab", max_size=3).map(lambda text: pb.Part(text=text)),
     st.binary(min_size=1, max_size=2).map(lambda raw: pb.Part(raw=raw)),

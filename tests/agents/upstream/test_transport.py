@@ -18,15 +18,18 @@ from tests.certificates import Authority
 from tests.postgres import free_port
 from tests.security.test_outbound import HERE
 
-from dragoman.agents.upstream.transport import UpstreamTransport, open_transport
+from dragoman.agents.upstream.transport import TransportFactory, UpstreamTransport
 from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError, ServerUnavailable
 from dragoman.calling.transport import TransportLimits
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.core.net.targets import OutboundPolicy
 from dragoman.security.outbound import OutboundClient
 from dragoman.wire.cards.remote_card import Interface, grpc_url
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+pytestmark = pytest.mark.long
 
 LIMITS = TransportLimits(
     max_response_bytes=2048, max_stream_bytes=4096, response_timeout=20.0, blocking_timeout=20.0, idle_timeout=20.0
@@ -49,7 +52,12 @@ async def transport_to(
     guard = OutboundClient(rules, ca=options.get("ca"), per_host=0)
     interface = Interface(url, binding, dialect, options.pop("tenant", ""))
     encrypted = options.pop("safe", False)
-    transport = open_transport(interface, guard, {"X-Key": "k"}, limits, is_encrypted=encrypted, **options)
+    upstream = UpstreamSpec(
+        url="https://card" if encrypted else "http://card",
+        headers={"X-Key": "k"},
+        v03_files=options.pop("v03_files", "bytes"),
+    )
+    transport = TransportFactory(guard, limits=limits, **options).create(upstream, interface)
     try:
         yield transport
     finally:

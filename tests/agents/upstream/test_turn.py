@@ -27,6 +27,8 @@ from dragoman.ports import TurnResult, WorkerLost
 from dragoman.wire.remote_errors import RemoteError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 QUESTION = "question-1"
 """The id of the turn's message."""
 

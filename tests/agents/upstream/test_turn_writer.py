@@ -7,6 +7,8 @@ import pytest
 
 from dragoman.agents.upstream.turn_writer import UpstreamTaskState, read_task_state
 
+pytestmark = pytest.mark.long
+
 STATE = UpstreamTaskState("http://a", "t-1", "c-1", "m-1", "digest", True, 5, 7)
 STORED = {
     "at": "http://a",

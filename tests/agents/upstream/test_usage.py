@@ -17,6 +17,8 @@ from dragoman.core.limits.quotas import BILLION
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import open_app
 
+pytestmark = pytest.mark.long
+
 
 def using(event: Any, usage: Any) -> Any:
     """A status update with usage in its metadata."""

@@ -17,6 +17,8 @@ from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 
+pytestmark = pytest.mark.long
+
 At = Callable[[str], Client]
 
 

@@ -20,6 +20,8 @@ from dragoman.wiring.app import App
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
+pytestmark = pytest.mark.long
+
 
 async def next_of(app: App, task: str) -> str:
     """The `next` field of explain."""

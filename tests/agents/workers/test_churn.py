@@ -21,12 +21,13 @@ from dragoman.core.task import states
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.longest
+
 SECONDS: Final = 8.0
 WORKERS: Final = 3
 COMPLETE_OUTPUT: Final = "".join(f"{number} " for number in range(20))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_every_task_completes_although_workers_are_killed(tmp_path: Path) -> None:
     rng = random.Random(7)

@@ -27,6 +27,8 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
+pytestmark = pytest.mark.longest
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -125,7 +127,6 @@ async def test_a_worker_reconnects_after_the_server_was_killed(tmp_path: Path) -
             assert (await client.cancel(other)).status.state == states.CANCELED
 
 
-@pytest.mark.slow
 async def test_a_frozen_worker_counts_as_lost_but_a_blocked_event_loop_does_not(server: Server, tmp_path: Path) -> None:
     with worker_process(server=server.grpc, cwd=tmp_path) as frozen:
         async with Client(server.grpc, agent="hangs") as client, Client(server.grpc, agent="blocks") as other:

@@ -26,6 +26,8 @@ from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 async def test_operators_see_the_workers_of_each_agent_and_turn(opened: Open) -> None:
     async with (

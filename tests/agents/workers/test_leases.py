@@ -17,6 +17,8 @@ from dragoman.agents.workers.connection import HeartbeatTimings, WorkerConnectio
 from dragoman.ports import AgentStillRuns, WorkerLost
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
+pytestmark = pytest.mark.long
+
 
 class Worker:
     """A connected worker of the agent `desk`, and its agent at the server."""
@@ -26,8 +28,8 @@ class Worker:
         spec = read_registration(entry)
         self.agent = WorkerAgent(spec, "", lambda: 0, 0)
         self.connection = WorkerConnection(
-            "w", "peer", "", {spec.id: spec}, [entry], on_capacity_change=self.note_capacity, new_id=lambda: "id",
-            frame_bytes=1_000_000, lease_left=lease_left,
+            wk.Hello(name="w", agents=[entry]), "peer", "", {spec.id: spec}, on_capacity_change=self.note_capacity,
+            new_id=lambda: "id", frame_bytes=1_000_000, lease_left=lease_left,
         )  # fmt: skip
         self.connection.timings = timings or HeartbeatTimings()
         self.agent.add_worker(self.connection)

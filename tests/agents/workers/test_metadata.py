@@ -15,6 +15,8 @@ from dragoman.core.limits.message_limits import MAX_TASK_METADATA_BYTES
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 def metadata_update(**metadata: object) -> wk.StateUpdate:
     return wk.StateUpdate(task_metadata=pb.Task(metadata=metadata).metadata)

@@ -21,7 +21,7 @@ from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-pytestmark = pytest.mark.usefixtures("patient_bus")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("patient_bus")]
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,8 @@ from dragoman.wiring.app import App, AppTimings, open_app
 from dragoman.worker.worker import Worker
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 SHORT: Final = AppTimings(
     runtime=timings(renew_interval=0.1), lease=2.0, workers=HeartbeatTimings(heartbeat=1.0, lease=4.0, margin=2.0)
 )

@@ -16,6 +16,8 @@ from dragoman.core.task import states
 from dragoman.fault_proxy import FaultProxy
 from dragoman.worker.worker import Worker
 
+pytestmark = pytest.mark.long
+
 
 async def test_a_turn_that_outlives_its_stream_returns_its_credit_on_the_next_one(
     opened: Open, caplog: pytest.LogCaptureFixture

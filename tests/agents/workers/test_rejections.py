@@ -19,6 +19,8 @@ from dragoman.wiring.app import AppTimings
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 def hello(*agents: wk.AgentRegistration, name: str = "test") -> dict[str, Any]:
     return {"hello": wk.Hello(name=name, agents=agents)}

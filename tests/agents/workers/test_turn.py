@@ -24,6 +24,8 @@ from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 @asynccontextmanager
 async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, Client]]:
@@ -319,7 +321,7 @@ async def test_the_card_of_the_latest_registration_is_served(opened: Open) -> No
 async def test_a_worker_that_ignores_a_cancel_keeps_its_task_active_until_it_has_stopped(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.assembly.DEFAULT_TIMINGS", Timings(mute_timeout=0.0))
+    monkeypatch.setattr("dragoman.runtime.turn.context.DEFAULT_TIMINGS", Timings(mute_timeout=0.0))
     set_timings(monkeypatch, cancel_timeout=0.0)
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.message import Message
 
 from dragoman.bindings.admin import fields
+from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
@@ -16,7 +18,7 @@ from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
     "request_type",
     [events_pb.ListEventsRequest, ops.ExportTaskRequest, push_pb.ListPushConfigsRequest, push_pb.RedeliverRequest],
 )
-def test_a_task_is_selected_by_id_and_what_narrows_it(request_type: type[fields.TaskRequest]) -> None:
+def test_a_task_is_selected_by_id_and_what_narrows_it(request_type: type[Message]) -> None:
     request = request_type(task_id="t", agent="echo", principal="alice", scope="s")
     expected = TaskSelection(task="t", agent="echo", principal="alice", scope="s")
     assert fields.task_selection(request) == expected
@@ -42,8 +44,14 @@ def test_a_limit_out_of_range_is_rejected_with_the_range(limit: int) -> None:
         fields.page_limit(limit, default=20, maximum=100)
 
 
-def test_a_time_of_zero_leaves_its_field_absent() -> None:
-    key = ops.ApiKey()
-    fields.set_timestamps(key, created=1_795_215_245_118, last_used=0)
-    assert (key.created.seconds, key.created.nanos) == (1_795_215_245, 118_000_000)
-    assert not key.HasField("last_used")
+def test_a_message_takes_its_fields_from_its_sources_and_a_time_of_zero_is_absent() -> None:
+    key = ApiKey(id="k", name="laptop", principal="ann", digest=b"secret", created=1_795_215_245_118)
+    message = fields.message_from(ops.ApiKey, key, grants=["operator"], last_used=key.used)
+    assert (message.id, message.principal, list(message.grants)) == ("k", "ann", ["operator"])
+    assert (message.created.seconds, message.created.nanos) == (1_795_215_245, 118_000_000)
+    assert not message.HasField("last_used")
+
+
+def test_a_field_of_a_message_that_no_source_has_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no source has since"):
+        fields.message_from(ops.AgentPause, principal="ann", reason="")

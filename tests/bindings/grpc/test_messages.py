@@ -15,7 +15,7 @@ from tests.callers import WRONG, ByHeader, named
 from tests.eventually import eventually
 
 from dragoman.bindings.grpc import messages
-from dragoman.bindings.grpc.messages import ConnectionLimit, MessageReader
+from dragoman.bindings.grpc.messages import MessageReader
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.errors import InvalidRequest, PayloadTooLarge, Unavailable
 
@@ -46,6 +46,7 @@ class Reads:
             4000,
             slow_after=1.0,
             read_timeout=60.0,
+            max_held=1000,
             received=lambda peers: {peer: received[peer] for peer in peers if peer in received},
             clock=lambda: self.now,
         )
@@ -150,8 +151,7 @@ async def test_messages_that_arrive_at_once_are_not_counted() -> None:
 
 async def test_a_connection_has_a_number_of_messages_read_and_others_do_not_wait_for_it() -> None:
     async with reads() as read:
-        limit = ConnectionLimit(1)
-        read.reader = MessageReader(1000, 4000, slow_after=1.0, read_timeout=60.0, connection_limit=limit)
+        read.reader = MessageReader(1000, 4000, slow_after=1.0, read_timeout=60.0, max_held=1000, connection_reads=1)
         calls = [await read.start("anonymous", peer) for peer in ("a", "b", "a")]
         assert await read.ended() == [2]
         with pytest.raises(Unavailable, match="of this connection"):

@@ -12,7 +12,7 @@ import pytest
 from tests.callers import WRONG, ByHeader, named
 
 from dragoman.bindings.grpc import messages
-from dragoman.bindings.grpc.server import CallAborter
+from dragoman.bindings.grpc.server import abort_call
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE, worker_service_handler
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
@@ -63,7 +63,7 @@ async def served(caller: dict[str, str] | None = None, **options: Any) -> AsyncI
     given, hub, streams = ServerOptions(**options), EchoHub(), StreamRegistry()
     server = grpc.aio.server()
     reader = messages.caller_messages(given.message_bytes)
-    handler = worker_service_handler(hub, given, CallAborter(given), streams, reader)  # type: ignore[arg-type]  # the rest of the hub is not used here
+    handler = worker_service_handler(hub, given, abort_call, streams, reader)  # type: ignore[arg-type]  # the rest of the hub is not used here
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

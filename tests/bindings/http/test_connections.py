@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from dragoman.bindings.http import connections
 from dragoman.bindings.http import server as http
 from dragoman.bindings.http.connections import HttpConnections
-from dragoman.bindings.options import OVERFLOW_CONNECTIONS, BoundAddress, HttpOptions, HttpTimeouts
+from dragoman.bindings.options import BoundAddress, HttpTimeouts, ServerOptions
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -39,9 +39,8 @@ async def handling(
 ) -> AsyncIterator[tuple[HttpConnections, Clock, BoundAddress]]:
     """Serves `handler` with a clock that only the test advances."""
     clock = Clock()
-    server = HttpConnections(
-        handler, max_connections=limit, max_body_bytes=1 << 20, timeouts=timeouts or HttpTimeouts(), clock=clock
-    )
+    options = ServerOptions(connections=limit, bodies=1 << 20, timeouts=timeouts or HttpTimeouts())
+    server = HttpConnections(handler, options, clock=clock)
     listening = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
     host, port = listening.sockets[0].getsockname()
     try:
@@ -58,7 +57,7 @@ async def respond_ok(_: web.BaseRequest) -> web.StreamResponse:
 @asynccontextmanager
 async def serving(service: FakeService | None = None, **options: Any) -> AsyncIterator[BoundAddress]:
     async with http.serve_http(
-        (service or FakeService(pb.SendMessageResponse())).operations, make_cards(), HttpOptions(**options)
+        (service or FakeService(pb.SendMessageResponse())).operations, make_cards(), ServerOptions(**options)
     ) as at:
         yield at
 
@@ -426,7 +425,7 @@ async def test_connections_beyond_the_overflow_are_closed_immediately() -> None:
         raise AssertionError
 
     async with handling(busy, limit=1) as (_, _, bound), AsyncExitStack() as stack:
-        for _ in range(1 + OVERFLOW_CONNECTIONS):
+        for _ in range(1 + ServerOptions().overflow_connections):
             peer = await stack.enter_async_context(RawClient.connect(bound))
             await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await started.acquire()

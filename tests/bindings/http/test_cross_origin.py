@@ -17,7 +17,7 @@ from tests.certificates import Authority, write
 
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http.server import serve_http
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.task import states
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -287,7 +287,7 @@ async def test_public_authenticated_and_tls_servers_accept_any_host_name(tmp_pat
     context = ssl.create_default_context(cafile=str(authority.ca))
     async with (
         serve_http(
-            FakeService(pb.ListTasksResponse()).operations, make_cards(), HttpOptions(certificates=files)
+            FakeService(pb.ListTasksResponse()).operations, make_cards(), ServerOptions(certificates=files)
         ) as bound,
         aiohttp.ClientSession() as client,
         client.get(f"https://{bound}/tasks", headers=headers, ssl=context, server_hostname="localhost") as answer,

@@ -18,6 +18,8 @@ from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 SENT = pb.SendMessageResponse(task=TASK)
 MESSAGE = {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "hello"}]}
 SEND_PATHS = [f"/{RESOURCE}/message:send", f"/v1/{RESOURCE}/a2a/v1/message:send", f"/v1/{RESOURCE}/message:send"]

@@ -13,11 +13,10 @@ import pytest
 from tests.bindings.fake_service import TASK, FakeService, chunk_event, make_cards, status_event, task_event
 from tests.bindings.raw_client import RawClient
 
-from dragoman.bindings import options
-from dragoman.bindings.http import plain
+from dragoman.bindings.http import connections as plain
 from dragoman.bindings.http import server as http
-from dragoman.bindings.http.plain import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
-from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.http.connections import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
+from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -27,7 +26,7 @@ SEND = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "h
 @asynccontextmanager
 async def serving(service: FakeService | None = None, **options: Any) -> AsyncIterator[BoundAddress]:
     service = service or FakeService(pb.SendMessageResponse(task=TASK))
-    async with http.serve_http(service.operations, make_cards(), HttpOptions(**options)) as at:
+    async with http.serve_http(service.operations, make_cards(), ServerOptions(**options)) as at:
         yield at
 
 
@@ -276,6 +275,6 @@ def test_a_header_with_a_line_break_is_not_sent() -> None:
 
 
 def test_the_limits_of_plain_requests_are_below_those_of_all_requests() -> None:
-    assert plain.MAX_PLAIN_TARGET_BYTES < options.MAX_REQUEST_LINE_BYTES
-    assert plain.MAX_PLAIN_HEADERS < options.MAX_HEADERS
-    assert plain.MAX_PLAIN_BYTES <= options.MAX_HEADER_BYTES
+    assert plain.MAX_PLAIN_TARGET_BYTES < plain.MAX_REQUEST_LINE_BYTES
+    assert plain.MAX_PLAIN_HEADERS < plain.MAX_HEADERS
+    assert plain.MAX_PLAIN_BYTES <= plain.MAX_HEADER_BYTES

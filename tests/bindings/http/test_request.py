@@ -16,7 +16,7 @@ from tests.bindings.fake_service import TASK, FakeService, over_http
 
 from dragoman.bindings.http import request as http_request
 from dragoman.bindings.http.connections import HttpConnections, HttpHandler
-from dragoman.bindings.options import HttpTimeouts
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import (
     A2AError,
@@ -112,7 +112,7 @@ def test_the_limit_of_a_body_has_room_for_base64_and_the_envelope(message_bytes:
 
 async def served(handle: HttpHandler, method: str = "POST", **request: Any) -> bytes:
     """The body of the response to one request, on a connection of our own server."""
-    connections = HttpConnections(handle, max_connections=1, max_body_bytes=2**24, timeouts=HttpTimeouts())
+    connections = HttpConnections(handle, ServerOptions(connections=1, bodies=2**24))
     listener = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     host, port = listener.sockets[0].getsockname()
     try:

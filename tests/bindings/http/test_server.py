@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.bindings.fake_service import RESOURCE, TASK, FakeService, make_cards, over_http
 
-from dragoman.bindings.openapi import openapi_files
+from dragoman.bindings.pages import openapi_files
 from dragoman.core.errors import TaskNotFound
 
 

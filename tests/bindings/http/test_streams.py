@@ -21,7 +21,7 @@ from tests.bindings.fake_service import (
 )
 
 from dragoman.bindings.http.server import serve_http
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import states
 
@@ -173,7 +173,7 @@ async def test_a_slow_client_delays_only_its_own_stream() -> None:
 async def test_server_shutdown_ends_streams_in_valid_framing(path: str) -> None:
     service = FakeService(events=[task_event(), asyncio.Event()])
     server = AsyncExitStack()
-    bound = await server.enter_async_context(serve_http(service.operations, make_cards(), HttpOptions()))
+    bound = await server.enter_async_context(serve_http(service.operations, make_cards(), ServerOptions()))
     async with server, aiohttp.ClientSession(f"http://{bound}") as client, client.get(path) as answer:
         await service.waiting.wait()
         read_task = asyncio.create_task(answer.text())
@@ -185,7 +185,7 @@ async def test_server_shutdown_ends_streams_in_valid_framing(path: str) -> None:
 async def test_a_stream_without_events_at_shutdown_is_unavailable() -> None:
     service = FakeService(events=[asyncio.Event()])
     server = AsyncExitStack()
-    bound = await server.enter_async_context(serve_http(service.operations, make_cards(), HttpOptions()))
+    bound = await server.enter_async_context(serve_http(service.operations, make_cards(), ServerOptions()))
     async with server, aiohttp.ClientSession(f"http://{bound}") as client:
         request_task = asyncio.create_task(client.get("/tasks/t1:subscribe"))
         await service.waiting.wait()

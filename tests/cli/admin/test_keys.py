@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 
+pytestmark = pytest.mark.long
+
 KEY = re.compile(r"dgm_[a-z2-7]{12}_[a-z2-7]{59}")
 
 

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 
+pytestmark = pytest.mark.longest
+
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 

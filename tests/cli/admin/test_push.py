@@ -14,6 +14,8 @@ import pytest
 from tests.cli.conftest import CommandResult, Run
 from tests.cli.server import Server, serving
 
+pytestmark = pytest.mark.long
+
 WAIT_TIMEOUT = 60.0
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 

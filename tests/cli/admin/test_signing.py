@@ -11,6 +11,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import serving
 
+pytestmark = pytest.mark.long
+
 
 def fetched(url: str) -> dict[str, object]:
     with urllib.request.urlopen(url, timeout=60) as answer:

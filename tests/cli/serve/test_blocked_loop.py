@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import pytest
 from tests.agents.workers.tasks import NOW, wait_for_state
 from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import Server, serving
@@ -16,6 +17,8 @@ from tests.cli.server import Server, serving
 from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+pytestmark = pytest.mark.long
 
 AGENTS: Final = """
 import asyncio, re, time

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from tests.certificates import Authority, write
 from tests.cli.conftest import Run
 from tests.cli.server import serving
+
+pytestmark = pytest.mark.long
 
 
 def test_commands_connect_with_a_ca(tmp_path: Path, dragoman: Run) -> None:

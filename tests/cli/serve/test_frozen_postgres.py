@@ -22,6 +22,8 @@ from tests.postgres import Server as Postgres
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc
 
+pytestmark = pytest.mark.long
+
 AGENTS = """
 import asyncio
 from pathlib import Path

@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 import aiohttp
+import pytest
 from tests.cli.server import serving
+
+pytestmark = pytest.mark.long
 
 
 def dragoman(folder: Path, *words: str) -> str:

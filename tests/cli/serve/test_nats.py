@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 
+pytestmark = pytest.mark.longest
+
 AGENTS = """
 import asyncio
 from dragoman import Turn, agent, retry

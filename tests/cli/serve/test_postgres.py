@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 
+pytestmark = pytest.mark.long
+
 AGENTS = """
 import asyncio
 from dragoman import Turn, agent, retry

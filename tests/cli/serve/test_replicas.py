@@ -18,7 +18,7 @@ from tests.cluster import Cluster, ServerPart
 from tests.eventually import eventually_blocking
 from tests.postgres import needed
 
-pytestmark = pytest.mark.timeout(600)  # a dozen processes start, one after the other
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # a dozen processes start, one after the other
 
 AGENTS = """
 import asyncio, os

@@ -23,6 +23,8 @@ from tests.postgres import execute, needed
 from dragoman.client import ClientError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 AGENTS = """
 import asyncio
 from dragoman import Turn, agent

@@ -19,6 +19,8 @@ from tests.eventually import eventually
 from dragoman.cli.process_setup import STOP_GRACE
 from dragoman.client.calls import Client, message
 
+pytestmark = pytest.mark.long
+
 AGENTS: Final = """
 import asyncio, atexit, concurrent.futures, threading, time
 from pathlib import Path

@@ -24,6 +24,8 @@ from tests.releases import Release
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.longest
+
 OPTIONS = ("--drain", "60", "--requests-per-second", "0")
 
 ENDED = "SELECT state, attempt, count(*) AS tasks FROM tasks GROUP BY 1, 2"

@@ -13,6 +13,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import PROCESS_TIMEOUT, Server, clean_environment
 
+pytestmark = pytest.mark.long
+
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server
 
+pytestmark = pytest.mark.long
+
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
 

@@ -19,6 +19,8 @@ from dragoman.cli import cli
 from dragoman.cli.tasks.events import describe
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 LINE = re.compile(r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|-) +(?P<agent>\S+)  (?P<task>\S+)  (?P<event>.*)")
 
 

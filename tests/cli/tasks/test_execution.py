@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server
+
+pytestmark = pytest.mark.long
 
 
 def test_the_steps_of_a_task_are_listed(dragoman: Run, served: Server) -> None:

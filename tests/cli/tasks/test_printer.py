@@ -13,6 +13,8 @@ from dragoman.cli.tasks.printer import TaskPrinter
 from dragoman.client.calls import Client
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.long
 
 
 def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:

@@ -14,6 +14,8 @@ from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, clean_environment
 
 from dragoman.cli.tasks.send import FileError, file_parts
 
+pytestmark = pytest.mark.long
+
 
 def test_results_go_to_stdout_and_progress_to_stderr(dragoman: Run) -> None:
     result = dragoman("send", "echo hello")

@@ -30,6 +30,8 @@ from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
+pytestmark = pytest.mark.longest
+
 COUNTER: Final = Path(__file__).parent / "stand_in" / "counter.py"
 EXECUTOR: Final = ("--executor", f"{COUNTER}:CounterWorker", "--executor-retries", "1")
 

@@ -88,8 +88,11 @@ async def test_the_host_may_limit_the_turns(turns: int | None, expected: int) ->
 
 def test_a_worker_names_the_option_of_an_invalid_setting() -> None:
     for options, text in (
-        (("--executor", "app"), '--executor: "app" is not [ID=]MODULE:NAME'),
-        (("--executor", "a:B", "--executor-retries", "101"), "--executor-retries: Input should be less than"),
+        (("--executor", "app"), '--executor (command line): "app" is not [ID=]MODULE:NAME'),
+        (
+            ("--executor", "a:B", "--executor-retries", "101"),
+            '--executor-retries (command line): "101" must be less than',
+        ),
     ):
         result = CliRunner().invoke(cli, ["worker", *options], env={"COLUMNS": "300"})
         assert (result.exit_code, text in " ".join(result.output.split())) == (2, True), result.output

@@ -8,6 +8,8 @@ import pytest
 
 from dragoman.extensions.nats.address import InvalidNatsAddress, NatsAddress
 
+pytestmark = pytest.mark.long
+
 
 def test_valid_addresses_are_parsed() -> None:
     one = NatsAddress.parse("nats://me:a%40b@one,nats://two:4333")

@@ -20,7 +20,7 @@ from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.contracts.bus import BusContract, event
 from dragoman.testing.fixtures import AGENT, new_ref
 
-pytestmark = pytest.mark.usefixtures("patient_bus")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("patient_bus")]
 
 
 class TwoProcesses:

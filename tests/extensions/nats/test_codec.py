@@ -14,6 +14,8 @@ from dragoman.extensions.nats import codec
 from dragoman.extensions.nats.codec import BusHeartbeat, InvalidBusMessage, Subjects
 from dragoman.ports import Job, RegistryChange, TaskSignal
 
+pytestmark = pytest.mark.long
+
 texts = st.text(max_size=20)
 refs = st.builds(TaskRef, st.builds(Owner, texts, texts), st.binary(min_size=16, max_size=16))
 events = st.lists(

@@ -23,7 +23,7 @@ from dragoman.ports import Job, TaskSignal
 from dragoman.testing.contracts.bus import event
 from dragoman.testing.fixtures import AGENT, new_ref
 
-pytestmark = pytest.mark.usefixtures("patient_bus")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("patient_bus")]
 
 
 async def test_a_connection_that_breaks_mid_message_is_reopened(

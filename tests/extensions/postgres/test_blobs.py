@@ -18,6 +18,8 @@ from dragoman.testing.fixtures import (
     running,
 )
 
+pytestmark = pytest.mark.long
+
 
 async def test_unreferenced_large_parts_are_removed_after_a_grace_period(
     store: PostgresStore, postgres_url: str, clock: Clock

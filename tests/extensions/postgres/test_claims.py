@@ -31,6 +31,8 @@ from dragoman.testing.fixtures import (
     status,
 )
 
+pytestmark = pytest.mark.long
+
 needs_proc = pytest.mark.skipif(
     not claims.current_pid_namespace(), reason="this system does not tell about processes in /proc"
 )

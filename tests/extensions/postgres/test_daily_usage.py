@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
 from tests.extensions.postgres.two_stores import Stores, all_of, reasons
 
 from dragoman.core.daily_usage import (
@@ -18,6 +19,8 @@ from dragoman.core.daily_usage import (
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.extensions.postgres.store import PostgresStore
 from dragoman.testing.fixtures import AGENT, Clock, created, new_ref
+
+pytestmark = pytest.mark.long
 
 HOUR: Final = 3600
 EVERYTHING: Final = DailyUsageQuery(0, 10**6, ("principal",))

@@ -32,6 +32,8 @@ from dragoman.testing.fixtures import (
 )
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 SHORT_TIMEOUT = 1.0
 """Seconds for one statement, in tests that wait for the end of it."""
 

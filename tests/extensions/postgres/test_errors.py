@@ -27,6 +27,8 @@ from dragoman.settings.settings import Settings
 from dragoman.stores.shared.errors import StoreFault, Verdict
 from dragoman.wiring.app import open_app
 
+pytestmark = pytest.mark.long
+
 
 async def refused(url: str, **options: Any) -> str:
     """The error of opening a database: one line."""

@@ -17,6 +17,8 @@ from dragoman.extensions.postgres.hosts import DatabaseHost, HostConnector, host
 from dragoman.extensions.postgres.store import open_store
 from dragoman.testing.fixtures import by_runner, chunk, running
 
+pytestmark = pytest.mark.long
+
 SHORT_TIMEOUT = 2.0
 
 

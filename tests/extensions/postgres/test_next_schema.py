@@ -16,6 +16,8 @@ from dragoman.extensions.postgres.errors import InvalidDatabase, PostgresSchemaT
 from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.testing.fixtures import Clock, created, new_ref
 
+pytestmark = pytest.mark.longest
+
 _TABLES = """
 SELECT relname FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition

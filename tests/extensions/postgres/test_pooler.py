@@ -19,6 +19,8 @@ from dragoman.testing.contracts.store_usage import StoreAdmission
 from dragoman.testing.contracts.store_writes import StoreWrites
 from dragoman.testing.fixtures import Clock
 
+pytestmark = pytest.mark.longest
+
 
 @pytest.fixture
 def clock() -> Clock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from tests.extensions.postgres.two_stores import Stores
 
 from dragoman.core.push.configuration import PushConfig
@@ -15,6 +16,8 @@ from dragoman.testing.fixtures import (
     created,
     new_ref,
 )
+
+pytestmark = pytest.mark.long
 
 
 async def test_delivery_cursors_are_updated_against_the_current_log(stores: Stores) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from tests.extensions.postgres.two_stores import Stores
 from tests.postgres import execute
 
@@ -31,6 +32,8 @@ from dragoman.testing.fixtures import (
     new_ref,
     running,
 )
+
+pytestmark = pytest.mark.long
 
 
 async def test_no_request_scans_a_table_of_tasks(store: PostgresStore, postgres_url: str) -> None:

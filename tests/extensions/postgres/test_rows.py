@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import IdempotencyKey, NewTask
@@ -16,6 +18,8 @@ from dragoman.testing.fixtures import (
     created,
     new_ref,
 )
+
+pytestmark = pytest.mark.long
 
 
 async def test_texts_with_nul_characters_are_stored(store: PostgresStore) -> None:

@@ -13,6 +13,8 @@ from dragoman.extensions.postgres.errors import InvalidDatabase, PostgresSchemaT
 from dragoman.extensions.postgres.store import open_store
 from dragoman.testing.fixtures import created, finished, new_ref
 
+pytestmark = pytest.mark.long
+
 
 async def refused(url: str, **options: Any) -> str:
     """The error of opening a database: one line."""

@@ -22,6 +22,8 @@ from dragoman.ports import Store
 from dragoman.testing.contracts.store_machine import StoreMachine
 from dragoman.testing.fixtures import Clock
 
+pytestmark = pytest.mark.longest
+
 EXAMPLES = 50 if os.environ.get("HYPOTHESIS_PROFILE") else 5
 """Each example creates a database and opens a store several times."""
 

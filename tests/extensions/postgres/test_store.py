@@ -27,6 +27,8 @@ from dragoman.testing.fixtures import (
     new_ref,
 )
 
+pytestmark = pytest.mark.long
+
 
 async def test_the_log_can_be_partitioned_by_time(store: PostgresStore, postgres_url: str) -> None:
     """Executes the SQL of docs/how-to/postgresql.md."""

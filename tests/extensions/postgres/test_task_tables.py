@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.extensions.postgres.two_stores import Stores, all_of, reasons
 from tests.postgres import execute
 
@@ -28,6 +29,8 @@ from dragoman.testing.fixtures import (
     running,
 )
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+pytestmark = pytest.mark.long
 
 
 async def test_usage_of_delegated_tasks_is_exact_across_processes(stores: Stores) -> None:

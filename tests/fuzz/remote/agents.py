@@ -302,7 +302,7 @@ def _agent(
 ) -> UpstreamAgent:
     """The agent as the registry makes it of a card."""
     agent = UpstreamAgent(
-        discovered.spec, HOST, 10, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
+        discovered.spec, upstream, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
     )
     agent.transports = [factory.create(upstream, interface) for interface in discovered.interfaces]
     agent.linked_contents = factory.linked_contents(upstream, discovered.interfaces)

@@ -122,9 +122,7 @@ async def check_mcp_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) 
     spec = McpSpec(url=f"{HOST}/mcp", id="there", silence=SILENCE)
     context = RecordingTurnContext('work {"text": "hello"}')
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        agent = McpAgent(
-            spec, server, 1 << 20, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", clock=clock, sleep=clock.sleep
-        )
+        agent = McpAgent(spec, server, 1 << 20, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep)
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 try:

@@ -17,8 +17,7 @@ from dragoman.agents.functions.turn import Turn
 from dragoman.bindings.event_encoders import DialectWebhookEncoder
 from dragoman.core.push.delivery import DeliveryReport, PushRecord, PushRetryPolicy, PushState
 from dragoman.core.task.log import TaskRef
-from dragoman.runtime import Call
-from dragoman.runtime.assembly import PushOptions
+from dragoman.runtime import Call, PushOptions
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.stores.sqlite import StorageOptions, open_store
 from dragoman.testing.fixtures import Clock

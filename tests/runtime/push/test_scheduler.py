@@ -29,7 +29,7 @@ from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.ports import OutboundResponse, PushConfigKey
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import LeaseHold
-from dragoman.runtime.push.scheduler import MAX_CALLS_PER_HOST
+from dragoman.runtime.push.delivery import MAX_CALLS_PER_HOST
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.testing.fixtures import Clock
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,14 @@ from dragoman.extensions.postgres import store as postgres
 from dragoman.ports import OutboundResponse, Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease
-from dragoman.runtime.push.breaker import HostLimiter
-from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
-from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler
+from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder, PushOptions
+from dragoman.runtime.push.scheduler import PushScheduler
+from dragoman.runtime.timings import Timings
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.stores import sqlite
 from dragoman.testing.fixtures import Clock, created, follow_up, new_ref
+
+pytestmark = pytest.mark.long
 
 LEASE = 10.0
 EVENTS = 3
@@ -76,20 +77,16 @@ class Process:
         self.trusts_expiry = True
         self.lease = Lease(LEASE, clock=lambda: self.time)
         self._session = session
+        encoder = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
         deps = DeliveryDeps(
-            store=store,
-            feeds=TaskFeeds(store, LocalBus()),
-            outbound=self.network,
-            encoder=DialectWebhookEncoder(Stamp(), AesGcmSecretBox()),
-            recorder=DeliveryRecorder(store.pushes),
-            retry_policy=RETRY_POLICY,
-            random=lambda: 1.0,
+            store,
+            TaskFeeds(store, LocalBus()),
+            PushOptions(self.network, encoder, RETRY_POLICY, random=lambda: 1.0),
+            DeliveryRecorder(store.pushes),
             clock=lambda: self.time,
-            now=lambda: datetime.now(UTC),
-            host_limiter=HostLimiter(MAX_CALLS, MAX_CALLS_PER_HOST),
-            claim_hold=0.01,
+            timings=Timings(push_claim_hold=0.01),
         )
-        self.scheduler = PushScheduler(store, session, deps, lease=self.lease, trusts_expiry=self._trusts_expiry)
+        self.scheduler = PushScheduler(session, deps, self._trusts_expiry, self.lease)
 
     async def _trusts_expiry(self) -> bool:
         return self.trusts_expiry

@@ -136,9 +136,9 @@ class CalledParts:
         )
         stack.push_async_callback(upstreams.close)
         specs = [UpstreamSpec(url=server.url, id=server.peer.name) for server in self._a2a]
-        mcp, entry = serve_tools(self._tools, CALLED_AGENTS[2], host, outbound, registry)
+        mcp, tool_agent = serve_tools(self._tools, CALLED_AGENTS[2], host, outbound, registry)
         stack.push_async_callback(mcp.close)
-        await mcp.refresh(entry)
+        await mcp.refresh(tool_agent)
         await upstreams.start(specs, [CALLED_AGENTS[2]])
         called: list[Agent] = [*mcp.agents, *upstreams.agents]
         for agent in called:

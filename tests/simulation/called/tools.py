@@ -22,7 +22,7 @@ from dragoman.calling.errors import ServerUnavailable
 from dragoman.core.task import states
 from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.connection import McpConnection
-from dragoman.extensions.mcp.servers.registry import McpEntry, McpRegistry
+from dragoman.extensions.mcp.servers.registry import McpRegistry
 from dragoman.extensions.mcp.servers.tasks_extension import CreateTaskResult, McpTask
 from dragoman.extensions.mcp.servers.transport import UNAVAILABLE_CODE
 from dragoman.extensions.mcp.sources import McpSpec
@@ -201,14 +201,10 @@ async def _no_questions(params: types.ElicitRequestParams) -> types.ErrorData:
 
 def serve_tools(
     tools: ToolServer, agent: str, host: HostLoop, outbound: OutboundStreams, registry: RemoteAgentRegistry
-) -> tuple[McpRegistry, McpEntry]:
+) -> tuple[McpRegistry, McpAgent]:
     """The agent of an MCP server, for one machine; `McpRegistry.refresh` reads its tools."""
     servers = McpRegistry(outbound, registry, max_response_bytes=0, monotonic=host.time, new_id=IDS.hex)
     spec = McpSpec(url=f"https://{tools.peer.name}.example/mcp", id=agent)
-
-    def on_availability_change() -> None:
-        entry.wake.set()
-        registry.capacity_changed()
 
     called = McpAgent(
         spec,
@@ -216,10 +212,8 @@ def serve_tools(
         0,
         CircuitBreaker(host.time),
         IDS.hex,
-        on_availability_change=on_availability_change,
-        clock=host.time,
+        on_availability_change=registry.capacity_changed,
     )
     called.connection = SimulatedConnection(tools, host, spec, outbound)
-    entry = McpEntry(called)
-    servers.entries.append(entry)
-    return servers, entry
+    servers.servers.append(called)
+    return servers, called

@@ -1,10 +1,11 @@
-"""Erasure in the store in memory: what `stores.shared.erasure.Eraser` needs of a store."""
+"""Erasure in the store in memory."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tests.simulation.memory import usage
@@ -15,9 +16,13 @@ from dragoman.core.audit import audited_principal
 from dragoman.core.names import Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
-from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
-from dragoman.stores.shared.erasure import QueuedTask
-from dragoman.stores.shared.task_selection import RangeCursor
+from dragoman.core.task.maintenance import (
+    PURGE_REASON,
+    ErasureCounts,
+    ErasureReceipt,
+    TaskSelection,
+    task_ids_digest,
+)
 
 Run = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 """Runs a function of the database."""
@@ -34,8 +39,8 @@ def size_of(rows: TaskRows) -> ErasureCounts:
     return ErasureCounts(1, events, len(rows.messages), len(rows.artifacts), len(chunks), total)
 
 
-class MemoryErasureStatements:
-    """Implements `stores.shared.erasure.ErasureStatements`: a task and its content are removed at once."""
+class MemoryEraser:
+    """Implements `ports.Erasures`: a task and its content are removed at once, their receipt is completed later."""
 
     def __init__(self, database: MemoryDatabase, tables: MemoryTables, read: Run, write: Run) -> None:
         self._database = database
@@ -45,36 +50,45 @@ class MemoryErasureStatements:
         self._ids: dict[int, list[str]] = {}
         """The ids of the tasks of unfinished receipts."""
 
-    async def now(self) -> int:
-        return self._database.clock()
-
-    async def task_ranges(self, selection: TaskSelection, now: int) -> Sequence[TaskSelection]:
-        return [selection]
-
-    async def read_page(
-        self, task_range: TaskSelection, cursor: RangeCursor | None
-    ) -> tuple[list[TaskRecord], RangeCursor | None]:
+    async def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         records: list[TaskRecord] = await self._read(lambda: [rows.record for rows in self._database.tasks.values()])
-        return records, None
+        now = self._database.clock()
+        if matching := [record for record in records if selection.matches(record, now)]:
+            yield matching
 
-    async def measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        def measure() -> ErasureCounts:
-            total = ErasureCounts()
+    async def measure(self, selection: TaskSelection) -> ErasureCounts:
+        total = ErasureCounts()
+        async for records in self.select(selection):
             for record in records:
                 if (rows := self._database.tasks.get(record.ref)) is not None:
                     total += size_of(rows)
-            return total
+        return total
 
-        counts: ErasureCounts = await self._read(measure)
-        return counts
+    async def erase(
+        self,
+        selection: TaskSelection,
+        *,
+        reason: str = PURGE_REASON,
+        limit: int | None = None,
+        on_erased: Callable[[list[TaskRecord]], None] | None = None,
+    ) -> ErasureReceipt:
+        now, number = self._database.clock(), 0
+        async for records in self.select(selection):
+            work = partial(self._delete, number, selection, records[:limit], now, reason)
+            number, erased = await self._write(work)
+            if erased and on_erased is not None:
+                on_erased(erased)
+        receipt = await self._finish(number) if number else None
+        if selection.covers_context or selection.covers_owners:
+            await self._write(lambda: self._delete_rest(selection))
+        return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
-    async def delete_task_records(
-        self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
-    ) -> tuple[int, list[TaskRecord]]:
-        erased: tuple[int, list[TaskRecord]] = await self._write(
-            lambda: self._delete(number, selection, records, now, reason)
-        )
-        return erased
+    async def resume(self) -> list[ErasureReceipt]:
+        unfinished = [receipt.number for receipt in self._tables.receipts if not receipt.digest]
+        return [await self._finish(number) for number in unfinished]
+
+    async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
+        return self._tables.receipts[::-1][:limit]
 
     def _delete(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
@@ -107,24 +121,16 @@ class MemoryErasureStatements:
         for place in [place for place in database.contexts if place[:2] == (owner, context)]:
             del database.contexts[place]
 
-    async def delete_task_content(self, number: int, after: QueuedTask) -> QueuedTask | None:
-        return None
-
-    async def digest_of_queued_ids(self, number: int) -> str:
-        return task_ids_digest(sorted(self._ids.get(number, ())))
-
-    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
-        def finish() -> None:
+    async def _finish(self, number: int) -> ErasureReceipt:
+        def finish() -> ErasureReceipt:
             receipt = self._tables.receipts[number - 1]
             ended = max(receipt.began, self._database.clock())
-            self._tables.receipts[number - 1] = replace(receipt, digest=ids_digest, ended=ended)
+            digest = task_ids_digest(sorted(self._ids.pop(number, ())))
+            self._tables.receipts[number - 1] = finished = replace(receipt, digest=digest, ended=ended)
+            return finished
 
-        await self._write(finish)
-        self._ids.pop(number, None)
-        return True
-
-    async def delete_context_or_principal(self, selection: TaskSelection) -> None:
-        await self._write(lambda: self._delete_rest(selection))
+        receipt: ErasureReceipt = await self._write(finish)
+        return receipt
 
     def _delete_rest(self, selection: TaskSelection) -> None:
         database, principal = self._database, selection.principal
@@ -148,15 +154,6 @@ class MemoryErasureStatements:
                 if not any(ref.owner == owner for ref in database.tasks):
                     for place in [place for place in database.keys if place[0] == owner]:
                         del database.keys[place]
-
-    async def unfinished_receipts(self) -> list[int]:
-        return [receipt.number for receipt in self._tables.receipts if not receipt.digest]
-
-    async def last_receipts(self, limit: int) -> list[ErasureReceipt]:
-        return self._tables.receipts[::-1][:limit]
-
-    async def read_receipt(self, number: int) -> ErasureReceipt:
-        return self._tables.receipts[number - 1]
 
     async def inactive_states(self) -> list[tuple[str, int]]:
         def inactive() -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tests.simulation.memory import queries
 from tests.simulation.memory.database import MemoryDatabase
-from tests.simulation.memory.erasure import MemoryErasureStatements
+from tests.simulation.memory.erasure import MemoryEraser
 from tests.simulation.memory.pushes import MemoryPushes
 from tests.simulation.memory.tables import (
     MemoryApiKeys,
@@ -41,7 +41,6 @@ from dragoman.core.task.maintenance import (
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import BlobRestorer
-from dragoman.stores.shared.erasure import Eraser
 
 T = TypeVar("T")
 
@@ -90,7 +89,7 @@ class MemoryStore:
         self.audit = MemoryAuditLog(self.tables, read, write)
         self.worker_registry = MemoryWorkerRegistry(self.tables, read, write)
         self.upstreams = MemoryUpstreams(self.tables, read, write)
-        self.erasures = Eraser(MemoryErasureStatements(database, self.tables, read, write))
+        self.erasures = MemoryEraser(database, self.tables, read, write)
 
     def call(self, work: Callable[[], T], *, is_write: bool) -> asyncio.Future[T]:
         """Runs a function of the database, in the order of the calls."""

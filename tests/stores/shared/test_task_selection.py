@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.core.task import states
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.stores.shared import task_selection
-from dragoman.stores.shared.task_selection import SELECTION_PAGE_TASKS, TaskRange, inactive_pairs, selects_active
+from dragoman.stores.shared.task_selection import SELECTION_PAGE_TASKS, TaskRange
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.cold.erasure import SELECTION
 from dragoman.stores.sqlite.queries import run_query
@@ -61,9 +60,6 @@ async def test_selection_by_age_uses_an_index(store: SqliteStore, path: Path, cl
     connection.close()
 
 
-PAIRS = [("echo", states.COMPLETED), ("echo", states.INPUT_REQUIRED), ("other", states.COMPLETED)]
-
-
 def rows(count: int) -> list[tuple[object, ...]]:
     return [(100 + n, 200 + n, "scope", "principal", b"%d" % n) for n in range(count)]
 
@@ -84,24 +80,3 @@ def test_a_cursor_has_the_columns_of_its_order() -> None:
         (100 + last, 200 + last, b"%d" % last),
     )
     assert by_key.order == "t.owner, t.task"
-
-
-@pytest.mark.parametrize(
-    ("selection", "found"),
-    [
-        (TaskSelection(older_than=1), [PAIRS[0], PAIRS[2]]),  # by age alone: what has ended
-        (TaskSelection(older_than=1, agent="echo"), [PAIRS[0]]),
-        (TaskSelection(older_than=1, state=states.INPUT_REQUIRED), [PAIRS[1]]),
-        (TaskSelection(older_than=1, state=states.WORKING), []),
-    ],
-)
-def test_a_selection_covers_its_pairs_of_agent_and_state(
-    selection: TaskSelection, found: list[tuple[str, int]]
-) -> None:
-    assert inactive_pairs(selection, PAIRS) == found
-
-
-def test_active_tasks_are_selected_only_by_their_state() -> None:
-    selected = {state for state in states.STORED_STATES if selects_active(TaskSelection(older_than=1, state=state))}
-    assert selected == {states.SUBMITTED, states.WORKING}
-    assert not selects_active(TaskSelection(older_than=1))

@@ -16,6 +16,8 @@ from tests.stores.store_suite import *  # noqa: F403
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import Clock
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:

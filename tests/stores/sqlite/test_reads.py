@@ -112,7 +112,7 @@ async def test_the_last_events_cost_the_same_in_a_long_log(store: SqliteStore, b
 async def test_events_are_read_up_to_the_limit_and_no_further(store: SqliteStore) -> None:
     many = await streamed(store, MANY)
     first, middle = (
-        cost(store, partial(reads.events, ref=many.record.ref, after=after, limit=100)) for after in (0, MANY // 2)
+        cost(store, partial(reads.events, task=many.record.ref, after=after, limit=100)) for after in (0, MANY // 2)
     )
     assert first.rows == middle.rows == 2 + 100
     assert middle.steps <= first.steps * 1.1
@@ -120,7 +120,7 @@ async def test_events_are_read_up_to_the_limit_and_no_further(store: SqliteStore
 
 async def test_the_oldest_event_is_one_index_lookup(store: SqliteStore) -> None:
     few, many = await streamed(store, 10), await streamed(store, MANY)
-    small, large = (cost(store, partial(reads.oldest_sequence, ref=t.record.ref)) for t in (few, many))
+    small, large = (cost(store, partial(reads.oldest_sequence, task=t.record.ref)) for t in (few, many))
     assert large == small
 
 

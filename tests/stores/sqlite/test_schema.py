@@ -10,7 +10,7 @@ import pytest
 from tests.stores import next_schema
 
 from dragoman.core.task import maintenance
-from dragoman.stores.sqlite import SchemaTooNew, open_store, schema, store
+from dragoman.stores.sqlite import SchemaTooNew, open_store, schema
 
 PACKAGE = Path(__file__).parents[3] / "server" / "dragoman"
 ROOT = PACKAGE / "stores"
@@ -72,7 +72,6 @@ def test_a_store_without_a_minimum_schema_gets_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("synchronous", "number"), [("full", 2), ("normal", 1)])
 def test_a_commit_syncs_as_configured(tmp_path: Path, synchronous: schema.Synchronous, number: int) -> None:
-    """Only here: the stores of other tests do not wait for the disk (`tests/new_store.py`)."""
     connection = schema.connect(tmp_path / "tasks.db", synchronous)
     found = connection.execute("PRAGMA synchronous").fetchone(), connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()
@@ -81,9 +80,8 @@ def test_a_commit_syncs_as_configured(tmp_path: Path, synchronous: schema.Synchr
 
 @pytest.mark.parametrize("synchronous", ["full", "normal"])
 async def test_a_store_opens_with_the_configured_synchronous_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronous: schema.Synchronous
+    tmp_path: Path, synchronous: schema.Synchronous
 ) -> None:
-    monkeypatch.setattr(store, "connect", schema.connect)  # that of other tests never waits
     opened = open_store(tmp_path / "tasks.db", synchronous=synchronous)
     found = await opened.writer.submit(lambda connection: connection.execute("PRAGMA synchronous").fetchone())
     await opened.close()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from dragoman.ports import Store
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.contracts.store_machine import StoreMachine
 from dragoman.testing.fixtures import Clock
+
+pytestmark = pytest.mark.long
 
 
 class OnSqlite(StoreMachine):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.wire.dialects.test_v03 import metadata, new_messages, parts, texts, with_metadata
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire.dialects import json_mixed, json_proto, json_v03
+from dragoman.wire.dialects import json_mixed, json_proto, json_v03, v03
 from dragoman.wire.json import protojson
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 M = Message
@@ -192,3 +193,23 @@ def test_an_invalid_part_is_rejected_with_its_path(name: str, part: dict[str, An
     with pytest.raises(InvalidParams) as caught:
         protojson.compile(pb.SendMessageRequest, DIALECTS[name]).decode(message(part))
     assert [violation.field for violation in caught.value.violations] == [field]
+
+
+@given(tasks)
+def test_a_task_round_trips_through_protobuf_of_0_3(task: pb.Task) -> None:
+    assert v03.convert(v03.convert(task, v03_pb.Task()), pb.Task()) == task
+    page = pb.ListTasksResponse(tasks=[task], next_page_token="n", total_size=1)
+    assert v03.convert(v03.convert(page, v03_pb.ListTasksResponse()), pb.ListTasksResponse()) == page
+
+
+@given(updates)
+def test_an_event_round_trips_through_protobuf_of_0_3(event: pb.StreamResponse) -> None:
+    assert v03.convert(v03.write_stream(event), pb.StreamResponse()) == event
+
+
+@given(requests)
+def test_a_send_round_trips_through_protobuf_of_0_3(request: pb.SendMessageRequest) -> None:
+    request = pb.SendMessageRequest.FromString(request.SerializeToString())
+    request.configuration.task_push_notification_config.ClearField("task_id")
+    request.configuration.task_push_notification_config.ClearField("tenant")
+    assert v03.read_request(v03.write_request(request, v03_pb.SendMessageRequest()), pb.SendMessageRequest()) == request

@@ -13,9 +13,16 @@ from tests.wire.dialects.test_v03 import metadata, parts, texts, with_metadata
 
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
-from dragoman.wire.dialects import json_v01
+from dragoman.wire import errors
+from dragoman.wire.dialects import Dialect, json_v01
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+SEND = protojson.compile(pb.SendMessageRequest, json_v01.JSON_V01)
+RESPONSE = protojson.compile(pb.SendMessageResponse, json_v01.JSON_V01)
+GET = protojson.compile(pb.GetTaskRequest, json_v01.JSON_V01)
+TASK = protojson.compile(pb.Task, json_v01.JSON_V01)
+EVENT = protojson.compile(pb.StreamResponse, json_v01.JSON_V01)
 
 old_messages = st.builds(
     with_metadata,
@@ -57,7 +64,7 @@ def typed(task: pb.Task) -> pb.Task:
 
 @given(old_tasks)
 def test_a_0_1_task_round_trips(task: pb.Task) -> None:
-    assert json_v01.read_task(json.loads(json.dumps(json_v01.write_task(task)))) == typed(task)
+    assert TASK.decode(json.loads(json.dumps(TASK.to_dict(task)))) == typed(task)
 
 
 @given(old_messages, texts.filter(bool), texts, st.lists(texts.filter(bool), max_size=2), st.integers(0, 5))
@@ -70,7 +77,7 @@ def test_a_0_1_send_round_trips_with_a_generated_message_id(
         request.configuration.accepted_output_modes.extend(modes)
     if history:
         request.configuration.history_length = history
-    read = json_v01.read_send(json.loads(json.dumps(json_v01.write_send(request))))
+    read = SEND.decode(json.loads(json.dumps(SEND.to_dict(request))))
     assert read.message.message_id
     read.message.message_id = ""
     expected = typed(pb.Task(history=[request.message])).history[0]
@@ -86,25 +93,25 @@ def test_a_0_1_stream_encodes_a_task_as_artifacts_and_status(task: pb.Task) -> N
     assert valueses[-1]["final"] == states.is_terminal(task.status.state)
     for event in valueses:
         assert event["id"] == task.id
-        assert json_v01.read_event(event).WhichOneof("payload") in ("artifact_update", "status_update")
+        assert EVENT.decode(event).WhichOneof("payload") in ("artifact_update", "status_update")
 
 
 @pytest.mark.parametrize(("state", "word"), [(states.REJECTED, "failed"), (states.AUTH_REQUIRED, "input-required")])
 def test_0_1_encodes_later_states_with_its_own_words(state: pb.TaskState, word: str) -> None:
     task = pb.Task(id="t", status=pb.TaskStatus(state=state))
-    assert json_v01.write_task(task)["status"]["state"] == word
+    assert TASK.to_dict(task)["status"]["state"] == word
 
 
 @pytest.mark.parametrize("params", [None, [], {}, {"id": 5}, {"id": ""}, {"message": {}}])
 def test_a_0_1_send_without_a_task_id_is_rejected(params: Any) -> None:
     with pytest.raises(InvalidParams):
-        json_v01.read_send({**params, "message": {"role": "user", "parts": []}} if isinstance(params, dict) else params)
+        SEND.decode({**params, "message": {"role": "user", "parts": []}} if isinstance(params, dict) else params)
 
 
 @pytest.mark.parametrize(
     ("params", "field"),
     [
-        ([], "params"),
+        ([], "body"),
         ({"id": 5, "message": {}}, "id"),
         ({"id": "t", "message": {"role": "user", "parts": [{"type": "text"}]}}, "message.parts[0].text"),
         ({"id": "t", "message": {}, "acceptedOutputModes": "x"}, "acceptedOutputModes"),
@@ -117,34 +124,36 @@ def test_a_0_1_send_without_a_task_id_is_rejected(params: Any) -> None:
 )
 def test_an_invalid_0_1_send_names_its_field(params: Any, field: str) -> None:
     with pytest.raises(InvalidParams) as caught:
-        json_v01.read_send(params)
-    assert [violation.field for violation in caught.value.violations] == [field]
+        SEND.decode(params)
+    details = errors.jsonrpc_error(caught.value, Dialect.V01)["data"]
+    (violation,) = next(detail["fieldViolations"] for detail in details if "fieldViolations" in detail)
+    assert violation["field"] == field
 
 
 def test_a_history_length_of_zero_means_absent_in_0_1() -> None:
-    assert not json_v01.read_get({"id": "t", "historyLength": 0}).HasField("history_length")
-    assert json_v01.read_get({"id": "t", "historyLength": 2}).history_length == 2
-    send = json_v01.read_send({"id": "t", "message": {"role": "user", "parts": []}, "historyLength": 0})
+    assert not GET.decode({"id": "t", "historyLength": 0}).HasField("history_length")
+    assert GET.decode({"id": "t", "historyLength": 2}).history_length == 2
+    send = SEND.decode({"id": "t", "message": {"role": "user", "parts": []}, "historyLength": 0})
     assert not send.HasField("configuration")
 
 
 def test_a_push_configuration_of_a_0_1_send_has_no_id() -> None:
     push = {"url": "https://x", "id": "mine", "authentication": {"schemes": ["Bearer"], "credentials": "c"}}
-    send = json_v01.read_send({"id": "t", "message": {"role": "user", "parts": []}, "pushNotification": push})
+    send = SEND.decode({"id": "t", "message": {"role": "user", "parts": []}, "pushNotification": push})
     config = send.configuration.task_push_notification_config
     assert (config.url, config.id, config.authentication.scheme) == ("https://x", "", "Bearer")
-    assert json_v01.write_send(send)["pushNotification"] == {key: push[key] for key in ("url", "authentication")}
+    assert SEND.to_dict(send)["pushNotification"] == {key: push[key] for key in ("url", "authentication")}
 
 
 def test_an_empty_push_configuration_is_not_dropped() -> None:
-    send = json_v01.read_send({"id": "t", "message": {"role": "user", "parts": []}, "pushNotification": {}})
+    send = SEND.decode({"id": "t", "message": {"role": "user", "parts": []}, "pushNotification": {}})
     assert send.configuration.HasField("task_push_notification_config")
 
 
 def test_a_message_without_a_task_becomes_a_completed_0_1_task() -> None:
     reply = pb.Message(message_id="m", task_id="t", context_id="c", role=pb.ROLE_AGENT, parts=[pb.Part(text="hi")])
     message = {"role": "agent", "parts": [{"type": "text", "text": "hi"}]}
-    assert json_v01.write_send_response(pb.SendMessageResponse(message=reply)) == {
+    assert RESPONSE.to_dict(pb.SendMessageResponse(message=reply)) == {
         "id": "t",
         "sessionId": "c",
         "status": {"state": "completed", "message": message},
@@ -160,7 +169,7 @@ def test_a_message_without_a_task_becomes_a_completed_0_1_task() -> None:
 def test_a_0_1_file_has_the_names_of_fasta2a_too_and_a_media_type() -> None:
     files = [pb.Part(raw=b"hi"), pb.Part(url="http://x", media_type="text/plain")]
     task = pb.Task(id="t", artifacts=[pb.Artifact(artifact_id="a", parts=files)])
-    (artifact,) = json_v01.write_task(task)["artifacts"]
+    (artifact,) = TASK.to_dict(task)["artifacts"]
     assert [part["file"] for part in artifact["parts"]] == [
         {"bytes": "aGk=", "data": "aGk=", "mimeType": "application/octet-stream"},
         {"uri": "http://x", "url": "http://x", "mimeType": "text/plain"},
@@ -189,7 +198,7 @@ def test_metadata_of_a_task_comes_with_each_update_of_a_0_1_stream() -> None:
     stream = json_v01.V01StreamWriter()
     events = [stream.write(update, False) for update in json_v01.to_updates(pb.StreamResponse(task=task))]
     assert [event["metadata"] for event in events] == [{"usage": 1}, {"usage": 1}]
-    assert [json_v01.read_event(event).WhichOneof("payload") for event in events] == [
+    assert [EVENT.decode(event).WhichOneof("payload") for event in events] == [
         "artifact_update",
         "status_update",
     ]

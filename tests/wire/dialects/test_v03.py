@@ -88,12 +88,24 @@ old_messages = st.builds(
 
 @given(new_messages)
 def test_a_1_0_message_round_trips_through_0_3(message: pb.Message) -> None:
-    assert codec.read_message(codec.write_message(message)) == message
+    assert read_message(write_message(message)) == message
 
 
 @given(old_messages)
 def test_a_0_3_message_round_trips_through_1_0(message: v03.Message) -> None:
-    assert codec.write_message(codec.read_message(message)) == message
+    assert write_message(read_message(message)) == message
+
+
+def read_message(message: v03.Message) -> pb.Message:
+    return codec.convert(message, pb.Message())
+
+
+def write_message(message: pb.Message) -> v03.Message:
+    return codec.convert(message, v03.Message())
+
+
+def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
+    return codec.read_request(request, pb.SendMessageRequest())
 
 
 # Names ---------------------------------------------------------------------------------------------------------
@@ -127,7 +139,7 @@ def test_an_invalid_resource_name_is_rejected_with_its_field(name: str) -> None:
 @pytest.mark.parametrize("tenant", ["echo", AGENT.replace("echo", "other")])
 def test_a_name_with_another_tenant_than_the_request_is_rejected(tenant: str) -> None:
     with pytest.raises(InvalidParams) as caught:
-        codec.read_get_task(v03.GetTaskRequest(name=f"{AGENT}/tasks/42", tenant=tenant))
+        codec.read_request(v03.GetTaskRequest(name=f"{AGENT}/tasks/42", tenant=tenant), pb.GetTaskRequest())
     assert [violation.field for violation in caught.value.violations] == ["tenant"]
 
 
@@ -146,7 +158,7 @@ def test_a_name_with_another_tenant_than_the_request_is_rejected(tenant: str) ->
 def test_only_a_non_blocking_configuration_returns_immediately(
     configuration: v03.SendMessageConfiguration | None, returns_at_once: bool
 ) -> None:
-    read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration))
+    read = read_send_message(v03.SendMessageRequest(configuration=configuration))
     assert read.configuration.return_immediately is returns_at_once
     assert read.HasField("configuration") is (configuration is not None)
 
@@ -164,12 +176,12 @@ def test_a_send_request_keeps_message_metadata_tenant_and_modes() -> None:
         configuration=pb.SendMessageConfiguration(accepted_output_modes=["text/plain"]),
     )
     expected.metadata.update({"a": {"b": 1}})
-    assert codec.read_send_message(request) == expected
+    assert read_send_message(request) == expected
 
 
 def test_a_request_without_a_message_stays_without_one() -> None:
-    assert not codec.read_send_message(v03.SendMessageRequest()).HasField("message")
-    assert codec.read_send_message(v03.SendMessageRequest(request=v03.Message())).HasField("message")
+    assert not read_send_message(v03.SendMessageRequest()).HasField("message")
+    assert read_send_message(v03.SendMessageRequest(request=v03.Message())).HasField("message")
 
 
 def test_an_inline_push_config_is_converted_completely() -> None:
@@ -177,7 +189,7 @@ def test_an_inline_push_config_is_converted_completely() -> None:
     push.authentication.schemes.extend(["Bearer", "Basic"])
     push.authentication.credentials = "secret"
     configuration = v03.SendMessageConfiguration(push_notification=push)
-    read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration
+    read = read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration
     assert read.task_push_notification_config == pb.TaskPushNotificationConfig(
         id="c",
         url="http://x",
@@ -190,9 +202,9 @@ def test_an_inline_push_config_is_converted_completely() -> None:
 def test_a_history_length_of_zero_is_unset(length: int) -> None:
     configuration = v03.SendMessageConfiguration(history_length=length)
     for read in (
-        codec.read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration,
-        codec.read_get_task(v03.GetTaskRequest(name="tasks/42", history_length=length)),
-        codec.read_list_tasks(v03.ListTasksRequest(history_length=length)),
+        read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration,
+        codec.read_request(v03.GetTaskRequest(name="tasks/42", history_length=length), pb.GetTaskRequest()),
+        codec.read_request(v03.ListTasksRequest(history_length=length), pb.ListTasksRequest()),
     ):
         assert read.HasField("history_length") is (length != 0)
         assert read.history_length == length
@@ -208,7 +220,7 @@ def test_the_filters_of_a_list_request_are_renamed() -> None:
         last_updated_time={"seconds": 5},
         include_artifacts=True,
     )
-    assert codec.read_list_tasks(request) == pb.ListTasksRequest(
+    assert codec.read_request(request, pb.ListTasksRequest()) == pb.ListTasksRequest(
         tenant="echo",
         context_id="c",
         status=pb.TASK_STATE_CANCELED,
@@ -220,20 +232,24 @@ def test_the_filters_of_a_list_request_are_renamed() -> None:
 
 
 def test_an_empty_list_request_uses_the_defaults() -> None:
-    assert codec.read_list_tasks(v03.ListTasksRequest()) == pb.ListTasksRequest()
+    assert codec.read_request(v03.ListTasksRequest(), pb.ListTasksRequest()) == pb.ListTasksRequest()
 
 
 def test_task_names_in_requests_become_task_ids() -> None:
     name = f"{AGENT}/tasks/42"
-    assert codec.read_get_task(v03.GetTaskRequest(name=name)) == pb.GetTaskRequest(tenant=AGENT, id="42")
-    assert codec.read_cancel_task(v03.CancelTaskRequest(name=name)) == pb.CancelTaskRequest(tenant=AGENT, id="42")
-    assert codec.read_subscription(v03.TaskSubscriptionRequest(name=name)) == pb.SubscribeToTaskRequest(
+    assert codec.read_request(v03.GetTaskRequest(name=name), pb.GetTaskRequest()) == pb.GetTaskRequest(
         tenant=AGENT, id="42"
     )
+    assert codec.read_request(v03.CancelTaskRequest(name=name), pb.CancelTaskRequest()) == pb.CancelTaskRequest(
+        tenant=AGENT, id="42"
+    )
+    assert codec.read_request(
+        v03.TaskSubscriptionRequest(name=name), pb.SubscribeToTaskRequest()
+    ) == pb.SubscribeToTaskRequest(tenant=AGENT, id="42")
 
 
 def test_a_card_request_keeps_its_tenant() -> None:
-    read = codec.read_get_agent_card(v03.GetAgentCardRequest(tenant="echo"))
+    read = codec.read_request(v03.GetAgentCardRequest(tenant="echo"), pb.GetExtendedAgentCardRequest())
     assert read == pb.GetExtendedAgentCardRequest(tenant="echo")
 
 
@@ -246,11 +262,11 @@ def test_a_card_request_keeps_its_tenant() -> None:
 def test_a_part_without_content_is_rejected_with_its_path(part: v03.Part) -> None:
     message = v03.Message(message_id="m", role=v03.ROLE_USER, content=[v03.Part(text="a"), part])
     with pytest.raises(InvalidParams, match=r"message\.parts\[1\]"):
-        message_limits.check_message(codec.read_send_message(v03.SendMessageRequest(request=message)), ["*/*"])
+        message_limits.check_message(read_send_message(v03.SendMessageRequest(request=message)), ["*/*"])
 
 
 def test_an_empty_file_and_an_empty_url_are_content() -> None:
-    read = codec.read_message(
+    read = read_message(
         v03.Message(
             content=[
                 v03.Part(file=v03.FilePart(file_with_bytes=b"")),
@@ -263,17 +279,17 @@ def test_an_empty_file_and_an_empty_url_are_content() -> None:
 
 def test_bytes_are_not_decoded() -> None:
     part = v03.Part(file=v03.FilePart(file_with_bytes=b"aGVsbG8="))
-    assert codec.read_message(v03.Message(content=[part])).parts[0].raw == b"aGVsbG8="
+    assert read_message(v03.Message(content=[part])).parts[0].raw == b"aGVsbG8="
 
 
 def test_fields_unknown_to_a_0_3_text_part_are_omitted() -> None:
     part = pb.Part(text="a", filename="a.txt", media_type="text/markdown")
-    assert codec.write_message(pb.Message(parts=[part])).content == [v03.Part(text="a")]
+    assert write_message(pb.Message(parts=[part])).content == [v03.Part(text="a")]
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, "a", [1, {"b": 2}]], ids=repr)
 def test_data_that_is_not_an_object_is_wrapped_and_marked(value: object) -> None:
-    written = codec.write_message(pb.Message(parts=[data_part(value)])).content[0]
+    written = write_message(pb.Message(parts=[data_part(value)])).content[0]
     assert json_format.MessageToDict(written) == {
         "data": {"data": {"value": value}},
         "metadata": {"data_part_compat": True},
@@ -283,7 +299,7 @@ def test_data_that_is_not_an_object_is_wrapped_and_marked(value: object) -> None
 def test_an_empty_data_part_becomes_null() -> None:
     part = pb.Part()
     part.data.SetInParent()
-    assert json_format.MessageToDict(codec.write_message(pb.Message(parts=[part])).content[0].data) == {
+    assert json_format.MessageToDict(write_message(pb.Message(parts=[part])).content[0].data) == {
         "data": {"value": None}
     }
 
@@ -296,7 +312,7 @@ def test_data_that_only_looks_wrapped_is_unchanged(data: dict[str, Any], mark: A
     part = v03_data_part(data)
     if mark is not None:
         part.metadata.update({"data_part_compat": mark})
-    read = codec.read_message(v03.Message(content=[part])).parts[0]
+    read = read_message(v03.Message(content=[part])).parts[0]
     assert json_format.MessageToDict(read.data) == data
     assert read.metadata.fields.keys() == part.metadata.fields.keys()
 
@@ -345,20 +361,22 @@ def a_v03_task(state: v03.TaskState = v03.TASK_STATE_CANCELLED) -> v03.Task:
 
 
 def test_a_task_is_converted_completely() -> None:
-    assert codec.write_task(a_task()) == a_v03_task()
+    assert codec.convert(a_task(), v03.Task()) == a_v03_task()
 
 
 def test_a_send_response_is_a_task_or_a_message() -> None:
-    assert codec.write_send_message(pb.SendMessageResponse(task=a_task())) == v03.SendMessageResponse(task=a_v03_task())
+    assert codec.convert(pb.SendMessageResponse(task=a_task()), v03.SendMessageResponse()) == v03.SendMessageResponse(
+        task=a_v03_task()
+    )
     message = pb.Message(message_id="m", parts=[pb.Part(text="hi")])
-    assert codec.write_send_message(pb.SendMessageResponse(message=message)) == v03.SendMessageResponse(
+    assert codec.convert(pb.SendMessageResponse(message=message), v03.SendMessageResponse()) == v03.SendMessageResponse(
         msg=v03.Message(message_id="m", content=[v03.Part(text="hi")])
     )
 
 
 def test_a_page_keeps_its_tasks_token_and_total() -> None:
     page = pb.ListTasksResponse(tasks=[a_task()], next_page_token="t", page_size=50, total_size=9)
-    assert codec.write_list_tasks(page) == v03.ListTasksResponse(
+    assert codec.convert(page, v03.ListTasksResponse()) == v03.ListTasksResponse(
         tasks=[a_v03_task()], next_page_token="t", total_size=9
     )
 
@@ -398,7 +416,35 @@ def test_a_stream_can_contain_a_task_or_a_message() -> None:
     )
 
 
-@pytest.mark.parametrize("empty", [pb.SendMessageResponse(), pb.StreamResponse()])
-def test_a_response_without_payload_stays_empty(empty: Any) -> None:
-    write = codec.write_stream if isinstance(empty, pb.StreamResponse) else codec.write_send_message
-    assert not write(empty).ByteSize()
+@pytest.mark.parametrize(
+    ("empty", "target"),
+    [(pb.SendMessageResponse(), v03.SendMessageResponse()), (pb.StreamResponse(), v03.StreamResponse())],
+)
+def test_a_response_without_payload_stays_empty(empty: Any, target: Any) -> None:
+    assert not codec.convert(empty, target).ByteSize()
+
+
+# Clients ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "old"),
+    [
+        (pb.GetTaskRequest(tenant="a", id="t", history_length=2), v03.GetTaskRequest()),
+        (pb.CancelTaskRequest(tenant="a", id="t"), v03.CancelTaskRequest()),
+        (pb.SubscribeToTaskRequest(tenant="a", id="t"), v03.TaskSubscriptionRequest()),
+        (
+            pb.ListTasksRequest(
+                tenant="a",
+                context_id="c",
+                status=pb.TASK_STATE_WORKING,
+                page_size=5,
+                page_token="p",
+                status_timestamp_after={"seconds": 5},
+            ),
+            v03.ListTasksRequest(),
+        ),
+    ],
+)
+def test_requests_name_their_task(request_: Any, old: Any) -> None:
+    assert codec.read_request(codec.write_request(request_, old), type(request_)()) == request_

@@ -172,7 +172,7 @@ def test_a_mask_is_decoded_in_both_spellings_and_encoded_in_one() -> None:
     ],
 )
 def test_values_without_a_json_form_are_rejected(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match=r"cannot be written|Duration is not valid"):
         compile(Sink, PLAIN).encode(Sink(**fields))
 
 

@@ -27,6 +27,9 @@ class CalledAgent(ABC, Generic[TurnT]):
     kind: ClassVar[str]
     """Its noun in texts for callers."""
     log: ClassVar[logging.Logger]
+    is_worker_backed = False
+    leaked_threads = 0
+    """Turns use no threads."""
 
     def __init__(
         self,
@@ -43,6 +46,10 @@ class CalledAgent(ABC, Generic[TurnT]):
         self.turns = turns
         self.breaker = breaker
         self.on_availability_change = on_availability_change
+        self.wake = asyncio.Event()
+        """Ends the wait for the next read of its description."""
+        self.refresh_task: asyncio.Task[None] | None = None
+        """The task that reads its description again."""
         self._running: dict[str, TurnT] = {}
         """The running turns, by task id."""
 
@@ -66,10 +73,9 @@ class CalledAgent(ABC, Generic[TurnT]):
         """Closes its connections."""
 
     def record_success(self) -> None:
-        """Records a response of any kind."""
         if self.breaker.record_success():
             self.log.info("%s responds again", self.location, extra={"agent": self.spec.id})
-            self.on_availability_change()
+            self.availability_changed()
 
     def record_failure(self, reason: str) -> None:
         """Records a call without a response. Each of its addresses is tried before it counts as unavailable."""
@@ -79,20 +85,15 @@ class CalledAgent(ABC, Generic[TurnT]):
             self.breaker.half_open()
             return
         self.log.warning("%s is unavailable: %s", self.location, reason, extra={"agent": self.spec.id})
+        self.availability_changed()
+
+    def availability_changed(self) -> None:
+        """Reads it again soon, because it has become unavailable or responds again."""
+        self.wake.set()
         self.on_availability_change()
 
     def use_another_address(self) -> bool:
         """Lets the next calls use an address that was not tried since the last success. False without one."""
-        return False
-
-    @property
-    def leaked_threads(self) -> int:
-        """Always 0: turns use no threads."""
-        return 0
-
-    @property
-    def is_worker_backed(self) -> bool:
-        """Always False."""
         return False
 
     @property
@@ -104,17 +105,14 @@ class CalledAgent(ABC, Generic[TurnT]):
 
     @property
     def seconds_absent(self) -> float:
-        """Seconds since it became unavailable."""
         return self.breaker.seconds_open
 
     @property
     def problem(self) -> str:
-        """Why it is unavailable; empty while it is available."""
         return self.breaker.last_error if self.is_unavailable else ""
 
     @property
     def running(self) -> int:
-        """The number of running turns."""
         return len(self._running)
 
     def describe_run(self, task_id: str) -> str:

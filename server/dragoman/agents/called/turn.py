@@ -1,21 +1,42 @@
-"""One turn of a called agent: its failures by reason, its recovery, and its waits."""
+"""One turn of a called agent: its calls, its failures by reason, its recovery, and its waits.
+
+Calls are retried while the other server is available, and work is never begun twice.
+
+| error of a call | what follows |
+|---|---|
+| `ServerUnavailable` | a retry, until the circuit breaker opens; then the turn returns to the queue |
+| `CallRefused`, and the server is busy | a retry: the call had no effect |
+| any other `ClientError`, `OutcomeUnknown` | the end of the turn (`CalledTurn.run`) |
+"""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import orjson
 
-from dragoman.agents.called.calls import Sleep, TaskLost, TurnCalls
-from dragoman.calling.errors import CallForbidden, CallRefused, OutcomeUnknown, ProtocolError
+from dragoman.calling.errors import CallForbidden, CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError, InvalidAgentResponse
-from dragoman.ports import TurnContext, TurnResult
+from dragoman.ports import TurnContext, TurnResult, WorkerLost
 
 if TYPE_CHECKING:
     from dragoman.agents.called.agent import CalledAgent
+
+RETRY_BACKOFF: Final = Backoff(0.25, 5.0)
+"""Between two attempts of a call."""
+
+Sleep = Callable[[float], Awaitable[None]]
+"""Waits for some seconds."""
+
+T = TypeVar("T")
+
+
+class TaskLost(OutcomeUnknown):
+    """The other server no longer knows the task that it began for ours."""
 
 
 class CalledTurn(ABC):
@@ -26,7 +47,9 @@ class CalledTurn(ABC):
 
     def __init__(self, context: TurnContext, agent: CalledAgent[Any], sleep: Sleep = asyncio.sleep) -> None:
         self.context = context
-        self.calls = TurnCalls(agent, self.mark_unsent, sleep)
+        self.is_sent = False
+        """Whether the other server may have begun the work."""
+        self._agent = agent
         self._sleep = sleep
         self._wakeup = asyncio.Event()
 
@@ -46,10 +69,48 @@ class CalledTurn(ABC):
         except CallRefused as refused:
             return self.refused(refused)
 
-    @property
-    def is_sent(self) -> bool:
-        """Whether the other server may have begun the work."""
-        return self.calls.is_sent
+    async def repeat(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeats an idempotent call until it succeeds. Raises ClientError, and WorkerLost for an unavailable server.
+
+        An answer of the server closes its circuit breaker.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                response = await self.until_available(call)
+            except CallRefused as refused:
+                self._agent.record_success()
+                if not refused.remote_error.is_busy:
+                    raise
+                await self._sleep(RETRY_BACKOFF.delay(attempt))
+            else:
+                self._agent.record_success()
+                return response
+
+    async def until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeats what calls nothing, such as connecting, until the server is available. Raises as `repeat` does."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await call()
+            except ServerUnavailable as failure:
+                await self.wait_to_retry(failure, attempt)
+
+    def outcome_unknown(self, failure: ServerUnavailable, text: str) -> OutcomeUnknown:
+        """The error of a call that may have begun work, and must not be repeated. text: for callers."""
+        self._agent.record_failure(failure.summary)
+        return OutcomeUnknown(text)
+
+    async def wait_to_retry(self, failure: ServerUnavailable, attempt: int = 1) -> None:
+        """Waits before the next attempt. Raises WorkerLost instead once the server is unavailable."""
+        self._agent.record_failure(failure.summary)
+        if self._agent.is_unavailable:
+            if not self.is_sent:
+                await self.mark_unsent()
+            raise WorkerLost(f"The {self._agent.kind} is unavailable.", may_have_started=self.is_sent)
+        await self._sleep(RETRY_BACKOFF.delay(attempt))
 
     @property
     def may_have_begun(self) -> bool:

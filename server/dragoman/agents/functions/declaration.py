@@ -2,103 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
-from concurrent.futures import Executor
-from types import MappingProxyType, ModuleType
-from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, get_origin, overload
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar, Unpack, get_origin, overload
 
-from dragoman.agents.functions.declared_types import InputTypes, with_declared_types
-from dragoman.agents.functions.retry import ONCE, Retry
-from dragoman.agents.functions.runner import take_turn
+from dragoman.agents.functions.declared_types import with_declared_types
+from dragoman.agents.functions.retry import ONCE
+from dragoman.agents.functions.runner import DeclaredAgent
 from dragoman.agents.functions.spec import AgentOptions, spec_of
-from dragoman.agents.functions.steps import now_ms
-from dragoman.agents.functions.threads import DaemonThreadPool, LeakedThreads
 from dragoman.agents.functions.turn import Turn
-from dragoman.agents.values import NewId
-from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.ids import IDS
-from dragoman.ports import Agent, TurnContext, TurnResult
+from dragoman.ports import Agent
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-THREAD_POOL: Final = DaemonThreadPool(64)
-"""Runs sync functions. Starts threads on demand; a turn waits while all of them are busy."""
-
-
-class DeclaredAgent(Generic[P, R]):
-    """A function declared as an agent. Implements `dragoman.ports.Agent`; calling it calls the function.
-
-    retry: how failed turns are tried again. new_id: creates the ids of its messages and artifacts. thread_pool: runs a
-    sync function. inputs: the declared inputs, for `turn.input`. clock: milliseconds since the epoch, for steps and
-    pauses.
-    """
-
-    __name__: str
-
-    def __init__(
-        self,
-        function: Callable[P, R],
-        spec: AgentSpec,
-        *,
-        retry: Retry = ONCE,
-        new_id: NewId = IDS.hex,
-        thread_pool: Executor = THREAD_POOL,
-        inputs: InputTypes = MappingProxyType({}),
-        clock: Callable[[], int] = now_ms,
-    ) -> None:
-        functools.update_wrapper(self, function)
-        self.__wrapped__ = function
-        self._spec = spec
-        self._retry = retry
-        self._new_id = new_id
-        self._thread_pool = thread_pool
-        self._inputs = inputs
-        self._clock = clock
-        self._leaked = LeakedThreads()
-
-    @property
-    def spec(self) -> AgentSpec:
-        """The agent's description and settings."""
-        return self._spec
-
-    @property
-    def retry(self) -> Retry:
-        """How failed turns are tried again."""
-        return self._retry
-
-    @property
-    def inputs(self) -> InputTypes:
-        """The declared inputs by skill, "" for the agent's own."""
-        return self._inputs
-
-    @property
-    def leaked_threads(self) -> int:
-        """Threads that still run after their turn ended, because the function did not check for a cancel."""
-        return self._leaked.count
-
-    async def take_turn(self, turn_context: TurnContext) -> TurnResult:
-        """Runs the function for one turn. A failure becomes a FAILED TurnResult; CancelledError passes through."""
-        function: Callable[..., object] = self.__wrapped__
-        return await take_turn(
-            function,
-            turn_context,
-            agent=self._spec.id,
-            new_id=self._new_id,
-            thread_pool=self._thread_pool,
-            leaked=self._leaked,
-            retry=self._retry,
-            inputs=self._inputs,
-            clock=self._clock,
-        )
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.__wrapped__(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return f'<agent "{self._spec.id}": {self.__wrapped__!r}>'
 
 
 @overload

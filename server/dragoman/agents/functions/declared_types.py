@@ -69,10 +69,11 @@ def with_declared_types(
     schemas: dict[str, SkillSchemas] = {}
     types: dict[str, InputType] = {}
     for id, prefix, input, output, annotations in declarations:
-        input_schema = None
+        input_schema = output_schema = None
         if input is not None:
-            types[id], input_schema = _input_type(f"{prefix}input", input)
-        output_schema = None if output is None else _output_schema(f"{prefix}output", output)
+            types[id], input_schema = _read_declared(f"{prefix}input", input, is_input=True)
+        if output is not None:
+            _, output_schema = _read_declared(f"{prefix}output", output, is_input=False)
         hints = None if annotations is None else _annotations(f"{prefix}annotations", annotations)
         if (one := SkillSchemas(input_schema, output_schema, hints)) != SkillSchemas():
             schemas[id] = one
@@ -98,30 +99,21 @@ def _plain(skills: tuple[Skill, ...]) -> tuple[Skill, ...]:
     return tuple(replace(skill, input=None, output=None, annotations=None) for skill in skills)
 
 
-def _input_type(argument: str, declared: object) -> tuple[InputType, Mapping[str, Any]]:
+def _read_declared(argument: str, declared: object, *, is_input: bool) -> tuple[InputType, Mapping[str, Any]]:
+    """The validation and the JSON Schema of a declared input or output."""
+    validate = None
     if isinstance(declared, Mapping):
         schema = _checked_schema(argument, declared)
-        validate = None
     else:
         adapter = _type_adapter(argument, declared)
-        schema = _root_definition(_schema_of(argument, adapter, mode="validation"))
+        # Answers have the names of fields, not their aliases, unless the model says otherwise (agents/values.py).
+        by_alias = is_input or bool(getattr(declared, "model_config", {}).get("serialize_by_alias"))
+        mode = "validation" if is_input else "serialization"
+        schema = _root_definition(_schema_of(argument, adapter, mode=mode, by_alias=by_alias))
         validate = adapter.validate_json
-    if problem := input_schema_problem(schema):
+    if problem := input_schema_problem(schema) if is_input else schema_problem(schema):
         raise ValueError(f"@agent: {argument} {problem}")
     return InputType(validate), schema
-
-
-def _output_schema(argument: str, declared: object) -> Mapping[str, Any]:
-    if isinstance(declared, Mapping):
-        schema = _checked_schema(argument, declared)
-    else:
-        # Answers have the names of fields, not their aliases, unless the model says otherwise (agents/values.py).
-        by_alias = bool(getattr(declared, "model_config", {}).get("serialize_by_alias"))
-        adapter = _type_adapter(argument, declared)
-        schema = _root_definition(_schema_of(argument, adapter, mode="serialization", by_alias=by_alias))
-    if problem := schema_problem(schema):
-        raise ValueError(f"@agent: {argument} {problem}")
-    return schema
 
 
 def _type_adapter(argument: str, declared: Any) -> Any:

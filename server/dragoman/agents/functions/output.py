@@ -56,21 +56,9 @@ class TurnOutput:
         self._written: set[str] = set()
         before = sum(message.role == pb.ROLE_USER for message in turn_context.history)
         self._default_artifact_id = f"{DEFAULT_ARTIFACT_ID}-{before + 1}" if before else DEFAULT_ARTIFACT_ID
-        self._task_state = PersistedState("turn.state", turn_context.task_state)
-        self._context_state = PersistedState("turn.context.state", turn_context.context_state)
-        self._metadata = TaskMetadata(turn_context.task_metadata)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return self._task_state.value
-
-    @property
-    def context_state(self) -> dict[str, Any]:
-        return self._context_state.value
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return self._metadata.value
+        self.task_state = PersistedState("turn.state", turn_context.task_state)
+        self.context_state = PersistedState("turn.context.state", turn_context.context_state)
+        self.metadata = TaskMetadata(turn_context.task_metadata)
 
     # Events -------------------------------------------------------------------------------------------------------
 
@@ -115,9 +103,9 @@ class TurnOutput:
     def _send(self, change: StatusChange | ArtifactChange) -> Awaitable[None]:
         update = self._state_update()
         accepted = self.turn_context.put(change, state_update=update)
-        self._task_state.mark_saved(update.task_state)
-        self._context_state.mark_saved(update.context_state)
-        self._metadata.mark_saved(update.task_metadata)
+        self.task_state.mark_saved(update.task_state)
+        self.context_state.mark_saved(update.context_state)
+        self.metadata.mark_saved(update.task_metadata)
         return accepted
 
     @contextmanager
@@ -135,9 +123,7 @@ class TurnOutput:
     # Results ------------------------------------------------------------------------------------------------------
 
     def message(self, value: object) -> pb.Message:
-        return message_of(
-            value, self._new_id, task_id=self.turn_context.task_id, context_id=self.turn_context.context_id
-        )
+        return message_of(value, self._new_id, self.turn_context)
 
     def new_artifact(self, value: object, **fields: Any) -> pb.Artifact:
         return artifact_of(value, self._new_id, **fields)
@@ -152,14 +138,14 @@ class TurnOutput:
         return TurnResult(status, artifacts, reply, self._state_update())
 
     def _state_update(self) -> StateUpdate:
-        task, context = self._task_state.dump_if_changed(), self._context_state.dump_if_changed()
-        metadata = self._metadata.changes()
+        task, context = self.task_state.dump_if_changed(), self.context_state.dump_if_changed()
+        metadata = self.metadata.changes()
         return NO_CHANGE if task is None and context is None and not metadata else StateUpdate(task, context, metadata)
 
     def failed_result(self, text: str) -> TurnResult:
         """FAILED with a text, for an error of the agent. Valid changes of the metadata are stored, state is not."""
         try:
-            metadata = self._metadata.changes()
+            metadata = self.metadata.changes()
         except Exception:  # the error itself, or a second one; also of a value's own class
             metadata = b""
         update = StateUpdate(task_metadata=metadata) if metadata else NO_CHANGE
@@ -184,7 +170,7 @@ class Context:
         Changes are stored with the next event or the end of the turn. If another task of the conversation has changed
         it since this turn began, this turn fails, so that no change is lost.
         """
-        return self._output.context_state
+        return self._output.context_state.value
 
 
 class TaskMetadata:

@@ -15,134 +15,183 @@ the author's line. The caller sees the text of an AgentError, or any error's nam
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Executor
 from dataclasses import replace
-from enum import Enum
-from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from dragoman.agents.functions.declared_types import InputTypes
 from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.steps import TurnSteps, TurnSuspended, now_ms
-from dragoman.agents.functions.threads import LeakedThreads, ThreadRunner
+from dragoman.agents.functions.threads import DaemonThreadPool, ThreadRunner
 from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type
 from dragoman.core import trace
+from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
 from dragoman.core.exceptions import describe, is_a, leaves, stack_of, text_of, walk
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.core.task.steps import StepMismatch
+from dragoman.ids import IDS
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, Pause, TurnContext, TurnResult
 from dragoman.supervision import log_exception
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.agents")
 
-AgentFunction = Callable[[Turn], object]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+THREAD_POOL: Final = DaemonThreadPool(64)
+"""Runs sync functions. Starts threads on demand; a turn waits while all of them are busy."""
 
 
-async def take_turn(
-    function: AgentFunction,
-    turn_context: TurnContext,
-    *,
-    agent: str,
-    new_id: NewId,
-    thread_pool: Executor,
-    leaked: LeakedThreads | None = None,
-    stop_timeout: float = AGENT_STOP_TIMEOUT,
-    retry: Retry = ONCE,
-    inputs: InputTypes = MappingProxyType({}),
-    clock: Callable[[], int] = now_ms,
-) -> TurnResult:
-    """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through.
+class DeclaredAgent(Generic[P, R]):
+    """A function declared as an agent. Implements `dragoman.ports.Agent`; calling it calls the function.
 
-    A failure that `retry` covers becomes a pause until the next attempt. Whatever the agent raises is a failure, also
-    GeneratorExit, a CancelledError of its own, SystemExit and KeyboardInterrupt: signals never raise here.
+    retry: how failed turns are tried again. new_id: creates the ids of its messages and artifacts. thread_pool: runs a
+    sync function. inputs: the declared inputs by skill, for `turn.input`. clock: milliseconds since the epoch, for
+    steps and pauses. stop_timeout: seconds after which the thread of a canceled turn counts as leaked.
     """
-    output = TurnOutput(turn_context, new_id)
-    steps = TurnSteps(turn_context, agent, clock)
-    turn = Turn(output, agent, steps, inputs)
-    trace.CURRENT_DELEGATION.set(turn.delegation)
-    trace.CURRENT_TURN.set((turn_context.task_id, agent))
-    try:
-        thread = ThreadRunner(agent, thread_pool, leaked or LeakedThreads(), stop_timeout, turn_context)
-        value = await _call_function(function, turn, steps, thread)
+
+    __name__: str
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        spec: AgentSpec,
+        *,
+        retry: Retry = ONCE,
+        new_id: NewId = IDS.hex,
+        thread_pool: Executor = THREAD_POOL,
+        inputs: InputTypes = MappingProxyType({}),
+        clock: Callable[[], int] = now_ms,
+        stop_timeout: float = AGENT_STOP_TIMEOUT,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.__wrapped__ = function
+        self.spec = spec
+        self.retry = retry
+        self.inputs = inputs
+        self._new_id = new_id
+        self._clock = clock
+        self._threads = ThreadRunner(spec.id, thread_pool, stop_timeout)
+        self._is_async_generator = inspect.isasyncgenfunction(function)
+        self._is_coroutine = inspect.iscoroutinefunction(function)
+        self._is_generator = inspect.isgeneratorfunction(function)
+
+    @property
+    def leaked_threads(self) -> int:
+        """Threads that still run after their turn ended, because the function did not check for a cancel."""
+        return self._threads.leaked
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f'<agent "{self.spec.id}": {self.__wrapped__!r}>'
+
+    async def take_turn(self, turn_context: TurnContext) -> TurnResult:
+        """Runs the function for one turn. A failure becomes a FAILED result; a requested cancel passes through.
+
+        A failure that `retry` covers becomes a pause until the next attempt. Whatever the agent raises is a failure,
+        also GeneratorExit, a CancelledError of its own, SystemExit and KeyboardInterrupt: signals never raise here.
+        """
+        output = TurnOutput(turn_context, self._new_id)
+        steps = TurnSteps(turn_context, self.spec.id, self._clock)
+        turn = Turn(output, self.spec.id, steps, self.inputs)
+        trace.CURRENT_DELEGATION.set(turn.delegation)
+        trace.CURRENT_TURN.set((turn_context.task_id, self.spec.id))
         try:
-            return _completed_result(output, value)
-        except InvalidAgentResponse as error:
-            raise InvalidAgentResponse(f"the returned value: {error}") from error.__cause__
-    except BaseException as error:
-        if steps.is_closed:  # nobody waits for a result: the coroutine is destroyed
-            raise
-        cause = primary_exception(error)
-        try:
-            if is_a(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
-                raise
-            if is_a(cause, AgentStillRuns) and turn_context.canceled:
-                raise
+            value = await self._call(turn, steps)
             try:
-                result = _result_without_failure(output, cause)
-                if result is not None:
+                return _completed_result(output, value)
+            except InvalidAgentResponse as error:
+                raise InvalidAgentResponse(f"the returned value: {error}") from error.__cause__
+        except BaseException as error:
+            if steps.is_closed:  # nobody waits for a result: the coroutine is destroyed
+                raise
+            cause = primary_exception(error)
+            try:
+                if is_a(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
+                    raise
+                if is_a(cause, AgentStillRuns) and turn_context.canceled:
+                    raise
+                try:
+                    result = _result_without_failure(output, cause)
+                    if result is not None:
+                        return result
+                    attempt = turn_context.attempt
+                    if turn_context.canceled or not _may_repeat(cause, self.retry, attempt):
+                        return self._failed_result(output, cause, error)[0]
+                    delay = self.retry.delay(attempt)
+                    then = f"; attempt {attempt + 1} of {self.retry.attempts} begins in {delay:g} s"
+                    result, text = self._failed_result(output, cause, error, then)
+                    result.pause = Pause(steps.clock() + round(delay * 1000), text)
                     return result
-                if turn_context.canceled or not _may_repeat(cause, retry, turn_context.attempt):
-                    return _failed_result(function, output, agent, cause, error)[0]
-                delay = retry.delay(turn_context.attempt)
-                then = f"; attempt {turn_context.attempt + 1} of {retry.attempts} begins in {delay:g} s"
-                result, text = _failed_result(function, output, agent, cause, error, then)
-                result.pause = Pause(steps.clock() + round(delay * 1000), text)
-                return result
-            except BaseException as late:  # the result cannot be built: a state that is not JSON
-                return _failed_result(function, output, agent, late, late)[0]
-        finally:
-            del cause  # its traceback references this frame
+                except BaseException as late:  # the result cannot be built: a state that is not JSON
+                    return self._failed_result(output, late, late)[0]
+            finally:
+                del cause  # its traceback references this frame
 
-
-async def _call_function(function: AgentFunction, turn: Turn, steps: TurnSteps, thread: ThreadRunner) -> object:
-    """Returns the function's value, after all yielded values were sent."""
-
-    def in_thread(call: Callable[[Turn], object]) -> object:
-        steps.adopt_thread()
-        return call(turn)
-
-    match _function_kind(function):
-        case FunctionKind.ASYNC_GENERATOR:
-            await _drain_async(cast("AsyncGenerator[object, None]", function(turn)), turn)
+    async def _call(self, turn: Turn, steps: TurnSteps) -> object:
+        """Returns the function's value, after all yielded values were sent."""
+        function: Callable[[Turn], Any] = self.__wrapped__  # type: ignore[assignment]  # `agent` has checked that
+        if self._is_async_generator:
+            await _drain_async(function(turn), turn)
             return None
-        case FunctionKind.COROUTINE:
-            return await cast("Awaitable[object]", function(turn))
-        case FunctionKind.GENERATOR:
-            return await thread.run(
-                lambda: in_thread(lambda turn: _drain(cast("Generator[object, None, object]", function(turn)), turn))
-            )
-        case FunctionKind.PLAIN:
-            return await thread.run(lambda: in_thread(function))
+        if self._is_coroutine:
+            return await function(turn)
 
+        def in_thread() -> object:
+            steps.adopt_thread()
+            value = function(turn)
+            return _drain(value, turn) if self._is_generator else value
 
-class FunctionKind(Enum):
-    """The four ways to call an agent function."""
+        return await self._threads.run(in_thread, steps.context)
 
-    ASYNC_GENERATOR = 1
-    COROUTINE = 2
-    GENERATOR = 3
-    PLAIN = 4
-
-
-@lru_cache(maxsize=1024)
-def _function_kind(function: AgentFunction) -> FunctionKind:
-    if inspect.isasyncgenfunction(function):
-        return FunctionKind.ASYNC_GENERATOR
-    if inspect.iscoroutinefunction(function):
-        return FunctionKind.COROUTINE
-    return FunctionKind.GENERATOR if inspect.isgeneratorfunction(function) else FunctionKind.PLAIN
+    def _failed_result(
+        self, output: TurnOutput, cause: BaseException, error: BaseException, then: str = ""
+    ) -> tuple[TurnResult, str]:
+        """FAILED, and its text for the caller. Logs the failure: as a warning with `then`, if the turn runs again."""
+        agent, where = self.spec.id, source_location(cause, self.__wrapped__)
+        text = describe_exception(cause, error)
+        error_id = ""
+        if not (output.turn_context.shows_error_texts or is_a(cause, AgentError)):
+            error_id = secrets.token_hex(ERROR_ID_BYTES)
+        # The store is away or memory is used up: the author's frames would explain nothing.
+        is_expected = is_a(cause, Unavailable) or lacks_memory(cause)
+        log_exception(
+            log,
+            logging.WARNING if then else logging.ERROR,
+            FAILED_AT_DECLARATION if where.is_declaration else FAILED_AT_LINE,
+            (
+                {
+                    "where": where,
+                    "agent": agent,
+                    "text": f"{text} (error id {error_id})" if error_id else text,
+                    "then": then,
+                },
+            ),
+            None if is_expected else error,
+            {"task": output.turn_context.task_id, "agent": agent, **({"error_id": error_id} if error_id else {})},
+        )
+        shown = generic_error_text(error_id) if error_id else text
+        if is_a(cause, InvalidAgentResponse):
+            place = f"{Path(where.file).name} line {where.line}"
+            invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {place}: {text_of(cause)}")
+            shown = f"InvalidAgentResponse: {invalid}"
+            return replace(output.failed_result(shown), error=invalid), shown
+        return output.failed_result(shown), shown
 
 
 # Generators --------------------------------------------------------------------------------------------------------
@@ -233,41 +282,6 @@ def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnRes
 def _may_repeat(cause: BaseException, retry: Retry, attempt: int) -> bool:
     """Whether a failed turn is tried again: not where the code would fail in the same way."""
     return retry.covers(cause, attempt) and not is_a(cause, (StepMismatch, InvalidAgentResponse))
-
-
-def _failed_result(
-    function: AgentFunction, output: TurnOutput, agent: str, cause: BaseException, error: BaseException, then: str = ""
-) -> tuple[TurnResult, str]:
-    """FAILED, and its text for the caller. Logs the failure: as a warning with `then`, if the turn runs again."""
-    where = source_location(cause, function)
-    text = describe_exception(cause, error)
-    error_id = ""
-    if not (output.turn_context.shows_error_texts or is_a(cause, AgentError)):
-        error_id = secrets.token_hex(ERROR_ID_BYTES)
-    # The store is away or memory is used up: the author's frames would explain nothing.
-    is_expected = is_a(cause, Unavailable) or lacks_memory(cause)
-    log_exception(
-        log,
-        logging.WARNING if then else logging.ERROR,
-        FAILED_AT_DECLARATION if where.is_declaration else FAILED_AT_LINE,
-        (
-            {
-                "where": where,
-                "agent": agent,
-                "text": f"{text} (error id {error_id})" if error_id else text,
-                "then": then,
-            },
-        ),
-        None if is_expected else error,
-        {"task": output.turn_context.task_id, "agent": agent, **({"error_id": error_id} if error_id else {})},
-    )
-    shown = generic_error_text(error_id) if error_id else text
-    if is_a(cause, InvalidAgentResponse):
-        place = f"{Path(where.file).name} line {where.line}"
-        invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {place}: {text_of(cause)}")
-        shown = f"InvalidAgentResponse: {invalid}"
-        return replace(output.failed_result(shown), error=invalid), shown
-    return output.failed_result(shown), shown
 
 
 def _is_stop_requested(turn_context: TurnContext) -> bool:

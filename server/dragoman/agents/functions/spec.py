@@ -93,12 +93,12 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
     if while_working not in ("queue", "refuse"):
         raise ValueError(f'@agent: while_working={while_working!r} must be "queue" or "refuse"')
     if (id := options.get("id")) is None:
-        id = _id_of(function)
+        id = getattr(function, "__name__", "").strip("_").replace("_", "-").lower()
     check_agent_id(id)
     if (name := options.get("name")) is None:
         name = _display_name(id)
     if (description := options.get("description")) is None:
-        description = _first_line(function) or name
+        description = (function.__doc__ or "").strip().partition("\n")[0].strip() or name
     skills = _skills(options.get("skills", ()))
     schemes = options.get("security_schemes", {})
     return AgentSpec(
@@ -112,7 +112,7 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
         provider=_provider(options.get("provider")),
         icon_url=check_string("icon_url", options.get("icon_url", ""), allow_empty=True),
         documentation_url=check_string("documentation_url", options.get("documentation_url", ""), allow_empty=True),
-        extensions=_extensions(options.get("extensions", ())),
+        extensions=_parse_each("extensions", options.get("extensions", ()), Extension, _extension, "uri"),
         security_schemes=parse_security_schemes(schemes),
         security=parse_security_requirements(options.get("security", ()), schemes),
         extended_skills=_skills(options.get("extended_skills", ()), "extended_skills", existing=skills),
@@ -160,16 +160,6 @@ def _retention(value: RetentionLike | None) -> dict[int, int]:
         raise ValueError(f"@agent: retention: {error}") from error
 
 
-def _id_of(function: Callable[..., object]) -> str:
-    name = getattr(function, "__name__", "")
-    return name.strip("_").replace("_", "-").lower()
-
-
-def _first_line(function: Callable[..., object]) -> str:
-    lines = (function.__doc__ or "").strip().splitlines()
-    return lines[0].strip() if lines else ""
-
-
 def _display_name(id: str) -> str:
     return id.replace("-", " ").capitalize()
 
@@ -177,12 +167,20 @@ def _display_name(id: str) -> str:
 def _skills(
     skills: Iterable[SkillLike], argument: str = "skills", *, existing: tuple[Skill, ...] = ()
 ) -> tuple[Skill, ...]:
-    if isinstance(skills, (str, Mapping, Skill)) or not isinstance(skills, Iterable):
-        raise TypeError(f"@agent: {argument}={skills!r} must be a list of Skill, dict or str")
-    parsed = tuple(_skill(f"{argument}[{index}]", skill) for index, skill in enumerate(skills))
-    for index, skill in enumerate(parsed):
-        if skill.id in [earlier.id for earlier in (*existing, *parsed[:index])]:
-            raise ValueError(f'@agent: {argument}[{index}] has the id "{skill.id}" of an earlier skill')
+    return _parse_each(argument, skills, Skill, _skill, "id", existing)
+
+
+def _parse_each(
+    argument: str, values: Any, kind: type[T], parse: Callable[[str, Any], T], key: str, existing: tuple[T, ...] = ()
+) -> tuple[T, ...]:
+    """Parses a list of skills or extensions. `key`: the field that no two of them share."""
+    if isinstance(values, (str, Mapping, kind)) or not isinstance(values, Iterable):
+        raise TypeError(f"@agent: {argument}={values!r} must be a list of {kind.__name__}, dict or str")
+    parsed = tuple(parse(f"{argument}[{index}]", value) for index, value in enumerate(values))
+    for index, one in enumerate(parsed):
+        if (value := getattr(one, key)) in [getattr(earlier, key) for earlier in (*existing, *parsed[:index])]:
+            noun = kind.__name__.lower()
+            raise ValueError(f'@agent: {argument}[{index}] has the {key} "{value}" of an earlier {noun}')
     return parsed
 
 
@@ -207,16 +205,6 @@ def _skill(argument: str, skill: SkillLike) -> Skill:
         output=given.get("output"),
         annotations=given.get("annotations"),
     )
-
-
-def _extensions(extensions: Iterable[ExtensionLike]) -> tuple[Extension, ...]:
-    if isinstance(extensions, (str, Mapping, Extension)) or not isinstance(extensions, Iterable):
-        raise TypeError(f"@agent: extensions={extensions!r} must be a list of Extension, dict or str")
-    parsed = tuple(_extension(f"extensions[{index}]", extension) for index, extension in enumerate(extensions))
-    for index, extension in enumerate(parsed):
-        if extension.uri in [earlier.uri for earlier in parsed[:index]]:
-            raise ValueError(f'@agent: extensions[{index}] has the uri "{extension.uri}" of an earlier extension')
-    return parsed
 
 
 def _extension(argument: str, extension: ExtensionLike) -> Extension:

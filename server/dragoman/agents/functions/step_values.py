@@ -27,24 +27,22 @@ class UnstorableResult(TypeError, ValueError):
 
 _PLAIN_TYPES: Final = frozenset({str, int, float, bool, type(None)})
 
-_TEXT_KINDS: Final[Mapping[type, tuple[str, Callable[[Any], str]]]] = {
-    datetime: ("datetime", datetime.isoformat),
-    date: ("date", date.isoformat),
-    time: ("time", time.isoformat),
-    timedelta: ("timedelta", lambda value: f"{value.days} {value.seconds} {value.microseconds}"),
-    Decimal: ("decimal", str),
-    UUID: ("uuid", str),
-    bytes: ("bytes", lambda value: b64encode(value).decode()),
+_TEXT_TYPES: Final[Mapping[type, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    date: (date.isoformat, date.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
+    timedelta: (
+        lambda value: f"{value.days} {value.seconds} {value.microseconds}",
+        lambda text: timedelta(*map(int, text.split())),
+    ),
+    Decimal: (str, Decimal),
+    UUID: (str, UUID),
+    bytes: (lambda value: b64encode(value).decode(), b64decode),
 }
-_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "time": time.fromisoformat,
-    "timedelta": lambda text: timedelta(*map(int, text.split())),
-    "decimal": Decimal,
-    "uuid": UUID,
-    "bytes": b64decode,
-}
+"""Types whose values are stored as text, under their name in lower case: how it is written and read."""
+
+_TEXT_READERS: Final = {kind.__name__.lower(): read for kind, (_, read) in _TEXT_TYPES.items()}
+_COLLECTIONS: Final = {kind.__name__: kind for kind in (tuple, set, frozenset)}
 
 
 def encode_result(value: object) -> tuple[bytes, str]:
@@ -72,10 +70,10 @@ def _to_json(value: Any) -> Any:
         if all(type(key) is str and not key.startswith("$") for key in value):
             return {key: _to_json(item) for key, item in value.items()}
         return {"$dict": [[_to_json(key), _to_json(item)] for key, item in value.items()]}
-    if kind in (tuple, set, frozenset):
+    if kind in _COLLECTIONS.values():
         return {f"${kind.__name__}": [_to_json(item) for item in value]}
-    if (text_kind := _TEXT_KINDS.get(kind)) is not None:
-        return {f"${text_kind[0]}": text_kind[1](value)}
+    if kind in _TEXT_TYPES:
+        return {f"${kind.__name__.lower()}": _TEXT_TYPES[kind][0](value)}
     return _class_to_json(value)
 
 
@@ -111,17 +109,13 @@ def _from_json(value: Any) -> Any:
 
 
 def _from_kind(kind: str, content: Any) -> Any:
-    if kind in _PARSERS:
-        return _PARSERS[kind](content)
+    if kind in _TEXT_READERS:
+        return _TEXT_READERS[kind](content)
+    if kind in _COLLECTIONS:
+        return _COLLECTIONS[kind](map(_from_json, content))
     match kind:
         case "dict":
             return {_from_json(key): _from_json(item) for key, item in content}
-        case "tuple":
-            return tuple(map(_from_json, content))
-        case "set":
-            return set(map(_from_json, content))
-        case "frozenset":
-            return frozenset(map(_from_json, content))
         case "enum":
             return _find_class(content[0], Enum)[content[1]]
         case "protobuf":

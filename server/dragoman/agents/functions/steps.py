@@ -72,7 +72,6 @@ class TurnSuspended(BaseException):
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch, by this machine's clock."""
     return time.time_ns() // 1_000_000
 
 

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
@@ -21,29 +20,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Work = Callable[[], None]
-
-
-class LeakedThreads:
-    """Counts calls that run on, long after they were asked to stop. A thread cannot be stopped from outside."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        """Calls that still run."""
-        return self._count
-
-    def add(self, call: Future[T]) -> None:
-        """Counts a call until it returns."""
-        with self._lock:
-            self._count += 1
-        call.add_done_callback(self._returned)
-
-    def _returned(self, _: Future[T]) -> None:
-        with self._lock:
-            self._count -= 1
 
 
 class DaemonThreadPool(Executor):
@@ -95,17 +71,18 @@ def _run_call(future: Future[T], call: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-@dataclass(frozen=True, slots=True)
 class ThreadRunner:
-    """Runs an agent's sync function in a thread. After `stop_timeout` seconds a canceled one counts as leaked."""
+    """Runs an agent's sync function in threads. After `stop_timeout` seconds a canceled call counts as leaked."""
 
-    agent: str
-    thread_pool: Executor
-    leaked: LeakedThreads
-    stop_timeout: float
-    turn_context: TurnContext
+    def __init__(self, agent: str, thread_pool: Executor, stop_timeout: float) -> None:
+        self.leaked = 0
+        """Calls that still run, long after they were asked to stop. A thread cannot be stopped from outside."""
+        self._agent = agent
+        self._thread_pool = thread_pool
+        self._stop_timeout = stop_timeout
+        self._lock = threading.Lock()
 
-    async def run(self, work: Callable[[], object]) -> object:
+    async def run(self, work: Callable[[], object], turn_context: TurnContext) -> object:
         """Runs `work` in a thread, with a copy of the current context.
 
         A cancel cannot stop a thread, and CANCELED means that it stopped: for a client, and for a process that lost its
@@ -113,7 +90,7 @@ class ThreadRunner:
         AgentStillRuns when the process shuts down before the thread of a canceled turn has stopped.
         """
         context = contextvars.copy_context()
-        running = self.thread_pool.submit(context.run, _without_stop_iteration, work)
+        running = self._thread_pool.submit(context.run, _without_stop_iteration, work)
         result = asyncio.wrap_future(running)
         try:
             await asyncio.wait([result])  # does not cancel the future
@@ -121,7 +98,7 @@ class ThreadRunner:
             if running.cancel():  # it had not started
                 raise
             try:
-                await self._wait_until_stopped(running, result)
+                await self._wait_until_stopped(running, result, turn_context)
             finally:
                 if not result.done():
                     result.cancel()  # its outcome is ignored from here on
@@ -129,12 +106,14 @@ class ThreadRunner:
                 raise
         return result.result()
 
-    async def _wait_until_stopped(self, running: Future[object], result: asyncio.Future[object]) -> None:
-        context, timeout, counted = self.turn_context, self.stop_timeout, False
+    async def _wait_until_stopped(
+        self, running: Future[object], result: asyncio.Future[object], context: TurnContext
+    ) -> None:
+        counted = False
         while not result.done():
             stopped_waiting = False
             try:
-                await asyncio.wait([result], timeout=None if counted else timeout)
+                await asyncio.wait([result], timeout=None if counted else self._stop_timeout)
             except asyncio.CancelledError:
                 if context.cancel_reason == "client" and not context.stopping:
                     continue
@@ -150,15 +129,18 @@ class ThreadRunner:
                 return
 
     def _mark_leaked(self, running: Future[object]) -> None:
-        self.leaked.add(running)
+        self._count_leaked(1)
+        running.add_done_callback(lambda _: self._count_leaked(-1))
         log.warning(
             "agent %s: a thread has not stopped %g s after it was asked to; call turn.check() in long loops; "
             "leaked threads: %d",
-            self.agent,
-            self.stop_timeout,
-            self.leaked.count,
-            extra={"agent": self.agent},
-        )
+            self._agent, self._stop_timeout, self.leaked,
+            extra={"agent": self._agent},
+        )  # fmt: skip
+
+    def _count_leaked(self, change: int) -> None:
+        with self._lock:
+            self.leaked += change
 
 
 def outcome_of(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:

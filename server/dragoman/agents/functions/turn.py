@@ -134,7 +134,7 @@ class Turn(Incoming):
         Changes are stored with the next event or the end of the turn, which raises TypeError for a value that JSON
         cannot represent.
         """
-        return self._output.state
+        return self._output.task_state.value
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Turn(Incoming):
         cannot represent, for the key `usage`, which the server writes (`turn.usage`), for a removed key (set it to
         None), and above 256 KiB in all.
         """
-        return self._output.metadata
+        return self._output.metadata.value
 
     @property
     def context(self) -> Context:

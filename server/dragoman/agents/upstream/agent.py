@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from dragoman.agents.called.agent import CalledAgent
-from dragoman.agents.called.calls import Sleep
+from dragoman.agents.called.turn import Sleep
+from dragoman.agents.upstream.discovery import DiscoveredAgent
 from dragoman.agents.upstream.linked_contents import LinkedContents
 from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, UpstreamTransport
 from dragoman.agents.upstream.turn import UpstreamTurn
@@ -16,6 +17,7 @@ from dragoman.agents.upstream.turn_writer import read_task_state
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ClientError
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.ports import AGENT_STOP_TIMEOUT, TurnContext, TurnResult
@@ -33,17 +35,22 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
     def __init__(
         self,
         spec: AgentSpec,
-        location: str,
-        turns: int,
+        upstream: UpstreamSpec,
         breaker: CircuitBreaker,
         new_id: NewId,
         *,
+        from_settings: bool = True,
         on_availability_change: Callable[[], None] = lambda: None,
         idle_timeout: float | None = DEFAULT_TRANSPORT_LIMITS.idle_timeout,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """idle_timeout: seconds without a byte after which a call fails."""
-        super().__init__(spec, location, turns, breaker, on_availability_change)
+        super().__init__(spec, upstream.location, upstream.turns, breaker, on_availability_change)
+        self.upstream = upstream
+        self.from_settings = from_settings
+        self.discovered: DiscoveredAgent | None = None
+        self.all_transports: Sequence[UpstreamTransport] = ()
+        """Transports to its interfaces, the best first; none before its card was read."""
         self.supports_streaming = spec.streaming
         """Whether it streams, as far as is known."""
         self.idempotent = False
@@ -53,7 +60,7 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         self.is_removed = False
         self._idle_timeout = idle_timeout
         self.transports: Sequence[UpstreamTransport] = ()
-        """Transports to its interfaces, in order of preference; none before its card was read."""
+        """Transports in the order in which they are tried."""
         self.linked_contents: LinkedContents | None = None
         self._failed_transports: list[UpstreamTransport] = []
         """Transports that failed since the last success."""
@@ -64,46 +71,37 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
 
     @property
     def problem(self) -> str:
-        """Why it is unavailable; empty while it is available."""
         if self.is_removed:
             return f"{self.location}: an operator removed it"
         return super().problem
 
     def runner_of(self, task_id: str) -> str:
-        """Describes where the turn of a task runs; empty when none does."""
         turn = self._running.get(task_id)
         if turn is None:
             return ""
-        task = f" as its task {turn.upstream.task_id}" if turn.upstream.task_id else ""
+        task = f" as its task {turn.upstream_task}" if turn.upstream_task else ""
         problem = f"; the last call failed: {self.breaker.last_error}" if self.breaker.last_error else ""
         return f"upstream {self.transports[0].interface if self.transports else self.location}{task}{problem}"
 
     def describe_wait(self, turn: UpstreamTurn) -> str:
-        """Describes what a turn waits for, and its timeout."""
-        waits = (
-            "It has the message and has not responded yet" if not turn.upstream.task_id else "Its task is being read"
-        )
+        waits = "It has the message and has not responded yet" if not turn.upstream_task else "Its task is being read"
         return f"{waits}. A call that receives nothing for {self._idle_timeout:g} s is aborted and repeated."
 
     # For its turns --------------------------------------------------------------------------
 
     @property
     def transport(self) -> UpstreamTransport:
-        """The preferred transport."""
         return self.transports[0]
 
     @property
     def is_known(self) -> bool:
-        """Whether its card was read."""
         return bool(self.transports)
 
     def record_success(self) -> None:
-        """Records a response of any kind."""
         self._failed_transports.clear()
         super().record_success()
 
     def use_another_address(self) -> bool:
-        """Lets the next calls use another interface."""
         self._failed_transports.append(self.transports[0])
         if others := [one for one in self.transports if one not in self._failed_transports]:
             log.info("%s does not respond; trying %s", self.transports[0].interface, others[0].interface)
@@ -126,7 +124,6 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
     # Turns ------------------------------------------------------------------------------------------------------
 
     def new_turn(self, context: TurnContext) -> UpstreamTurn:
-        """A turn that has not begun."""
         return UpstreamTurn(context, self, self._new_id, self._sleep)
 
     async def stop(self, turn: UpstreamTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
@@ -134,18 +131,18 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
 
         A client's cancel waits as long as the upstream task goes on, a deadline up to the timeout.
         """
-        if context.cancel_reason not in ("client", "deadline") or not (turn.is_sent or turn.upstream.task_id):
+        if context.cancel_reason not in ("client", "deadline") or not (turn.is_sent or turn.upstream_task):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(AGENT_STOP_TIMEOUT if context.cancel_reason != "client" else None):
-                if not turn.upstream.task_id:
+                if not turn.upstream_task:
                     known = asyncio.create_task(turn.writer.task_known.wait())
                     try:
                         await asyncio.wait([known, work], return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         known.cancel()
-                if not work.done() and turn.upstream.task_id:
-                    await self.cancel(turn.upstream.task_id, context.cancel_metadata)
+                if not work.done() and turn.upstream_task:
+                    await self.cancel(turn.upstream_task, context.cancel_metadata)
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():
@@ -170,12 +167,10 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
             log.warning("%s responded to a cancel with an invalid response: %s", self.location, error)
 
     async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Cancels the upstream task of our task, which was canceled while it waited for its caller."""
         task = read_task_state(task_state).task
         if task and not self.is_unavailable:
             await self.cancel(task, metadata)
 
     async def close(self) -> None:
-        """Closes its transports."""
         for transport in self.transports:
             await transport.close()

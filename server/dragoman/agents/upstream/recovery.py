@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from google.protobuf.message import Message
-
-from dragoman.agents.called.calls import TaskLost, TurnCalls
 from dragoman.agents.upstream import turn_writer
-from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.calling import retry
 from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ServerUnavailable
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 if TYPE_CHECKING:
-    from dragoman.agents.upstream.agent import UpstreamAgent
+    from dragoman.agents.upstream.turn import UpstreamTurn
 
 log = logging.getLogger("dragoman.upstream")
 
@@ -32,97 +28,52 @@ OUTCOME_UNKNOWN_TEXT: Final = (
 """The text of a failed task whose message may have been delivered."""
 
 
-class UpstreamCalls:
-    """Calls about the upstream task of one turn."""
-
-    def __init__(self, connection: UpstreamAgent, writer: TurnWriter, calls: TurnCalls) -> None:
-        self.connection = connection
-        self.writer = writer
-        self.calls = calls
-        self.chosen_task_id = ""
-        """The id that we chose for the upstream task (0.1); else empty."""
-
-    @property
-    def task_id(self) -> str:
-        """The id of the upstream task; empty while unknown."""
-        return self.writer.state.task or self.chosen_task_id
-
-    def lost(self) -> TaskLost:
-        """The error for a task that the agent no longer knows."""
-        return TaskLost(f"the agent no longer knows its task {self.task_id}, or hides it")
-
-    async def get_task(self, task_id: str = "") -> pb.Task:
-        """Reads the upstream task. Raises TaskLost, and WorkerLost for an unavailable agent.
-
-        task_id: its id, if it is not recorded yet.
-        """
-        try:
-            return await self.read_task(pb.GetTaskRequest(id=task_id or self.task_id, history_length=0))
-        except CallRefused as refused:
-            if refused.remote_error.is_task_not_found:
-                raise self.lost() from None
-            raise
-
-    async def read_task(self, request: pb.GetTaskRequest) -> pb.Task:
-        """Reads an upstream task. Raises ClientError, and WorkerLost for an unavailable agent."""
-        task = await self.call("GetTask", request)
-        assert isinstance(task, pb.Task)
-        return task
-
-    async def call(self, rpc: str, request: Message) -> Message:
-        """Repeats an idempotent call until it succeeds. Raises ClientError, and WorkerLost for an unavailable agent."""
-        extensions = self.connection.required_extensions
-        return await self.calls.repeat(lambda: self.connection.transport.call(rpc, request, extensions=extensions))
-
-
-async def find_task(calls: UpstreamCalls, message: pb.Message) -> pb.Task | None:
+async def find_task(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
     """The upstream task that has a message. None: the message is safe to send (again).
 
     Raises OutcomeUnknown when that cannot be known, WorkerLost when the agent is unavailable.
     """
-    state, dialect = calls.writer.state, calls.connection.transport.interface.dialect
+    state, dialect = turn.writer.state, turn.connection.transport.interface.dialect
     task_id = state.task
     if not task_id and dialect == "0.1":
-        task_id = turn_writer.upstream_task_id(calls.writer.turn_context.task_id, message.message_id)
+        task_id = turn_writer.upstream_task_id(turn.context.task_id, message.message_id)
     if task_id:
-        return await _find_by_id(calls, task_id, message)
-    if calls.connection.idempotent:
+        return await _find_by_id(turn, task_id, message)
+    if turn.connection.idempotent:
         return None
     if dialect != "1.0":
         raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
     # The context has tasks of this owner only.
-    turn_context = calls.writer.turn_context
-    context_id = state.context or turn_writer.upstream_context_id(turn_context.owner, turn_context.context_id)
-
+    context_id = state.context or turn_writer.upstream_context_id(turn.context.owner, turn.context.context_id)
     try:
-        return await retry.find_task_of_message(partial(calls.call, "ListTasks"), message, context_id)
+        return await retry.find_task_of_message(partial(turn.call, "ListTasks"), message, context_id)
     except (CallRefused, OutcomeUnknown):
         raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
 
 
-async def _find_by_id(calls: UpstreamCalls, task_id: str, message: pb.Message) -> pb.Task | None:
+async def _find_by_id(turn: UpstreamTurn, task_id: str, message: pb.Message) -> pb.Task | None:
     try:
-        task = await calls.read_task(pb.GetTaskRequest(id=task_id))
+        task = await turn.read_task(pb.GetTaskRequest(id=task_id))
     except CallRefused as refused:
         if not refused.remote_error.is_task_not_found:
             raise
-        if calls.writer.state.task:
-            raise calls.lost() from None
+        if turn.writer.state.task:
+            raise turn.lost() from None
         return None
-    is_delivered = calls.writer.state.last_message_id == message.message_id or retry.has_accepted(task, message)
+    is_delivered = turn.writer.state.last_message_id == message.message_id or retry.has_accepted(task, message)
     return task if is_delivered else None
 
 
-async def has_received(calls: UpstreamCalls, message: pb.Message) -> bool:
+async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
     """Whether the upstream task has a message that was sent to it while it worked. Raises as `find_task` does."""
     try:
-        task = await calls.read_task(pb.GetTaskRequest(id=calls.writer.state.task))
+        task = await turn.read_task(pb.GetTaskRequest(id=turn.writer.state.task))
     except CallRefused as refused:
         is_lost = refused.remote_error.is_task_not_found
-        raise (calls.lost() if is_lost else OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)) from None
+        raise (turn.lost() if is_lost else OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)) from None
     if retry.contains_message(task, message):
         return True
-    if any(one.message_id == calls.writer.state.last_message_id for one in task.history):
+    if any(one.message_id == turn.writer.state.last_message_id for one in task.history):
         return False  # its history is complete enough to show the message
     raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
 
@@ -137,18 +88,11 @@ class FollowUpSender:
     `undelivered` are those that it did not accept, because it had ended.
     """
 
-    def __init__(
-        self,
-        calls: UpstreamCalls,
-        extensions: Callable[[pb.Message], str],
-        output_modes: Callable[[pb.SendMessageRequest], Sequence[str]],
-    ) -> None:
+    def __init__(self, turn: UpstreamTurn) -> None:
         self.undelivered: list[FollowUp] = []
-        self._calls = calls
-        self._writer = calls.writer
-        self._turn_context = calls.writer.turn_context
-        self._extensions = extensions
-        self._output_modes = output_modes
+        self._turn = turn
+        self._writer = turn.writer
+        self._turn_context = turn.context
         self._maybe_delivered = self._turn_context.waiting_messages if self._turn_context.attempt > 1 else 0
         """How many of the next messages an earlier attempt may have delivered."""
         self._failed: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
@@ -203,7 +147,7 @@ class FollowUpSender:
         if follow_up[1].HasField("metadata"):
             request.metadata.CopyFrom(follow_up[1].metadata)
         request.configuration.return_immediately = True
-        request.configuration.accepted_output_modes.extend(self._output_modes(follow_up[1]))
+        request.configuration.accepted_output_modes.extend(self._turn.output_modes(follow_up[1]))
         try:
             await self._send(request, is_doubtful=is_doubtful)
         except ClientError as error:
@@ -218,23 +162,22 @@ class FollowUpSender:
         ClientError when it was not accepted.
         """
         key = turn_writer.idempotency_key(self._turn_context.task_id, request.message.message_id)
-        extensions = self._extensions(request.message)
+        extensions = self._turn.extensions(request.message)
 
         async def send_once() -> None:
             nonlocal is_doubtful
-            is_idempotent = self._calls.connection.idempotent
-            if is_doubtful and not is_idempotent and await has_received(self._calls, request.message):
+            is_idempotent = self._turn.connection.idempotent
+            if is_doubtful and not is_idempotent and await has_received(self._turn, request.message):
                 return
             is_doubtful = False
             try:
-                transport = self._calls.connection.transport
-                await transport.call("SendMessage", request, key=key, extensions=extensions)
+                await self._turn.connection.transport.call("SendMessage", request, key=key, extensions=extensions)
             except ServerUnavailable as error:
                 is_doubtful = error.may_have_arrived
                 raise
 
         try:
-            await self._calls.calls.repeat(send_once)
+            await self._turn.repeat(send_once)
         except WorkerLost as lost:
             if is_doubtful:
                 raise

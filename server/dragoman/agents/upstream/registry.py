@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dragoman.agents.called.registry import CalledEntry, CalledRegistry
+from dragoman.agents.called.registry import CalledRegistry
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
@@ -25,7 +25,7 @@ from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, Upstre
 if TYPE_CHECKING:  # imported with the first upstream agent, which few servers have: 16 modules, 0.9 MB
     from dragoman.agents.upstream.agent import UpstreamAgent
     from dragoman.agents.upstream.discovery import DiscoveredAgent
-    from dragoman.agents.upstream.transport import TransportFactory, UpstreamTransport
+    from dragoman.agents.upstream.transport import TransportFactory
 
 log = logging.getLogger("dragoman.upstream")
 
@@ -46,19 +46,7 @@ class InvalidUpstream(Exception):
     """A configured upstream agent that cannot be served. The text names it and says why."""
 
 
-class UpstreamEntry(CalledEntry["UpstreamAgent"]):
-    """One upstream agent, its card and its transports."""
-
-    def __init__(self, upstream: UpstreamSpec, agent: UpstreamAgent, *, from_settings: bool) -> None:
-        super().__init__(agent)
-        self.upstream = upstream
-        self.from_settings = from_settings
-        self.discovered: DiscoveredAgent | None = None
-        self.transports: Sequence[UpstreamTransport] = ()
-        """Transports to its interfaces, the best first."""
-
-
-class LocalUpstreamRegistry(CalledRegistry[UpstreamEntry]):
+class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     """Implements `dragoman.ports.UpstreamRegistry`."""
 
     log = log
@@ -91,13 +79,12 @@ class LocalUpstreamRegistry(CalledRegistry[UpstreamEntry]):
         self.wakeup = asyncio.Event()
         """Set it when another server has added or removed agents: ends the wait of `run_sync` early."""
         self._on_change = on_change
-        self._entries: dict[str, UpstreamEntry] = {}
+        self._agents: dict[str, UpstreamAgent] = {}
         self._removed: list[UpstreamAgent] = []
 
     @property
     def agents(self) -> Sequence[UpstreamAgent]:
-        """All served upstream agents."""
-        return [entry.agent for entry in self._entries.values()]
+        return tuple(self._agents.values())
 
     # Start and stop ---------------------------------------------------------------------------------------------
 
@@ -114,73 +101,51 @@ class LocalUpstreamRegistry(CalledRegistry[UpstreamEntry]):
                 hint = "; with an id (ID=URL) it is served as soon as it responds" if _is_transient(result) else ""
                 raise InvalidUpstream(f"{upstream.location}: {result.summary}{hint}")
             id = upstream.id if isinstance(result, ClientError) else result.spec.id
-            if id in reserved_ids or id in self._entries:
+            if id in reserved_ids or id in self._agents:
                 raise InvalidUpstream(
                     f'{upstream.location}: the id "{id}" belongs to another agent here; choose another id with ID=URL'
                 )
-            self._add_entry(replace(upstream, id=id), result, from_settings=True)
+            self._add_agent(replace(upstream, id=id), result, from_settings=True)
         for upstream, result in zip(stored, results[len(configured) :], strict=True):
-            if upstream.id in reserved_ids or upstream.id in self._entries:
+            if upstream.id in reserved_ids or upstream.id in self._agents:
                 log.warning("stored agent %s is not served: another agent has its id now", upstream.id)
             else:
-                self._add_entry(upstream, result, from_settings=False)
+                self._add_agent(upstream, result, from_settings=False)
 
-    def all_entries(self) -> Sequence[UpstreamEntry]:
-        """All served upstream agents."""
-        return tuple(self._entries.values())
+    def all_agents(self) -> Sequence[UpstreamAgent]:
+        return self.agents
 
     async def close(self) -> None:
-        """Stops the refresh tasks, and closes all transports."""
         await super().close()
         for agent in self._removed:
             await agent.close()
 
-    def _add_entry(
+    def _add_agent(
         self, upstream: UpstreamSpec, result: DiscoveredAgent | ClientError, *, from_settings: bool
-    ) -> UpstreamEntry:
+    ) -> UpstreamAgent:
         from dragoman.agents.called.agent import placeholder_spec
         from dragoman.agents.upstream.agent import UpstreamAgent
         from dragoman.calling.breaker import CircuitBreaker
 
-        breaker = CircuitBreaker(self._monotonic)
         if isinstance(result, ClientError):
             spec = placeholder_spec(upstream.id, "an agent whose card", upstream.time_limit, direct=True)
         else:
             spec = result.spec
-        agent = UpstreamAgent(
+        agent = self._agents[spec.id] = UpstreamAgent(
             spec,
-            upstream.location,
-            upstream.turns,
-            breaker,
+            upstream,
+            CircuitBreaker(self._monotonic),
             self._new_id,
-            on_availability_change=lambda: self._wake(spec.id),
+            from_settings=from_settings,
+            on_availability_change=self.capacity_changed,
             idle_timeout=self._transport_factory().limits.idle_timeout,
         )
-        entry = self._entries[spec.id] = UpstreamEntry(upstream, agent, from_settings=from_settings)
         if isinstance(result, ClientError):
             log.warning("%s is served as agent %s, but is unavailable: %s", upstream.location, spec.id, result.summary)
-            breaker.open(result.summary)
+            agent.breaker.open(result.summary)
         else:
-            self._apply_card(entry, result)
-        return entry
-
-    def _apply_card(self, entry: UpstreamEntry, discovered: DiscoveredAgent) -> None:
-        """Applies a new card. Running turns keep their transports."""
-        agent, known = entry.agent, entry.discovered
-        entry.discovered = discovered
-        agent.spec = discovered.spec
-        agent.required_extensions, agent.idempotent, agent.supports_streaming = (
-            discovered.required_extensions,
-            discovered.idempotent,
-            discovered.streaming,
-        )
-        if known is None or known.interfaces != discovered.interfaces:
-            entry.transports = [self._transport_factory().create(entry.upstream, one) for one in discovered.interfaces]
-            agent.linked_contents = self._transport_factory().linked_contents(entry.upstream, discovered.interfaces)
-            for problem in discovered.skipped:
-                log.info("agent %s: unused interface: %s", discovered.spec.id, problem)
-            log.info("agent %s is upstream: %s", discovered.spec.id, discovered.interfaces[0])
-        agent.transports = entry.transports  # also those that failed before
+            self.apply(agent, result)
+        return agent
 
     async def _discover(self, upstream: UpstreamSpec) -> DiscoveredAgent | ClientError:
         from dragoman.agents.upstream import discovery
@@ -218,43 +183,45 @@ class LocalUpstreamRegistry(CalledRegistry[UpstreamEntry]):
         if self._agent_registry.is_registered(id) or not await self._store.add(added):
             raise AgentIdTaken(f'id: "{id}" belongs to another agent of this server; choose another id')
         self._on_change()
-        entry = self._add_entry(upstream, found, from_settings=False)
-        await self._agent_registry.register(entry.agent)
-        self.follow(entry)
-        return self._status_of(entry)
+        return self._status_of(await self._serve(upstream, found))
+
+    async def _serve(self, upstream: UpstreamSpec, found: DiscoveredAgent | ClientError) -> UpstreamAgent:
+        """Serves an agent of the store from now on."""
+        agent = self._add_agent(upstream, found, from_settings=False)
+        await self._agent_registry.register(agent)
+        self.follow(agent)
+        return agent
 
     async def remove(self, agent: str) -> int:
         """Removes an agent; returns how many of its tasks are affected. Raises InvalidParams."""
-        entry = self._entries.get(agent)
-        if entry is None:
+        known = self._agents.get(agent)
+        if known is None:
             raise InvalidParams.field("agent", f'"{agent[:80]}" is not an upstream agent')
-        if entry.from_settings:
+        if known.from_settings:
             raise InvalidParams.field("agent", f'"{agent}" is in the settings of the server; remove it there')
         await self._store.remove(agent)
         self._on_change()
-        return await self._remove_entry(entry)
+        return await self._remove_agent(known)
 
-    async def _remove_entry(self, entry: UpstreamEntry) -> int:
-        agent = entry.agent
-        del self._entries[agent.spec.id]
-        if entry.refresh_task is not None:
-            entry.refresh_task.cancel()
+    async def _remove_agent(self, agent: UpstreamAgent) -> int:
+        del self._agents[agent.spec.id]
+        if agent.refresh_task is not None:
+            agent.refresh_task.cancel()
         agent.is_removed = True
         self._removed.append(agent)  # its running turns may still end
         log.info("upstream agent %s is removed", agent.spec.id)
         return await self._agent_registry.unregister(agent.spec.id)
 
     def status(self) -> Sequence[UpstreamStatus]:
-        """The status of each agent, sorted by id."""
-        return [self._status_of(entry) for _, entry in sorted(self._entries.items())]
+        return [self._status_of(agent) for _, agent in sorted(self._agents.items())]
 
-    def _status_of(self, entry: UpstreamEntry) -> UpstreamStatus:
-        agent, discovered = entry.agent, entry.discovered
+    def _status_of(self, agent: UpstreamAgent) -> UpstreamStatus:
+        discovered = agent.discovered
         return UpstreamStatus(
             agent=agent.spec.id,
-            url=entry.upstream.location,
-            from_settings=entry.from_settings,
-            has_credentials=bool(entry.upstream.headers),
+            url=agent.location,
+            from_settings=agent.from_settings,
+            has_credentials=bool(agent.upstream.headers),
             seconds_absent=agent.seconds_absent,
             problem=agent.breaker.last_error,
             interfaces=[str(transport.interface) for transport in agent.transports],
@@ -265,38 +232,41 @@ class LocalUpstreamRegistry(CalledRegistry[UpstreamEntry]):
 
     # Refresh and synchronization --------------------------------------------------------------------------------
 
-    def _wake(self, agent: str) -> None:
-        if (entry := self._entries.get(agent)) is not None:
-            self.on_availability_change(entry)
-        else:  # it was removed, and its last turns go on
-            self.capacity_changed()
-
-    async def run_refresh(self, entry: UpstreamEntry) -> None:
+    async def run_refresh(self, agent: UpstreamAgent) -> None:
         """Reads the card periodically, and more often while the agent is unavailable. Runs until canceled."""
         probes = 0
         while True:
-            entry.wake.clear()
-            if not entry.agent.is_unavailable:
-                probes = probes if entry.agent.breaker.is_half_open else 0
+            agent.wake.clear()
+            if not agent.is_unavailable:
+                probes = probes if agent.breaker.is_half_open else 0
                 with suppress(TimeoutError):
                     async with asyncio.timeout(CARD_REFRESH_INTERVAL):
-                        await entry.wake.wait()
-                    if not entry.agent.is_unavailable:
+                        await agent.wake.wait()
+                    if not agent.is_unavailable:
                         continue
-            if entry.agent.is_unavailable:
+            if agent.is_unavailable:
                 probes += 1
                 await asyncio.sleep(PROBE_BACKOFF.delay(probes))
-            await self.refresh(entry)
+            await self.refresh(agent)
 
-    async def discover(self, entry: UpstreamEntry) -> DiscoveredAgent | ClientError:
-        """Reads a card."""
-        return await self._discover(entry.upstream)
+    async def discover(self, agent: UpstreamAgent) -> DiscoveredAgent | ClientError:
+        return await self._discover(agent.upstream)
 
-    def apply(self, entry: UpstreamEntry, found: DiscoveredAgent) -> bool:
-        """Applies a card. Returns whether the spec of the agent has changed."""
-        before = entry.agent.spec
-        self._apply_card(entry, found)
-        return entry.agent.spec != before
+    def apply(self, agent: UpstreamAgent, found: DiscoveredAgent) -> bool:
+        """Applies a card. Running turns keep their transports. Returns whether the spec of the agent has changed."""
+        before, known = agent.spec, agent.discovered
+        agent.discovered, agent.spec = found, found.spec
+        agent.required_extensions, agent.idempotent = found.required_extensions, found.idempotent
+        agent.supports_streaming = found.streaming
+        if known is None or known.interfaces != found.interfaces:
+            factory = self._transport_factory()
+            agent.all_transports = [factory.create(agent.upstream, one) for one in found.interfaces]
+            agent.linked_contents = factory.linked_contents(agent.upstream, found.interfaces)
+            for problem in found.skipped:
+                log.info("agent %s: unused interface: %s", found.spec.id, problem)
+            log.info("agent %s is upstream: %s", found.spec.id, found.interfaces[0])
+        agent.transports = agent.all_transports  # also those that failed before
+        return agent.spec != before
 
     async def run_sync(self) -> None:
         """Applies what other servers have added and removed. Runs until canceled."""
@@ -308,27 +278,23 @@ class LocalUpstreamRegistry(CalledRegistry[UpstreamEntry]):
             await self.sync_once()
 
     async def sync_once(self) -> None:
-        """Applies the changes in the store once."""
         stored = {added.agent: added for added in await self._store.list()}
-        for name, entry in tuple(self._entries.items()):
-            if not entry.from_settings and name not in stored:
-                await self._remove_entry(entry)
+        for name, agent in tuple(self._agents.items()):
+            if not agent.from_settings and name not in stored:
+                await self._remove_agent(agent)
         for name, added in stored.items():
-            if name in self._entries or self._agent_registry.is_registered(name):
+            if name in self._agents or self._agent_registry.is_registered(name):
                 continue
             upstream = self._decode_stored(added)
             if upstream is None:
                 continue
             result = await self._discover(upstream)
-            if name in self._entries or self._agent_registry.is_registered(name):
+            if name in self._agents or self._agent_registry.is_registered(name):
                 continue  # registered meanwhile
-            entry = self._add_entry(upstream, result, from_settings=False)
-            await self._agent_registry.register(entry.agent)
-            self.follow(entry)
+            await self._serve(upstream, result)
 
 
 def _encryption_context(agent: str) -> str:
-    """The context that a stored entry is encrypted for."""
     return f"upstream {agent}"
 
 
@@ -343,5 +309,4 @@ def with_token(upstream: UpstreamSpec) -> UpstreamSpec:
 
 
 def _is_transient(error: ClientError) -> bool:
-    """Whether a later attempt may succeed."""
     return isinstance(error, ProtocolError | ServerUnavailable)

@@ -46,7 +46,6 @@ class ArtifactSync:
 
     @property
     def has_any(self) -> bool:
-        """Whether any artifact was received."""
         return bool(self._contents)
 
     def snapshot(self, task: pb.Task) -> list[ArtifactChange]:
@@ -70,15 +69,7 @@ class ArtifactSync:
         change = artifact_change(artifact, append=append, last=update.last_chunk)
         if not update.HasField("metadata"):
             return change
-        return ArtifactChange(
-            change.artifact_id,
-            change.head,
-            change.parts,
-            change.tail,
-            append=change.append,
-            last_chunk=change.last_chunk,
-            metadata=checked_metadata("metadata of an artifact update", update.metadata),
-        )
+        return replace(change, metadata=checked_metadata("metadata of an artifact update", update.metadata))
 
     def _compare(self, received: pb.Artifact) -> Sequence[ArtifactChange]:
         artifact = self._check_artifact(received)
@@ -159,24 +150,22 @@ class StatusMapper:
             state = states.WORKING
         message = b""
         if status.HasField("message") and status.message.parts:
-            message = self._message(status.message).SerializeToString()
+            message = message_of(status.message, self._new_id, self._turn_context).SerializeToString()
         return StatusChange(state, message, metadata)
 
     def is_new(self, status: pb.TaskStatus) -> bool:
-        """Whether a status differs from those written."""
         if status.HasField("message") and status.message.message_id:
             return status.message.message_id not in self._written_message_ids
         return self._last_digest != _content_digest(status)
 
     def mark_written(self, status: pb.TaskStatus) -> None:
-        """Records a status as written."""
         if status.HasField("message") and status.message.message_id:
             self._written_message_ids.add(status.message.message_id)
         self._last_digest = _content_digest(status)
 
     def reply_result(self, message: pb.Message, state_update: StateUpdate) -> TurnResult:
         """The result of a turn whose response is a Message without a task."""
-        reply = self._message(message)
+        reply = message_of(message, self._new_id, self._turn_context)
         change = StatusChange(states.COMPLETED, reply.SerializeToString())
         reply.ClearField("task_id")  # a direct reply has no task
         return TurnResult(change, (), reply, state_update)
@@ -191,16 +180,9 @@ class StatusMapper:
         return self._result_with_text(states.FAILED, text, state_update)
 
     def _result_with_text(self, state: int, text: str, state_update: StateUpdate) -> TurnResult:
-        message = message_of(
-            text, self._new_id, task_id=self._turn_context.task_id, context_id=self._turn_context.context_id
-        )
+        message = message_of(text, self._new_id, self._turn_context)
         message.metadata.update({"reason": text.partition(":")[0]})
         return TurnResult(StatusChange(state, message.SerializeToString()), state_update=state_update)
-
-    def _message(self, message: pb.Message) -> pb.Message:
-        return message_of(
-            message, self._new_id, task_id=self._turn_context.task_id, context_id=self._turn_context.context_id
-        )
 
 
 def status_digest(status: pb.TaskStatus) -> str:

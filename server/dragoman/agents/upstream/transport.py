@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -25,7 +26,7 @@ from dragoman.calling.errors import (
 from dragoman.calling.transport import HttpResponse, Transport, TransportLimits, TransportOptions
 from dragoman.calling.transport_grpc import GrpcTransport
 from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
-from dragoman.core.agent_sources import FileForm, UpstreamSpec
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.net import targets
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
@@ -61,58 +62,32 @@ class TransportFactory:
 
     def create(self, upstream: UpstreamSpec, interface: Interface) -> UpstreamTransport:
         """A transport to one interface of an agent. Connects at the first call."""
+        is_grpc = interface.binding == "GRPC"
         # An address without a scheme is encrypted if its card was.
         is_encrypted = upstream.url.startswith("https:")
-        return open_transport(
-            interface,
-            self.outbound,
-            upstream.headers,
-            self.limits,
-            is_encrypted=is_encrypted,
-            ca=self.ca,
+        url = grpc_url(interface.url, encrypted=is_encrypted) if is_grpc else interface.url
+        host = targets.parse_target(url).host_port if is_grpc else url.partition("://")[2].partition("/")[0]
+        # 0.1 has no versions, and its servers know no such header.
+        version = {} if interface.dialect == "0.1" else {"A2A-Version": interface.dialect}
+        options = TransportOptions(
+            errors=UpstreamResponseErrors(host, self.limits),
+            limits=self.limits,
             v03_files=upstream.v03_files,
+            headers={**upstream.headers, **version},
+            rest_prefix=interface.tenant if interface.dialect == "1.0" else "",
+            overrides_tenant=True,
+            trace_context=CURRENT_TRACE.get,
         )
+        if is_grpc:
+            connect = partial(connect_checked, url, self.outbound, self.limits, self.ca)
+            return GrpcTransport(interface, options, connect=connect)
+        transport = RestTransport if interface.binding == "HTTP+JSON" else JsonRpcTransport
+        return transport(interface, GuardedHttpClient(self.outbound), options)
 
     def linked_contents(self, upstream: UpstreamSpec, interfaces: Iterable[Interface]) -> LinkedContents:
         """The contents behind the links of an agent. No interface is at a host that must not receive its headers."""
         addresses = (upstream.location, *(one.url for one in interfaces if one.binding != "GRPC"))
         return LinkedContents(addresses, GuardedHttpClient(self.outbound), upstream.headers, self.limits)
-
-
-def open_transport(
-    interface: Interface,
-    outbound: OutboundStreams,
-    headers: Mapping[str, str],
-    limits: TransportLimits,
-    *,
-    is_encrypted: bool,
-    ca: Path | None = None,
-    v03_files: FileForm = "bytes",
-) -> UpstreamTransport:
-    """Opens the transport to an interface.
-
-    `headers`: sent with each call. `is_encrypted`: whether a gRPC address without a scheme is encrypted. `ca`:
-    certificates (PEM) to trust beside the system's. `v03_files`: the form of files in 0.3 over gRPC and REST.
-    """
-    is_grpc = interface.binding == "GRPC"
-    url = grpc_url(interface.url, encrypted=is_encrypted) if is_grpc else interface.url
-    host = targets.parse_target(url).host_port if is_grpc else url.partition("://")[2].partition("/")[0]
-    options = TransportOptions(
-        errors=UpstreamResponseErrors(host, limits),
-        limits=limits,
-        # 0.1 has no versions, and its servers know no such header.
-        v03_files=v03_files,
-        headers=dict(headers) if interface.dialect == "0.1" else {**headers, "A2A-Version": interface.dialect},
-        rest_prefix=interface.tenant if interface.dialect == "1.0" else "",
-        overrides_tenant=True,
-        trace_context=CURRENT_TRACE.get,
-    )
-    if is_grpc:
-        return GrpcTransport(interface, options, connect=GuardedChannels(url, outbound, limits, ca).connect)
-    http = GuardedHttpClient(outbound)
-    if interface.binding == "HTTP+JSON":
-        return RestTransport(interface, http, options)
-    return JsonRpcTransport(interface, http, options)
 
 
 class UpstreamResponseErrors(ResponseErrors):
@@ -191,41 +166,34 @@ class GuardedHttpClient:
         """Does nothing: the outbound client is shared."""
 
 
-class GuardedChannels:
-    """Opens gRPC channels to checked addresses of one URL."""
-
-    def __init__(self, url: str, outbound: OutboundStreams, limits: TransportLimits, ca: Path | None) -> None:
-        self._url = url
-        self._outbound = outbound
-        self._limits = limits
-        self._ca = ca
-
-    async def connect(self) -> grpc.aio.Channel:
-        """A channel to the addresses that the host has now. Raises CallForbidden, ServerUnavailable."""
-        with outbound_errors():
-            addresses = await self._outbound.resolve(self._url)
-        target = targets.parse_target(self._url)
-        family = "ipv6" if ":" in addresses[0] else "ipv4"
-        # A gRPC target has addresses of one family.
-        if any((":" in address) != (family == "ipv6") for address in addresses):
-            addresses = addresses[:1]
-        hosts = ",".join(f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}" for host in addresses)
-        options = (
-            ("grpc.max_receive_message_length", self._limits.max_response_bytes),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.default_authority", target.host_port),
-            ("grpc.keepalive_time_ms", 30_000),
-            ("grpc.keepalive_timeout_ms", 10_000),
-            ("grpc.enable_retries", 0),
-            # A new channel does not wait out the backoff of an earlier one.
-            ("grpc.use_local_subchannel_pool", 1),
-        )
-        if target.scheme == "http":
-            return grpc.aio.insecure_channel(f"{family}:{hosts}", options=options)
-        credentials = grpc.ssl_channel_credentials(_trusted_roots(self._ca))
-        tls_options = (*options, ("grpc.ssl_target_name_override", target.host))
-        return grpc.aio.secure_channel(f"{family}:{hosts}", credentials, options=tls_options)
+async def connect_checked(
+    url: str, outbound: OutboundStreams, limits: TransportLimits, ca: Path | None
+) -> grpc.aio.Channel:
+    """A gRPC channel to the checked addresses that the host has now. Raises CallForbidden, ServerUnavailable."""
+    with outbound_errors():
+        addresses = await outbound.resolve(url)
+    target = targets.parse_target(url)
+    family = "ipv6" if ":" in addresses[0] else "ipv4"
+    # A gRPC target has addresses of one family.
+    if any((":" in address) != (family == "ipv6") for address in addresses):
+        addresses = addresses[:1]
+    hosts = ",".join(f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}" for host in addresses)
+    options = (
+        ("grpc.max_receive_message_length", limits.max_response_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.default_authority", target.host_port),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.enable_retries", 0),
+        # A new channel does not wait out the backoff of an earlier one.
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+    if target.scheme == "http":
+        return grpc.aio.insecure_channel(f"{family}:{hosts}", options=options)
+    credentials = grpc.ssl_channel_credentials(_trusted_roots(ca))
+    tls_options = (*options, ("grpc.ssl_target_name_override", target.host))
+    return grpc.aio.secure_channel(f"{family}:{hosts}", credentials, options=tls_options)
 
 
 def _trusted_roots(ca: Path | None) -> bytes | None:

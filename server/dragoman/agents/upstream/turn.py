@@ -13,10 +13,11 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dragoman.agents.called.calls import RETRY_BACKOFF, Sleep
-from dragoman.agents.called.turn import CalledTurn
+from google.protobuf.message import Message
+
+from dragoman.agents.called.turn import RETRY_BACKOFF, CalledTurn, Sleep, TaskLost
 from dragoman.agents.upstream import recovery, turn_writer
-from dragoman.agents.upstream.recovery import FollowUpSender, UpstreamCalls
+from dragoman.agents.upstream.recovery import FollowUpSender
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
@@ -53,25 +54,57 @@ class UpstreamTurn(CalledTurn):
         super().__init__(context, connection, sleep)
         self.connection = connection
         self.writer = TurnWriter(context, connection.location, new_id)
-        self.upstream = UpstreamCalls(connection, self.writer, self.calls)
+        self._chosen_task_id = ""
+        """The id that we chose for the upstream task (0.1); else empty."""
         self._message = context.message
         self._envelope = context.envelope
 
     @property
     def is_marked_unsent(self) -> bool:
-        """Whether an earlier attempt noted that the message was not sent."""
         return self.writer.state.unsent
 
     async def mark_unsent(self) -> None:
-        """Notes with the task that its message was not sent."""
         self.writer.mark_unsent()
+
+    @property
+    def upstream_task(self) -> str:
+        """The id of the upstream task; empty while unknown."""
+        return self.writer.state.task or self._chosen_task_id
+
+    # Calls ------------------------------------------------------------------------------------------------------
+
+    def lost(self) -> TaskLost:
+        """The error for a task that the agent no longer knows."""
+        return TaskLost(f"the agent no longer knows its task {self.upstream_task}, or hides it")
+
+    async def get_task(self, task_id: str = "") -> pb.Task:
+        """Reads the upstream task. Raises TaskLost, and WorkerLost for an unavailable agent.
+
+        task_id: its id, if it is not recorded yet.
+        """
+        try:
+            return await self.read_task(pb.GetTaskRequest(id=task_id or self.upstream_task, history_length=0))
+        except CallRefused as refused:
+            if refused.remote_error.is_task_not_found:
+                raise self.lost() from None
+            raise
+
+    async def read_task(self, request: pb.GetTaskRequest) -> pb.Task:
+        """Reads an upstream task. Raises ClientError, and WorkerLost for an unavailable agent."""
+        task = await self.call("GetTask", request)
+        assert isinstance(task, pb.Task)
+        return task
+
+    async def call(self, rpc: str, request: Message) -> Message:
+        """Repeats an idempotent call until it succeeds. Raises ClientError, and WorkerLost for an unavailable agent."""
+        extensions = self.connection.required_extensions
+        return await self.repeat(lambda: self.connection.transport.call(rpc, request, extensions=extensions))
 
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def answer(self) -> TurnResult:
-        """The result for the message, and for those that arrive meanwhile."""
         may_be_sent = self.may_have_begun
-        follow_ups = FollowUpSender(self.upstream, self._extensions, self._output_modes)
+        follow_ups = FollowUpSender(self)
         forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.context.task_id} upstream")
         try:
             while True:
@@ -89,35 +122,32 @@ class UpstreamTurn(CalledTurn):
     async def _answer_one(self, *, may_be_sent: bool) -> TurnResult:
         """The result for one message. `may_be_sent`: another process may have sent it."""
         if may_be_sent:
-            self.calls.is_sent = True
-            found = await recovery.find_task(self.upstream, self._message)
+            self.is_sent = True
+            found = await recovery.find_task(self, self._message)
             if found is not None:
                 return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
         return await self._send()
 
     async def _send(self) -> TurnResult:
-        """Sends the message and follows its task."""
         without_context, streams = False, self.connection.supports_streaming
         while True:
             transport, task = self.connection.transport, self.writer.state.task
             try:
-                self.calls.is_sent = True
+                self.is_sent = True
                 request = self._build_request(without_context=without_context)
                 result = await self._send_once(transport, request, streams=streams)
             except ServerUnavailable as error:
-                self.calls.is_sent = error.may_have_arrived
-                await self.calls.wait_to_retry(error)
-                found = await recovery.find_task(self.upstream, self._message) if error.may_have_arrived else None
+                self.is_sent = error.may_have_arrived
+                await self.wait_to_retry(error)
+                found = await recovery.find_task(self, self._message) if error.may_have_arrived else None
                 if found is None:
                     continue
                 result = await self._apply(pb.StreamResponse(task=found), polled=True)
             except CallRefused as refused:
                 self.connection.record_success()
                 if refused.remote_error.is_busy:
-                    self.calls.is_sent = False
-                    await self.calls.wait_to_retry(
-                        ServerUnavailable.for_reason(refused.summary, may_have_arrived=False)
-                    )
+                    self.is_sent = False
+                    await self.wait_to_retry(ServerUnavailable.for_reason(refused.summary, may_have_arrived=False))
                 elif streams and refused.remote_error.is_unsupported:
                     streams = False
                 elif refused.remote_error.is_unknown_method and self.connection.drop_transport(transport):
@@ -142,7 +172,7 @@ class UpstreamTurn(CalledTurn):
     ) -> TurnResult | None:
         """Sends once, and reads the response. None when it stopped before the turn ended."""
         key = turn_writer.idempotency_key(self.context.task_id, self._message.message_id)
-        extensions = self._extensions(self._message)
+        extensions = self.extensions(self._message)
         self.writer.may_change_task = True
         if streams:
             events = transport.stream("SendStreamingMessage", request, key=key, extensions=extensions)
@@ -166,7 +196,7 @@ class UpstreamTurn(CalledTurn):
         message.ClearField("reference_task_ids")  # ids of our tasks, unknown upstream
         message.task_id = known.task
         if not known.task and self.connection.transport.interface.dialect == "0.1":
-            message.task_id = self.upstream.chosen_task_id = turn_writer.upstream_task_id(
+            message.task_id = self._chosen_task_id = turn_writer.upstream_task_id(
                 self.context.task_id, message.message_id
             )
         context = known.context or turn_writer.upstream_context_id(self.context.owner, self.context.context_id)
@@ -175,46 +205,45 @@ class UpstreamTurn(CalledTurn):
         if self._envelope.HasField("metadata"):
             request.metadata.CopyFrom(self._envelope.metadata)
         request.configuration.return_immediately = True
-        request.configuration.accepted_output_modes.extend(self._output_modes(self._envelope))
+        request.configuration.accepted_output_modes.extend(self.output_modes(self._envelope))
         return request
 
-    def _output_modes(self, envelope: pb.SendMessageRequest) -> Sequence[str]:
+    def output_modes(self, envelope: pb.SendMessageRequest) -> Sequence[str]:
         """The output modes of a message's sender. Required in 0.2, and by some servers still."""
         if envelope.configuration.accepted_output_modes or self.connection.transport.interface.dialect != "0.3":
             return envelope.configuration.accepted_output_modes
         return self.connection.spec.output_modes
 
-    def _extensions(self, message: pb.Message) -> str:
+    def extensions(self, message: pb.Message) -> str:
         named = [*filter(None, self.connection.required_extensions.split(",")), *message.extensions]
         return ",".join(dict.fromkeys(named))
 
     async def _has_ended(self, refused: CallRefused) -> bool:
         """Whether a message was refused because the upstream task has ended. Raises TaskLost."""
         if refused.remote_error.is_task_not_found:
-            raise self.upstream.lost()
-        return states.is_terminal((await self.upstream.get_task()).status.state)
+            raise self.lost()
+        return states.is_terminal((await self.get_task()).status.state)
 
     # Following the task -----------------------------------------------------------------------------------------
 
     async def _follow(self) -> TurnResult:
-        """Follows the known upstream task until the turn is over."""
         polls, subscribes = 1, True
         while True:
             before = self.writer.event_count
             if self.connection.supports_streaming and subscribes:
                 try:
-                    request = pb.SubscribeToTaskRequest(id=self.upstream.task_id)
+                    request = pb.SubscribeToTaskRequest(id=self.upstream_task)
                     events = self.connection.transport.stream(
                         "SubscribeToTask", request, extensions=self.connection.required_extensions
                     )
                     if (result := await self._read_stream(events, complete=False)) is not None:
                         return result
                 except ServerUnavailable as error:
-                    await self.calls.wait_to_retry(error)
+                    await self.wait_to_retry(error)
                 except CallRefused as refused:  # the task has ended, or the method is not supported
                     self.connection.record_success()
                     subscribes = not refused.remote_error.is_unsupported
-            task = await self.upstream.get_task()
+            task = await self.get_task()
             if (result := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
                 return result
             polls = 1 if self.writer.event_count > before else polls + 1
@@ -246,15 +275,15 @@ class UpstreamTurn(CalledTurn):
                         # Some servers never stream the result of a cancel.
                         self._wakeup.clear()
                         wakeup = asyncio.create_task(self._wakeup.wait(), name="wakeup of an upstream turn")
-                        if not self.upstream.task_id:
+                        if not self.upstream_task:
                             continue
-                        event = pb.StreamResponse(task=await self.upstream.get_task())
+                        event = pb.StreamResponse(task=await self.get_task())
                         complete = False  # the stream may repeat it
                     else:  # the stream is still open: the task continues by itself
                         await self.writer.flush_held()
                         continue
                     if not (complete or event.HasField("task")):
-                        event = pb.StreamResponse(task=await self.upstream.get_task())
+                        event = pb.StreamResponse(task=await self.get_task())
                     restored = await self._with_contents(event)
                     complete = complete and restored is event  # the stream may repeat what was read again
                     if (result := await self._write(restored)) is not None:
@@ -269,7 +298,7 @@ class UpstreamTurn(CalledTurn):
         """The result, after reading artifacts that the stream left out: some servers stream COMPLETED without them."""
         if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
             try:
-                event = pb.StreamResponse(task=await self.upstream.get_task())
+                event = pb.StreamResponse(task=await self.get_task())
             except (ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same
                 return result
             event = await self._with_contents(event)
@@ -297,8 +326,8 @@ class UpstreamTurn(CalledTurn):
                 attempt += 1
                 # Shows whether the agent responds at all. New links replace expired ones, and those of an artifact that
                 # was replaced.
-                if task_id := event.task.id or self.upstream.task_id:
-                    task = await self.upstream.get_task(task_id)
+                if task_id := event.task.id or self.upstream_task:
+                    task = await self.get_task(task_id)
                     event = pb.StreamResponse(task=task) if event.HasField("task") else event
         return event
 
@@ -308,19 +337,16 @@ class UpstreamTurn(CalledTurn):
     # Errors -----------------------------------------------------------------------------------------------------
 
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
-        """FAILED with this reason and text, without the agent's address."""
         log.warning("a turn upstream failed: %s: %s", reason, text, extra=self._fields)
         text = self._redact_urls(text)
         result = self.writer.statuses.failed_result(f"{reason}: {text}", self.writer.state_update())
         return replace(result, error=error(text)) if error is not None else result
 
     def refused(self, refused: CallRefused) -> TurnResult:
-        """REJECTED for an invalid message, else FAILED."""
         log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
         return self.writer.statuses.refused_result(refused, self.writer.state_update())
 
     def _redact_urls(self, text: str) -> str:
-        """A text for callers, without the agent's address."""
         contents = self.connection.linked_contents
         others = contents.addresses if contents is not None else ()
         for url in (self.connection.transport.interface.url, self.connection.location, *others):
@@ -333,7 +359,7 @@ class UpstreamTurn(CalledTurn):
         return {
             "task": self.context.task_id,
             "upstream": self.connection.location,
-            "upstream_task": self.upstream.task_id,
+            "upstream_task": self.upstream_task,
         }
 
 

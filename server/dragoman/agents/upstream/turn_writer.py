@@ -56,7 +56,6 @@ class TurnWriter:
 
     @property
     def has_artifacts(self) -> bool:
-        """Whether an artifact was received in this turn."""
         return self._artifacts.has_any
 
     async def apply(self, event: pb.StreamResponse, last_message_id: str, *, polled: bool = False) -> TurnResult | None:
@@ -92,7 +91,6 @@ class TurnWriter:
         raise ProtocolError(f"{self.location}: an event is empty")
 
     async def flush_held(self) -> None:
-        """Writes the status that was held back."""
         held, self._held_status = self._held_status, None
         if held is not None:
             await self._put(held)
@@ -233,7 +231,6 @@ class UpstreamTaskState:
     """The usage of the upstream task that was reported already; cost in billionths."""
 
     def to_json(self) -> bytes:
-        """The JSON that is stored with our task."""
         fields = {_STORED_KEYS.get(name, name): value for name, value in asdict(self).items() if value}
         return orjson.dumps({"upstream": fields})
 
@@ -267,7 +264,6 @@ def upstream_task_id(task_id: str, message_id: str) -> str:
 
 
 def idempotency_key(task_id: str, message_id: str) -> str:
-    """The idempotency key of the send of a message."""
     return str(uuid5(_ID_NAMESPACE, f"key\n{task_id}\n{message_id}"))
 
 

@@ -24,6 +24,12 @@ WORKER_WAIT_TIMEOUT: Final = 10.0
 class WorkerAgent:
     """Gives its turns to workers with unused credits, in rotation. Implements `dragoman.ports.RemoteAgent`."""
 
+    is_worker_backed = True
+    leaked_threads = 0
+    """Its workers count their own threads."""
+    problem = ""
+    """`seconds_absent` reports missing workers."""
+
     def __init__(self, spec: AgentSpec, principal: str, clock: Callable[[], int], last_seen: int) -> None:
         """`principal`: owner of its workers. `clock`: milliseconds since the epoch. `last_seen`: when a worker was last
         connected, by that clock."""
@@ -35,11 +41,6 @@ class WorkerAgent:
         self._clock = clock
         self._workers: deque[WorkerConnection] = deque()
         self._capacity_changed = asyncio.Event()
-
-    @property
-    def leaked_threads(self) -> int:
-        """Always 0: its workers count their own threads."""
-        return 0
 
     @property
     def capacity(self) -> int:
@@ -56,20 +57,16 @@ class WorkerAgent:
 
     @property
     def has_local_workers(self) -> bool:
-        """Whether a worker is connected to this server."""
         return bool(self._workers)
 
     @property
     def workers(self) -> Iterator[WorkerConnection]:
-        """The workers connected to this server."""
         return iter(tuple(self._workers))
 
     def runner_of(self, task_id: str) -> str:
-        """The worker that runs a turn of this task; empty if none does."""
         return next((str(worker) for worker in self._workers if worker.is_running(self.spec.id, task_id)), "")
 
     def describe_run(self, task_id: str) -> str:
-        """A sentence about the run if its worker is silent; empty otherwise."""
         for worker in self._workers:
             if (
                 worker.is_running(self.spec.id, task_id)
@@ -81,25 +78,13 @@ class WorkerAgent:
                 )
         return ""
 
-    @property
-    def is_worker_backed(self) -> bool:
-        """Always true."""
-        return True
-
-    @property
-    def problem(self) -> str:
-        """Always empty: `seconds_absent` reports missing workers."""
-        return ""
-
     async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
         """Nothing to do: workers keep nothing of a task that is not running."""
 
     def add_worker(self, worker: WorkerConnection) -> None:
-        """Adds a worker that has connected."""
         self._workers.append(worker)
 
     def remove_worker(self, worker: WorkerConnection) -> None:
-        """Removes a worker that has disconnected."""
         if worker in self._workers:
             self._workers.remove(worker)
             self.last_seen = max(self.last_seen, self._clock())

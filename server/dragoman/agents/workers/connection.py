@@ -16,7 +16,7 @@ from dragoman.agents.functions.retry import MAX_ATTEMPTS, Retry
 from dragoman.agents.functions.spec import AgentOptions, retry, spec_of
 from dragoman.agents.values import NewId, struct_to_json
 from dragoman.agents.workers.turn import RemoteTurn
-from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
+from dragoman.core.cards.agent_spec import CARD_SKILL_FIELDS, DEFAULT_MODES, AgentSpec, Extension, Provider
 from dragoman.core.errors import A2AError, InvalidParams, PayloadTooLarge, Unavailable
 from dragoman.core.names import check_agent_id
 from dragoman.ports import TurnContext
@@ -49,20 +49,20 @@ class WorkerConnection:
 
     def __init__(
         self,
-        name: str,
+        hello: wk.Hello,
         peer: str,
         principal: str,
         agents: Mapping[str, AgentSpec],
-        registrations: Iterable[wk.AgentRegistration],
         *,
         on_capacity_change: Callable[[], None],
         new_id: NewId,
         frame_bytes: int,
         lease_left: Callable[[], float] = _unlimited,
     ) -> None:
-        """`agents`: the registered specs by id. `on_capacity_change`: called when it can take more turns than before.
-        `frame_bytes`: the largest frame that it may send. `lease_left`: seconds for which this server may run turns."""
-        self.name = name
+        """`agents`: the specs of the agents in `hello`, by id. `on_capacity_change`: called when it can take more turns
+        than before. `frame_bytes`: the largest frame that it may send. `lease_left`: seconds for which this server may
+        run turns."""
+        self.name = hello.name
         self.peer = peer
         self.principal = principal
         self.draining = False
@@ -76,7 +76,7 @@ class WorkerConnection:
         self._frame_bytes = frame_bytes
         self._loop = asyncio.get_running_loop()
         self._last_received_at = self._last_sent_at = self._loop.time()
-        self._registrations = {one.id: one for one in registrations}
+        self._registrations = {one.id: one for one in hello.agents}
         self._credits = Counter({name: one.turns for name, one in self._registrations.items()})
         self._turns: dict[str, RemoteTurn] = {}
         self._turn_numbers = itertools.count(1)
@@ -95,7 +95,6 @@ class WorkerConnection:
 
     @property
     def agents(self) -> Sequence[str]:
-        """The ids of its agents."""
         return tuple(self._agents)
 
     @property
@@ -124,11 +123,9 @@ class WorkerConnection:
         return self._credits[agent] if self.has_lease and not (self.draining or self._closed) else 0
 
     def running_turns(self, agent: str) -> int:
-        """Turns of an agent that the worker runs now."""
         return sum(turn.agent == agent for turn in self._turns.values())
 
     def is_running(self, agent: str, task_id: str) -> bool:
-        """Whether the worker runs a turn of this task."""
         return any(turn.agent == agent and turn.turn_context.task_id == task_id for turn in self._turns.values())
 
     # Turns --------------------------------------------------------------------------------------------------------
@@ -300,14 +297,10 @@ def read_registration(registration: wk.AgentRegistration, field: str = "registra
         check_agent_id(registration.id)
     except ValueError as error:
         raise InvalidParams.field(f"{field}.id", str(error).removesuffix("; set id=")) from error
-    if registration.crash_retries > MAX_WORKER_RETRIES:
-        raise InvalidParams.field(
-            f"{field}.crash_retries", f"{registration.crash_retries} is more than {MAX_WORKER_RETRIES}"
-        )
-    if registration.max_attempts > MAX_ATTEMPTS:
-        raise InvalidParams.field(f"{field}.max_attempts", f"{registration.max_attempts} is more than {MAX_ATTEMPTS}")
-    if registration.turns > MAX_WORKER_CREDITS:
-        raise InvalidParams.field(f"{field}.turns", f"{registration.turns} is more than {MAX_WORKER_CREDITS}")
+    limits = {"crash_retries": MAX_WORKER_RETRIES, "max_attempts": MAX_ATTEMPTS, "turns": MAX_WORKER_CREDITS}
+    for name, limit in limits.items():
+        if (value := getattr(registration, name)) > limit:
+            raise InvalidParams.field(f"{field}.{name}", f"{value} is more than {limit}")
     try:
         return _spec_of_registration(registration)
     except (TypeError, ValueError) as error:
@@ -327,19 +320,16 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
         skills=_skills(card.skills),
         input_modes=card.default_input_modes or DEFAULT_MODES,
         output_modes=card.default_output_modes or DEFAULT_MODES,
-        provider={"organization": card.provider.organization, "url": card.provider.url}
+        provider=Provider(organization=card.provider.organization, url=card.provider.url)
         if card.HasField("provider")
         else None,
         icon_url=card.icon_url,
         documentation_url=card.documentation_url,
         extensions=[
-            {
-                "uri": extension.uri,
-                "description": extension.description,
-                "required": extension.required,
-                "params": struct_to_json(extension.params),
-            }
-            for extension in card.capabilities.extensions
+            Extension(
+                uri=one.uri, description=one.description, required=one.required, params=struct_to_json(one.params)
+            )
+            for one in card.capabilities.extensions
         ],
         extended_skills=_skills(registration.extended_skills),
         streaming=card.capabilities.streaming if card.capabilities.HasField("streaming") else True,
@@ -348,35 +338,12 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
         cancelable=not registration.uncancelable,
         while_working="refuse" if registration.refuses_messages else "queue",
         on_crash=retry(registration.crash_retries) if registration.crash_retries else "fail",
-        idle_limit=_seconds(registration, "idle_limit"),
-        time_limit=_seconds(registration, "time_limit"),
+        idle_limit=registration.idle_limit.ToNanoseconds() / 1e9,
+        time_limit=registration.time_limit.ToNanoseconds() / 1e9,
         retention={name: f"{round(age.ToSeconds())}s" for name, age in registration.retention.items()} or None,
     )
-    return spec_of(_placeholder_function, options)
-
-
-def _placeholder_function(turn: object) -> None:
-    """Stands for the function of a remote agent, which has no name and docstring here."""
-
-
-_placeholder_function.__doc__ = ""
+    return spec_of(lambda _: None, options)  # stands for the function, whose name and docstring are elsewhere
 
 
 def _skills(skills: Iterable[Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": skill.id,
-            "name": skill.name,
-            "description": skill.description,
-            "tags": tuple(skill.tags),
-            "examples": tuple(skill.examples),
-            "input_modes": tuple(skill.input_modes),
-            "output_modes": tuple(skill.output_modes),
-        }
-        for skill in skills
-    ]
-
-
-def _seconds(registration: wk.AgentRegistration, field: str) -> float:
-    duration = getattr(registration, field)
-    return float(duration.seconds + duration.nanos / 1e9)
+    return [{field: getattr(skill, field) for field in CARD_SKILL_FIELDS} for skill in skills]

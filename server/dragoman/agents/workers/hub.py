@@ -74,11 +74,9 @@ class LocalWorkerHub:
 
     @property
     def agents(self) -> Sequence[WorkerAgent]:
-        """All agents that a worker has registered, connected or not."""
         return tuple(self._agents.values())
 
     def list_agents(self) -> Sequence[AgentWorkers]:
-        """All agents with their workers, sorted by id."""
         return [
             AgentWorkers(
                 name,
@@ -99,7 +97,6 @@ class LocalWorkerHub:
         ]
 
     async def forget(self, agent: str) -> int:
-        """Removes an agent without workers. Returns how many waiting tasks ended as FAILED. Raises InvalidParams."""
         known = self._agents.get(agent)
         if known is None:
             raise InvalidParams.field("agent", f'"{agent[:80]}" is not an agent of any worker')
@@ -121,7 +118,6 @@ class LocalWorkerHub:
     async def connect(
         self, frames: AsyncIterator[wk.ConnectRequest], identity: Identity, peer: str
     ) -> AsyncGenerator[wk.ConnectResponse]:
-        """Serves one worker until it disconnects. Raises A2AError for a rejected worker or a protocol violation."""
         try:
             hello = await self._receive_hello(frames)
             specs = check_hello(hello)
@@ -133,11 +129,10 @@ class LocalWorkerHub:
             log.warning("worker rejected: %s", error.message, extra=fields)
             raise
         worker = WorkerConnection(
-            hello.name,
+            hello,
             peer,
             identity.principal,
             agents,
-            hello.agents,
             on_capacity_change=lambda: self._notify_capacity(agents),
             new_id=self._new_id,
             frame_bytes=self._frame_bytes,

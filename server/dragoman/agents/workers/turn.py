@@ -74,7 +74,6 @@ class RemoteTurn:
     # Frames from the worker ---------------------------------------------------------------------------------------
 
     def receive(self, frame: wk.ConnectRequest) -> None:
-        """Handles one frame of this turn."""
         try:
             match frame.WhichOneof("frame"):
                 case "events":
@@ -294,7 +293,7 @@ def decode_status(
         raise InvalidAgentResponse(f"status.state: {states.name(change.state)} is not one of {known}")
     message = b""
     if change.HasField("message"):
-        message = _agent_message(change.message, turn_context, new_id).SerializeToString()
+        message = message_of(change.message, new_id, turn_context).SerializeToString()
     return StatusChange(change.state, message, checked_metadata("status.metadata", change.metadata))
 
 
@@ -315,7 +314,7 @@ def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -
                 decode_status(end.status, TURN_END_STATES, turn_context, new_id), artifacts, None, state_update
             )
         case "reply":
-            message = _agent_message(end.reply, turn_context, new_id)
+            message = message_of(end.reply, new_id, turn_context)
             change = StatusChange(states.COMPLETED, message.SerializeToString())
             message.ClearField("task_id")  # the task will not exist
             return TurnResult(change, artifacts, message, state_update)
@@ -328,7 +327,7 @@ def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -
 
 def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> TurnResult:
     """FAILED with a text, for a turn with an invalid frame."""
-    message = message_of(text, new_id, task_id=turn_context.task_id, context_id=turn_context.context_id)
+    message = message_of(text, new_id, turn_context)
     return TurnResult(StatusChange(states.FAILED, message.SerializeToString()))
 
 
@@ -369,10 +368,6 @@ def _check_json_object(text: str, field: str) -> bytes:
     if not isinstance(value, dict):
         raise InvalidAgentResponse(f"state_update.{field} must be a JSON object")
     return text.encode()
-
-
-def _agent_message(message: pb.Message, turn_context: TurnContext, new_id: NewId) -> pb.Message:
-    return message_of(message, new_id, task_id=turn_context.task_id, context_id=turn_context.context_id)
 
 
 def _check_id(id: str, field: str) -> str:

@@ -14,7 +14,7 @@ from dragoman.bindings.admin.handlers import authorize
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
 from dragoman.bindings.http import cors
 from dragoman.bindings.http.request import SSE_FRAMING, read_json, respond_stream
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import LOCAL_ONLY, is_local
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated
@@ -26,11 +26,11 @@ from dragoman.wire.http.transcode import Transcoder
 from dragoman.wire.json import protojson
 
 OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
-HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
+HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse] | web.StreamResponse]
 
 
 async def authorize_http(
-    request: web.BaseRequest, options: HttpOptions, operation: Operation | None = None
+    request: web.BaseRequest, options: ServerOptions, operation: Operation | None = None
 ) -> OperatorCall:
     """Authenticates the caller of an operation over HTTP. Raises Unauthenticated, PermissionDenied.
 
@@ -44,7 +44,7 @@ async def authorize_http(
 
 
 def http_endpoints(
-    table: OperationTable | None, options: HttpOptions, streams: StreamRegistry
+    table: OperationTable | None, options: ServerOptions, streams: StreamRegistry
 ) -> Iterator[tuple[Rule, HttpEndpoint]]:
     """Yields each HTTP rule with its endpoint; none without a table."""
     if table is None:
@@ -58,7 +58,7 @@ def http_endpoints(
 
 
 def _http_endpoint(
-    name: str, transcoder: Transcoder[Message], table: OperationTable, options: HttpOptions
+    name: str, transcoder: Transcoder[Message], table: OperationTable, options: ServerOptions
 ) -> HttpEndpoint:
     async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         operator = await authorize_http(request, options, table.rows[name])
@@ -75,7 +75,7 @@ def _http_stream(
     name: str,
     transcoder: Transcoder[Message],
     table: OperationTable,
-    options: HttpOptions,
+    options: ServerOptions,
     streams: StreamRegistry,
 ) -> HttpEndpoint:
     """Serves a streaming operation as server-sent events."""

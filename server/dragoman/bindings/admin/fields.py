@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -11,23 +12,10 @@ from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX
 from dragoman.core.daily_usage import DailyUsageQuery
 from dragoman.core.errors import InvalidParams, PermissionDenied
 from dragoman.core.task.cursors import TaskSearch
+from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
-from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps_pb
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
 
-TaskRequest = (
-    events_pb.ListEventsRequest
-    | steps_pb.ListStepsRequest
-    | ops.ExportTaskRequest
-    | push_pb.ListPushConfigsRequest
-    | push_pb.RedeliverRequest
-    | tasks_pb.CancelTaskRequest
-    | tasks_pb.RerunTaskRequest
-)
-"""Requests that select tasks by id; agent, principal and scope narrow the selection."""
+Built = TypeVar("Built", bound=Message)
 
 
 def check_present(field: str, text: str) -> None:
@@ -47,10 +35,21 @@ def check_request_id(request_id: str) -> None:
         raise InvalidParams.field("requestId", rule)
 
 
-def task_selection(request: TaskRequest) -> TaskSelection:
-    """The tasks that a request selects. Raises InvalidParams without a task id."""
+def task_selection(request: Any) -> TaskSelection:
+    """The tasks with the id of a request, and its agent, principal and scope. Raises InvalidParams without an id."""
     check_present("taskId", request.task_id)
     return TaskSelection(task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope)
+
+
+def names_owner(request: Any, agent: str, principal: str, scope: str) -> bool:
+    """Whether a request for tasks of an agent, a principal and a scope includes these; empty fields match any."""
+    wanted = (request.agent, agent), (request.principal, principal), (request.scope, scope)
+    return all(name in ("", actual) for name, actual in wanted)
+
+
+def names_record(request: Any, record: TaskRecord) -> bool:
+    """Whether such a request includes a task, by its creator."""
+    return names_owner(request, record.agent, record.principal, record.ref.owner.scope)
 
 
 def page_limit(limit: int, *, default: int, maximum: int) -> int:
@@ -60,11 +59,27 @@ def page_limit(limit: int, *, default: int, maximum: int) -> int:
     return limit or default
 
 
-def set_timestamps(message: Message, **milliseconds: int) -> None:
-    """Sets Timestamp fields from milliseconds since 1970; 0 leaves a field absent."""
-    for field, at in milliseconds.items():
-        if at:
-            getattr(message, field).FromMilliseconds(at)
+def message_from(kind: type[Built], *sources: object, **given: Any) -> Built:
+    """A message of the given values. Its other fields have attributes of the same name, of the first source with it.
+
+    A Timestamp is given in milliseconds since 1970; 0 leaves it absent. Raises AttributeError for a field without a
+    value, so that a field added to a message is not forgotten.
+    """
+    fields = kind.DESCRIPTOR.fields_by_name
+    values = {name: _attribute(sources, name) for name in fields if name not in given} | given
+    times = {name for name, field in fields.items() if field.message_type and field.message_type.name == "Timestamp"}
+    message = kind(**{name: value for name, value in values.items() if name not in times})
+    for name in times:
+        if values[name]:
+            getattr(message, name).FromMilliseconds(values[name])
+    return message
+
+
+def _attribute(sources: Iterable[object], name: str) -> Any:
+    for source in sources:
+        if hasattr(source, name):
+            return getattr(source, name)
+    raise AttributeError(f"no source has {name}")
 
 
 Query = TypeVar("Query", TaskSearch, DailyUsageQuery)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import Any, Never, Protocol
+from typing import Any, Never
 
 import grpc
 
 from dragoman.bindings.admin.actions import Operation, OperatorCall
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import (
     LOCAL_ONLY,
@@ -19,33 +20,13 @@ from dragoman.bindings.pipeline import (
     authenticate_operator,
     is_local,
 )
-from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
+from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import Unauthenticated
 from dragoman.wire.field_count import parse_message
 
-GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
-
-
-class AbortCall(Protocol):
-    """Aborts a failed call."""
-
-    @property
-    def metrics(self) -> RequestMetrics:
-        """Counts the calls."""
-        ...
-
-    async def __call__(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
-        """Aborts the call; never returns."""
-        ...
-
-
-class ReadMessage(Protocol):
-    """Reads messages of gRPC calls."""
-
-    async def read(self, context: GrpcContext, principal: str) -> bytes:
-        """Returns the message of a call. Raises A2AError."""
-        ...
+AbortCall = Callable[[ServerOptions, GrpcContext, Exception, RequestLogEntry], Awaitable[Never]]
+"""Ends a failed call: `grpc.server.abort_call`."""
 
 
 async def authorize_grpc(
@@ -56,7 +37,7 @@ async def authorize_grpc(
     `local_only`: without authentication only callers on this machine are operators. `--insecure` opens the agents to
     other machines, but not the tasks of all callers. `operation`: None for services that need the operator's grant.
     """
-    metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
+    metadata = text_metadata(context).items()
     if local_only and options.authenticator is None and not is_local(metadata, options, context):
         raise Unauthenticated(LOCAL_ONLY.format(what="operations on the store are allowed"))
     return await authorize(metadata, options, context, context.peer(), operation)
@@ -83,7 +64,7 @@ async def authorize(
 
 
 def grpc_handler(
-    table: OperationTable, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: ReadMessage
+    table: OperationTable, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
     """Returns the handler of the operators' service."""
 
@@ -94,12 +75,12 @@ def grpc_handler(
 
     def unary(operation: Operation) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def call(_: object, context: GrpcContext) -> bytes:
-            log_entry = _log_entry(abort, operation)
+            log_entry = _log_entry(options, operation)
             try:
                 operator, request = await open_call(operation, context)
                 encoded = (await table.run(operation.name, operator, request)).SerializeToString()
             except Exception as error:
-                await abort(context, error, log_entry)
+                await abort(options, context, error, log_entry)
             log_entry.finish("OK")
             return encoded
 
@@ -107,7 +88,7 @@ def grpc_handler(
 
     def streaming(operation: Operation) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def call(_: object, context: GrpcContext) -> AsyncIterator[bytes]:
-            log_entry = _log_entry(abort, operation)
+            log_entry = _log_entry(options, operation)
             try:
                 with streams.open() as stream:
                     operator, request = await open_call(operation, context)
@@ -116,10 +97,10 @@ def grpc_handler(
                         async for response in responses:
                             yield response.SerializeToString()
             except Exception as error:
-                await abort(context, error, log_entry)
+                await abort(options, context, error, log_entry)
             except asyncio.CancelledError:
                 if end_reason := streams.take_end_reason():
-                    await abort(context, end_reason, log_entry)
+                    await abort(options, context, end_reason, log_entry)
                 log_entry.finish("CANCELLED")
                 raise
             log_entry.finish("OK")
@@ -133,5 +114,5 @@ def grpc_handler(
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)
 
 
-def _log_entry(abort: AbortCall, operation: Operation) -> RequestLogEntry:
-    return RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{operation.name}", "ops")
+def _log_entry(options: ServerOptions, operation: Operation) -> RequestLogEntry:
+    return RequestLogEntry(options.request_metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{operation.name}", "ops")

@@ -5,19 +5,22 @@ They use the service's messages but not gRPC, so the command line can run them o
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dragoman import __version__
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import set_timestamps, task_selection
+from dragoman.bindings.admin.fields import message_from, task_selection
 from dragoman.bindings.admin.tasks import event_time, push_config_message, step_message
 from dragoman.core.audit import format_audit_line
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
+from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -27,48 +30,40 @@ EXPORT_FORMAT_VERSION: Final = 1
 """Version of the export format."""
 
 
+@dataclass(frozen=True, slots=True)
 class MaintenanceOperations:
     """Erases and exports stored tasks, and copies the store."""
 
-    def __init__(self, maintenance: Maintenance, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._maintenance = maintenance
-        self._now = now
+    maintenance: Maintenance
 
     async def purge(self, _: OperatorCall, request: ops.PurgeRequest) -> ops.PurgeResponse:
         """Erases a selection of tasks, or reports what it would remove."""
         selection = parse_selection(request.selection)
         if request.dry_run:
-            counts = await self._maintenance.measure(selection)
+            counts = await self.maintenance.measure(selection)
             receipt = ErasureReceipt(0, "", str(selection), 0, 0, counts, "")
         else:
-            receipt = await self._maintenance.purge(selection)
-        return ops.PurgeResponse(receipt=_receipt_message(receipt), dry_run=request.dry_run)
+            receipt = await self.maintenance.purge(selection)
+        return ops.PurgeResponse(receipt=message_from(ops.Receipt, receipt, receipt.counts), dry_run=request.dry_run)
 
     async def export_task(
         self, _: OperatorCall, request: ops.ExportTaskRequest
     ) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         """Exports everything stored about one task."""
-        end = ops.ExportEnd()
-        async with aclosing(self._maintenance.export(task_selection(request))) as entries:
+        counts: Counter[str] = Counter()
+        async with aclosing(self.maintenance.export(task_selection(request))) as entries:
             async for entry in entries:
-                if entry.event is not None:
-                    end.events += 1
-                elif entry.piece is not None:
-                    end.contents += 1
-                elif entry.push_history is not None:
-                    end.pushes += 1
-                elif entry.step is not None:
-                    end.steps += 1
-                elif entry.message is not None:
-                    end.messages += 1
+                response = _export_message(entry)
+                if (kind := response.WhichOneof("entry")) == "task":
+                    yield ops.ExportTaskResponse(header=_header(entry.record))
                 else:
-                    yield ops.ExportTaskResponse(header=self._header(entry))
-                yield _export_message(entry)
-        yield ops.ExportTaskResponse(end=end)
+                    counts["pushes" if kind == "push" else f"{kind}s"] += 1
+                yield response
+        yield ops.ExportTaskResponse(end=ops.ExportEnd(**counts))
 
     async def backup(self, _: OperatorCall, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
         """Backs up the store and streams the progress."""
-        async with aclosing(self._maintenance.backup(Path(request.destination))) as steps:
+        async with aclosing(self.maintenance.backup(Path(request.destination))) as steps:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
 
@@ -78,23 +73,17 @@ class MaintenanceOperations:
         """Returns a page of the audit log."""
         if request.after < 0:
             raise InvalidParams.field("after", "must be 0 or more")
-        async with aclosing(self._maintenance.audit(request.after)) as batches:
+        async with aclosing(self.maintenance.audit(request.after)) as batches:
             async for batch in batches:
                 yield ops.ExportAuditResponse(lines=map(format_audit_line, batch))
 
-    def _header(self, entry: ExportEntry) -> ops.ExportHeader:
-        record = entry.record
-        header = ops.ExportHeader(
-            version=EXPORT_FORMAT_VERSION,
-            dragoman=__version__,
-            task_id=record.id,
-            agent=record.agent,
-            principal=record.principal,
-            scope=record.ref.owner.scope,
-            dialect=record.dialect,
-        )
-        header.exported.FromDatetime(self._now())
-        return header
+
+def _header(record: TaskRecord) -> ops.ExportHeader:
+    exported = time.time_ns() // 1_000_000
+    return message_from(
+        ops.ExportHeader, record, version=EXPORT_FORMAT_VERSION, dragoman=__version__, exported=exported,
+        task_id=record.id, scope=record.ref.owner.scope,
+    )  # fmt: skip
 
 
 def parse_selection(message: ops.Selection) -> TaskSelection:
@@ -118,29 +107,9 @@ def parse_selection(message: ops.Selection) -> TaskSelection:
         raise InvalidParams.field("selection", str(error)) from error
 
 
-def _receipt_message(receipt: ErasureReceipt) -> ops.Receipt:
-    counts = receipt.counts
-    message = ops.Receipt(
-        number=receipt.number,
-        reason=receipt.reason,
-        selection=receipt.selection,
-        tasks=counts.tasks,
-        events=counts.events,
-        messages=counts.messages,
-        artifacts=counts.artifacts,
-        chunks=counts.chunks,
-        bytes=counts.bytes,
-        digest=receipt.digest,
-    )
-    if receipt.ended:
-        set_timestamps(message, began=receipt.began, ended=receipt.ended)
-    return message
-
-
 def _export_message(entry: ExportEntry) -> ops.ExportTaskResponse:
     if entry.piece is not None:
-        piece = entry.piece
-        return ops.ExportTaskResponse(content=ops.ExportedContent(url=piece.url, offset=piece.offset, data=piece.data))
+        return ops.ExportTaskResponse(content=message_from(ops.ExportedContent, entry.piece))
     if entry.push_history is not None:
         return ops.ExportTaskResponse(push=push_config_message(entry.push_history.push, entry.push_history.attempts))
     if entry.step is not None:

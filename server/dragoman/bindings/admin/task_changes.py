@@ -13,7 +13,14 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import check_request_id, page_limit, task_selection, within_grants
+from dragoman.bindings.admin.fields import (
+    check_present,
+    check_request_id,
+    message_from,
+    names_record,
+    page_limit,
+    within_grants,
+)
 from dragoman.bindings.admin.task_lists import check_state_names, task_search
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
@@ -29,8 +36,8 @@ from dragoman.runtime.access import Call
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.send import SendResult, read_stored_task
-from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk_pb
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
+from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_BULK_PAGE: Final = 50
@@ -55,7 +62,7 @@ _SELECTING_FIELDS: Final = (
 )  # fmt: skip
 _REFUSED_FIELDS: Final = ("own", "page_token")
 
-Response = TypeVar("Response", bulk_pb.CancelTasksResponse, bulk_pb.RerunTasksResponse, bulk_pb.EraseTasksResponse)
+Response = TypeVar("Response", bulk.CancelTasksResponse, bulk.RerunTasksResponse, bulk.EraseTasksResponse)
 ChangeTask = Callable[[TaskRecord], Awaitable[str | None]]
 """Changes a task. Returns the id of a task that it has created, else an empty text; None if there was nothing to do."""
 
@@ -79,91 +86,80 @@ _RERUN: Final = _Change("RerunTask", states.TERMINAL, UNSUCCESSFUL_STATES, 16)  
 _ERASE: Final = _Change("EraseTask", states.STORED_STATES, frozenset(), 4)  # each has a transaction for itself
 
 
+@dataclass(frozen=True, slots=True)
 class TaskChanges:
     """Cancels, reruns and erases tasks of all principals."""
 
-    def __init__(
-        self, store: Store, operations: Operations, maintenance: Maintenance, auditor: Auditor | None = None
-    ) -> None:
-        self._store = store
-        self._operations = operations
-        self._maintenance = maintenance
-        self._auditor = auditor
+    store: Store
+    operations: Operations
+    maintenance: Maintenance
+    auditor: Auditor | None = None
 
-    async def cancel_task(
-        self, operator: OperatorCall, request: tasks_pb.CancelTaskRequest
-    ) -> tasks_pb.CancelTaskResponse:
+    async def cancel_task(self, operator: OperatorCall, request: tasks.CancelTaskRequest) -> tasks.CancelTaskResponse:
         """Cancels a task as its owner does. Raises TaskNotFound, TaskNotCancelable, InvalidParams."""
-        record = await self._find(task_selection(request))
+        record = await self._find(request)
         for_agent = pb.CancelTaskRequest(id=record.id)
         if request.HasField("metadata"):
             for_agent.metadata.CopyFrom(request.metadata)
-        return tasks_pb.CancelTaskResponse(
+        return tasks.CancelTaskResponse(
             task=_changed_task(record, await self._cancel(operator.identity, record, for_agent))
         )
 
-    async def rerun_task(
-        self, operator: OperatorCall, request: tasks_pb.RerunTaskRequest
-    ) -> tasks_pb.RerunTaskResponse:
+    async def rerun_task(self, operator: OperatorCall, request: tasks.RerunTaskRequest) -> tasks.RerunTaskResponse:
         """Sends the first message of an ended task again, as a new task of its creator.
 
         A repeated rerun with the same request id returns the task of the first one. Raises TaskNotFound, AgentNotFound,
         InvalidParams, UnsupportedOperation for a task that has not ended, and as a send.
         """
         check_request_id(request.request_id)
-        record = await self._find(task_selection(request))
+        record = await self._find(request)
         result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
-        snapshot = await read_stored_task(self._store, result, 0)
-        return tasks_pb.RerunTaskResponse(task=_changed_task(snapshot.record, snapshot.task))
+        snapshot = await read_stored_task(self.store, result, 0)
+        return tasks.RerunTaskResponse(task=_changed_task(snapshot.record, snapshot.task))
 
-    async def cancel_tasks(
-        self, operator: OperatorCall, request: bulk_pb.CancelTasksRequest
-    ) -> bulk_pb.CancelTasksResponse:
+    async def cancel_tasks(self, operator: OperatorCall, request: bulk.CancelTasksRequest) -> bulk.CancelTasksResponse:
         """Cancels a page of tasks, all at once."""
 
         async def cancel(record: TaskRecord) -> str | None:
             try:
                 await self._cancel(operator.identity, record, pb.CancelTaskRequest(id=record.id))
             except TaskNotCancelable:
-                if states.is_terminal((await self._find(_selection_of(record))).state):
+                current = await self.store.find(record.ref.owner, record.agent, record.id)
+                if current is None or states.is_terminal(current.state):
                     return None
                 raise
             return ""
 
-        return await self._change(operator.identity, request, _CANCEL, cancel, bulk_pb.CancelTasksResponse())
+        return await self._change(operator.identity, request, _CANCEL, cancel, bulk.CancelTasksResponse())
 
-    async def rerun_tasks(
-        self, operator: OperatorCall, request: bulk_pb.RerunTasksRequest
-    ) -> bulk_pb.RerunTasksResponse:
+    async def rerun_tasks(self, operator: OperatorCall, request: bulk.RerunTasksRequest) -> bulk.RerunTasksResponse:
         """Reruns a page of tasks."""
 
         async def rerun(record: TaskRecord) -> str | None:
             result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
             return None if result.repeated else result.record.id
 
-        return await self._change(operator.identity, request, _RERUN, rerun, bulk_pb.RerunTasksResponse())
+        return await self._change(operator.identity, request, _RERUN, rerun, bulk.RerunTasksResponse())
 
-    async def erase_tasks(
-        self, operator: OperatorCall, request: bulk_pb.EraseTasksRequest
-    ) -> bulk_pb.EraseTasksResponse:
+    async def erase_tasks(self, operator: OperatorCall, request: bulk.EraseTasksRequest) -> bulk.EraseTasksResponse:
         """Erases a page of tasks."""
 
         async def erase(record: TaskRecord) -> str | None:
-            return "" if (await self._maintenance.purge(_selection_of(record))).number else None
+            scope = record.ref.owner.scope
+            selection = TaskSelection(task=record.id, agent=record.agent, principal=record.principal, scope=scope)
+            return "" if (await self.maintenance.purge(selection)).number else None
 
-        return await self._change(operator.identity, request, _ERASE, erase, bulk_pb.EraseTasksResponse())
+        return await self._change(operator.identity, request, _ERASE, erase, bulk.EraseTasksResponse())
 
     # ---- one task
 
-    async def _find(self, selection: TaskSelection) -> TaskRecord:
-        """The visible task of a selection by id. Raises TaskNotFound, and InvalidParams when several tasks match."""
+    async def _find(self, request: Any) -> TaskRecord:
+        """The visible task that a request names. Raises TaskNotFound, and InvalidParams for no id or several tasks."""
+        check_present("taskId", request.task_id)
         found = [
             record
-            for record in await self._store.locate(selection.task)
-            if record.visible
-            and selection.agent in ("", record.agent)
-            and selection.principal in ("", record.principal)
-            and selection.scope in ("", record.ref.owner.scope)
+            for record in await self.store.locate(request.task_id)
+            if record.visible and names_record(request, record)
         ]
         if not found:
             raise TaskNotFound
@@ -175,20 +171,20 @@ class TaskChanges:
     async def _cancel(self, identity: Identity, record: TaskRecord, request: pb.CancelTaskRequest) -> bytes:
         """Cancels a task. Returns the serialized Task after it."""
         caller = Caller(record.ref.owner, record.agent, identity)
-        return await self._operations.cancel.cancel_task(Call(caller), request)
+        return await self.operations.cancel.cancel_task(Call(caller), request)
 
     async def _rerun(self, identity: Identity, record: TaskRecord, request_id: str, repeat_steps: bool) -> SendResult:
         if not states.is_terminal(record.state):
             state = states.name(record.state)
             text = f"the task is {state}: only a task that has ended can be rerun; cancel it, or wait for its end"
             raise UnsupportedOperation(text)
-        caller = self._operations.access.creator(record)
-        conversation = await self._store.messages(record.ref)
+        caller = self.operations.access.creator(record)
+        conversation = await self.store.messages(record.ref)
         if conversation is None:
             raise TaskNotFound
         first = conversation.messages[0]
         has_steps = record.state != states.COMPLETED and record.last_received == first.number and not repeat_steps
-        steps = finished_steps(await self._store.steps(record.ref, results=True)) if has_steps else ()
+        steps = finished_steps(await self.store.steps(record.ref, results=True)) if has_steps else ()
         name = sha256(f"{request_id}\n{record.ref.key.hex()}".encode()).hexdigest()[:32] if request_id else ""
         call = Call(
             caller,
@@ -198,7 +194,7 @@ class TaskChanges:
             operator=identity,
         )
         request = repeated_request(record, first, name or IDS.uuid())
-        return await self._operations.send.begin_task(call, request, steps)
+        return await self.operations.send.begin_task(call, request, steps)
 
     # ---- a page of tasks
 
@@ -209,12 +205,12 @@ class TaskChanges:
         query = within_grants(identity, _bulk_search(request, change))
         if request.dry_run:
             query = replace(query, page_size=1, searched_rows=COUNTED_ROWS, max_total=MAX_BULK_COUNT)
-            counted = await self._store.search(query)
+            counted = await self.store.search(query)
             response.matched, response.matched_is_minimum = counted.total, not counted.is_total_exact
             return response
         query = replace(query, order="created", searched_rows=PAGE_ROWS)
         after = parse_search_token(query, request.page_token) if request.page_token else None
-        found = await self._store.search(replace(query, after=after))
+        found = await self.store.search(replace(query, after=after))
         response.matched = len(found.tasks)
         if found.next is not None:
             response.next_page_token = search_token(query, found.next)
@@ -227,7 +223,9 @@ class TaskChanges:
                 except TaskNotFound:  # erased meanwhile
                     created = None
                 except A2AError as error:
-                    response.failures.append(_failure(record, error.message))
+                    scope, reason = record.ref.owner.scope, error.message
+                    failure = message_from(bulk.TaskFailure, record, task_id=record.id, scope=scope, reason=reason)
+                    response.failures.append(failure)
                     return
             if created is None:
                 response.skipped += 1
@@ -239,7 +237,7 @@ class TaskChanges:
         return response
 
     def _note(self, identity: Identity, entry: str, record: TaskRecord, request_id: str, created: str) -> None:
-        if self._auditor is None:
+        if self.auditor is None:
             return
         arguments = {
             "request.taskId": record.id,
@@ -250,7 +248,7 @@ class TaskChanges:
         arguments |= {} if entry == _ERASE.entry else {"request.principal": record.principal}
         arguments |= {"request.requestId": request_id} if request_id else {}
         arguments |= {"task": created} if created else {}
-        self._auditor.note_operator_action(entry, identity, arguments)
+        self.auditor.note_operator_action(entry, identity, arguments)
 
 
 def _bulk_search(request: Any, change: _Change) -> TaskSearch:
@@ -298,25 +296,10 @@ def repeated_request(record: TaskRecord, first: StoredMessage, message_id: str) 
     return request
 
 
-def _selection_of(record: TaskRecord) -> TaskSelection:
-    scope = record.ref.owner.scope
-    return TaskSelection(task=record.id, agent=record.agent, principal=record.principal, scope=scope)
-
-
-def _changed_task(record: TaskRecord, data: bytes) -> tasks_pb.ListedTask:
+def _changed_task(record: TaskRecord, data: bytes) -> tasks.ListedTask:
     """The message for a task after a change. `data`: a serialized Task."""
     task = pb.Task.FromString(data)
     task.ClearField("history")
-    return tasks_pb.ListedTask(
+    return tasks.ListedTask(
         scope=record.ref.owner.scope, agent=record.agent, task=task, principal=record.principal, summary=record.summary
-    )
-
-
-def _failure(record: TaskRecord, reason: str) -> bulk_pb.TaskFailure:
-    return bulk_pb.TaskFailure(
-        task_id=record.id,
-        agent=record.agent,
-        principal=record.principal,
-        scope=record.ref.owner.scope,
-        reason=reason,
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import page_limit, set_timestamps, within_grants
+from dragoman.bindings.admin.fields import message_from, page_limit, within_grants
 from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, Caller, Identity
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied, Unauthenticated
 from dragoman.core.limits.quotas import BILLION
@@ -29,7 +29,7 @@ from dragoman.core.task.cursors import (
 )
 from dragoman.ports import AgentTasks, Store
 from dragoman.runtime.access import Access, Admission
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50
@@ -49,17 +49,15 @@ _SEARCH_FIELDS: Final = (
 """Fields of a request that select among the tasks of all principals."""
 
 
+@dataclass(frozen=True, slots=True)
 class TaskLists:
     """Lists tasks: of all principals for operators and viewers, else the caller's."""
 
-    def __init__(self, store: Store, access: Access, admission: Admission) -> None:
-        self._store = store
-        self._access = access
-        self._admission = admission
+    store: Store
+    access: Access
+    admission: Admission
 
-    async def list_tasks(
-        self, operator: OperatorCall, request: tasks_pb.ListTasksRequest
-    ) -> tasks_pb.ListTasksResponse:
+    async def list_tasks(self, operator: OperatorCall, request: ops.ListTasksRequest) -> ops.ListTasksResponse:
         """Lists tasks, most recently changed first unless the request says otherwise."""
         check_state_names(request)
         limit = page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS)
@@ -69,55 +67,53 @@ class TaskLists:
             if field.name in _SEARCH_FIELDS:
                 text = "is for operators and viewers, in lists of tasks of all principals"
                 raise InvalidParams.field(field.camelcase_name, text)
-        self._admission.check_rate(operator.identity)
+        self.admission.check_rate(operator.identity)
         return await self._list_own(operator, request, limit)
 
     async def watch_tasks(
-        self, operator: OperatorCall, request: tasks_pb.WatchTasksRequest
-    ) -> AsyncGenerator[tasks_pb.WatchTasksResponse, None]:
+        self, operator: OperatorCall, request: ops.WatchTasksRequest
+    ) -> AsyncGenerator[ops.WatchTasksResponse, None]:
         """Lists tasks as `list_tasks` does, and again whenever the list has changed. Does not end."""
         clock = asyncio.get_running_loop().time
-        listed: tasks_pb.ListTasksResponse | None = None
+        listed: ops.ListTasksResponse | None = None
         while True:
             began = clock()
             found = await self.list_tasks(operator, request.filter)
             pause = max(WATCH_INTERVAL, WATCH_PAUSE * (clock() - began))
             if found != listed:
                 listed = found
-                yield tasks_pb.WatchTasksResponse(list=found)
+                yield ops.WatchTasksResponse(list=found)
             await asyncio.sleep(pause)
 
     # ---- all principals
 
-    async def _search(
-        self, identity: Identity, request: tasks_pb.ListTasksRequest, limit: int
-    ) -> tasks_pb.ListTasksResponse:
+    async def _search(self, identity: Identity, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
         query = within_grants(identity, task_search(request, limit))
         after = parse_search_token(query, request.page_token) if request.page_token else None
-        found = await self._store.search(replace(query, after=after))
+        found = await self.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
-        response = tasks_pb.ListTasksResponse(
+        response = ops.ListTasksResponse(
             tasks=map(_found_task, found.tasks),
             total=found.total,
             total_is_minimum=not found.is_total_exact and not request.page_token,
-            scopes=[scope for scope in await self._store.scopes(MAX_SCOPES) if not granted or scope in granted],
+            scopes=[scope for scope in await self.store.scopes(MAX_SCOPES) if not granted or scope in granted],
         )
         if found.next is not None:
             response.next_page_token = search_token(query, found.next)
         if request.count_states and not request.page_token:
             response.state_counts.extend(
-                tasks_pb.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
-                for one in await self._store.count_states(query)
+                ops.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
+                for one in await self.store.count_states(query)
             )
         return response
 
     # ---- one caller
 
     async def _list_own(
-        self, operator: OperatorCall, request: tasks_pb.ListTasksRequest, limit: int
-    ) -> tasks_pb.ListTasksResponse:
+        self, operator: OperatorCall, request: ops.ListTasksRequest, limit: int
+    ) -> ops.ListTasksResponse:
         reachable = await self._reachable(operator.identity, operator.is_viewer)
-        tasks: list[tasks_pb.ListedTask] = []
+        tasks: list[ops.ListedTask] = []
         total = 0
         for known, caller in reachable:
             if request.scope not in ("", known.scope) or request.agent not in ("", known.agent):
@@ -129,23 +125,21 @@ class TaskLists:
             page = await self._page(caller, request, limit)
             total += page.total
             tasks += [
-                tasks_pb.ListedTask(
-                    scope=known.scope, agent=known.agent, task=pb.Task.FromString(task), summary=summary
-                )
+                ops.ListedTask(scope=known.scope, agent=known.agent, task=pb.Task.FromString(task), summary=summary)
                 for task, summary in zip(page.tasks, page.summaries, strict=True)
             ]
             tasks = sorted(tasks, key=_sort_key, reverse=True)[:limit]
         scopes = sorted({known.scope for known, _ in reachable})
-        return tasks_pb.ListTasksResponse(tasks=tasks, total=total, scopes=scopes)
+        return ops.ListTasksResponse(tasks=tasks, total=total, scopes=scopes)
 
     async def _reachable(self, identity: Identity, is_viewer: bool) -> list[tuple[AgentTasks, Caller]]:
         """The agents with tasks that the identity sees, most recently changed first, with the caller of each."""
-        own = {(known.scope, known.agent): known for known in await self._store.agents_of(identity.principal)}
-        shared = {(known.scope, known.agent): known for known in await self._store.agents_of(SHARED_PRINCIPAL)}
+        own = {(known.scope, known.agent): known for known in await self.store.agents_of(identity.principal)}
+        shared = {(known.scope, known.agent): known for known in await self.store.agents_of(SHARED_PRINCIPAL)}
         reachable = []
         for scope, agent in own.keys() | {key for key in shared if is_viewer or _may_know(identity, key[0])}:
             try:
-                caller = self._access.authorize(tenant_of(scope, agent), identity)
+                caller = self.access.authorize(tenant_of(scope, agent), identity)
             except (AgentNotFound, PermissionDenied, Unauthenticated):
                 continue
             known = (shared if caller.owner.principal == SHARED_PRINCIPAL else own).get((scope, agent))
@@ -153,7 +147,7 @@ class TaskLists:
                 reachable.append((known, caller))
         return sorted(reachable, key=lambda pair: (-pair[0].changed, pair[0].scope, pair[0].agent))
 
-    async def _page(self, caller: Caller, request: tasks_pb.ListTasksRequest, limit: int) -> TaskPage:
+    async def _page(self, caller: Caller, request: ops.ListTasksRequest, limit: int) -> TaskPage:
         if not request.task_id:
             query = TaskQuery(
                 caller.owner,
@@ -164,21 +158,21 @@ class TaskLists:
                 history=0,
                 artifacts=request.include_artifacts,
             )
-            return await self._store.page(query)
-        record = await self._store.find(caller.owner, caller.agent, request.task_id)
+            return await self.store.page(query)
+        record = await self.store.find(caller.owner, caller.agent, request.task_id)
         if record is None or request.context_id not in ("", record.context) or request.state not in (0, record.state):
             return TaskPage()
-        snapshot = await self._store.read(record.ref, history=0, artifacts=request.include_artifacts)
+        snapshot = await self.store.read(record.ref, history=0, artifacts=request.include_artifacts)
         if snapshot is None:
             return TaskPage()
         return TaskPage([snapshot.task], 1, summaries=[record.summary])
 
 
-def _sort_key(listed: tasks_pb.ListedTask) -> tuple[int, str]:
+def _sort_key(listed: ops.ListedTask) -> tuple[int, str]:
     return listed.task.status.timestamp.ToMilliseconds(), listed.task.id
 
 
-def _all_newer(tasks: list[tasks_pb.ListedTask], limit: int, known: AgentTasks) -> bool:
+def _all_newer(tasks: list[ops.ListedTask], limit: int, known: AgentTasks) -> bool:
     """Whether the list is full with tasks that changed after every task of this agent."""
     return len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed
 
@@ -188,23 +182,21 @@ def _may_know(identity: Identity, scope: str) -> bool:
     return scope == DEFAULT_SCOPE or SCOPE_GRANT_PREFIX + scope in identity.grants
 
 
-def _found_task(found: FoundTask) -> tasks_pb.ListedTask:
+def _found_task(found: FoundTask) -> ops.ListedTask:
     record = found.record
-    message = tasks_pb.ListedTask(
+    return message_from(
+        ops.ListedTask,
+        found,
+        found.usage,
+        record,
         scope=record.ref.owner.scope,
-        agent=record.agent,
         task=pb.Task.FromString(found.task),
-        principal=record.principal,
-        summary=record.summary,
         status_text=record.status_text if record.state in states.EXPLAINED else "",
-        tokens=found.usage.tokens,
         cost=found.usage.cost / BILLION,
     )
-    set_timestamps(message, created=found.created)
-    return message
 
 
-def check_state_names(request: tasks_pb.ListTasksRequest) -> None:
+def check_state_names(request: ops.ListTasksRequest) -> None:
     """Raises InvalidParams for a state that no stored task has."""
     for state in (request.state, *request.states):
         if state and state not in states.STORED_STATES:
@@ -212,7 +204,7 @@ def check_state_names(request: tasks_pb.ListTasksRequest) -> None:
             raise InvalidParams.field("state", f"must be one of {names}")
 
 
-def task_search(request: tasks_pb.ListTasksRequest, limit: int) -> TaskSearch:
+def task_search(request: ops.ListTasksRequest, limit: int) -> TaskSearch:
     """Returns the search that a request describes. Raises InvalidParams."""
     if len(request.text) > MAX_SEARCH_TEXT:
         raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
@@ -241,8 +233,8 @@ def task_search(request: tasks_pb.ListTasksRequest, limit: int) -> TaskSearch:
     )
 
 
-def _search_order(request: tasks_pb.ListTasksRequest) -> SearchOrder:
-    if request.order == tasks_pb.TASK_ORDER_UNSPECIFIED and request.text:
+def _search_order(request: ops.ListTasksRequest) -> SearchOrder:
+    if request.order == ops.TASK_ORDER_UNSPECIFIED and request.text:
         # The index by creation has the texts; others are for searches that have few tasks to look at.
         return "changed" if request.principal or request.state or request.states else "created"
-    return "created" if request.order == tasks_pb.TASK_ORDER_CREATED else "changed"
+    return "created" if request.order == ops.TASK_ORDER_CREATED else "changed"

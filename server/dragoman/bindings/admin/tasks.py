@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -12,12 +13,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dragoman.bindings import event_encoders
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import check_present, page_limit, set_timestamps, task_selection
+from dragoman.bindings.admin.fields import (
+    check_present,
+    message_from,
+    names_owner,
+    names_record,
+    page_limit,
+    task_selection,
+)
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.names import created_of
-from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
+from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.core.task.steps import StepRecord
@@ -39,41 +47,65 @@ DEFAULT_PUSH_LIMIT: Final = 100
 MAX_PUSH_LIMIT: Final = 1000
 
 
+@dataclass(frozen=True, slots=True)
 class TaskOperations:
     """Explains tasks, and lists and restarts what belongs to them."""
 
-    def __init__(
-        self, explainer: Explainer, maintenance: Maintenance, redelivery: Redelivery, trace_url: str = ""
-    ) -> None:
-        """`trace_url`: the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
-        self._trace_url = trace_url
-        self._explainer = explainer
-        self._maintenance = maintenance
-        self._redelivery = redelivery
+    explainer: Explainer
+    maintenance: Maintenance
+    redelivery: Redelivery
+    trace_url: str = ""
+    """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
 
     async def explain(self, operator: OperatorCall, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains each task with an id, and names delegated ones within the grants. Raises TaskNotFound."""
         check_present("task_id", request.task_id)
-        explanations = [
-            explanation
-            for explanation in await self._explainer.explain(request.task_id)
-            if request.agent in ("", explanation.record.agent)
-            and request.principal in ("", explanation.record.principal)
-            and request.scope in ("", explanation.record.ref.owner.scope)
-        ]
+        found = await self.explainer.explain(request.task_id)
+        explanations = [one for one in found if names_record(request, one.record)]
         if not explanations:
             raise TaskNotFound
-        response = ops.ExplainResponse(tasks=(_explanation_message(each, operator.identity) for each in explanations))
-        for message in response.tasks:
-            message.trace_url = expand_trace_url(self._trace_url, message.trace_id, message.task_id)
-        return response
+        return ops.ExplainResponse(tasks=[self._explained(one, operator.identity) for one in explanations])
+
+    def _explained(self, explanation: Explanation, identity: Identity) -> ops.Explanation:
+        record, usage = explanation.record, explanation.usage
+        queued = 0 if states.is_terminal(record.state) else max(record.last_received - record.last_delivered, 0)
+        return message_from(
+            ops.Explanation,
+            explanation,
+            record,
+            usage,
+            task_id=record.id,
+            scope=record.ref.owner.scope,
+            context_id=record.context,
+            state=states.name(record.state),
+            since=record.updated,
+            last_event=record.last_sequence,
+            queued_messages=queued,
+            pushes=map(push_config_message, explanation.pushes),
+            cost=usage.cost / BILLION,
+            delegated_cost=usage.delegated_cost / BILLION,
+            trace_id=explanation.trace,
+            trace_url=expand_trace_url(self.trace_url, explanation.trace, record.id),
+            delegated=[
+                ops.DelegatedTask(
+                    task_id=one.id,
+                    agent=one.agent,
+                    scope=one.ref.owner.scope,
+                    state=states.name(one.state),
+                    created=created_of(one.ref.key),
+                    since=one.updated,
+                )
+                for one in explanation.delegated
+                if identity.may_call(one.ref.owner.scope, one.agent)
+            ],
+        )
 
     async def list_events(self, _: OperatorCall, request: events_pb.ListEventsRequest) -> events_pb.ListEventsResponse:
         """Lists events of a task by sequence."""
         selection = task_selection(request)
         limit = page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
         history = EVENT_HISTORY if request.include_history else 0
-        log = await self._maintenance.log(selection, request.after, limit, history=history)
+        log = await self.maintenance.log(selection, request.after, limit, history=history)
         task = pb.Task.FromString(log.task)
         v01_writer = json_v01.V01StreamWriter([artifact.artifact_id for artifact in task.artifacts])
         return events_pb.ListEventsResponse(
@@ -85,7 +117,7 @@ class TaskOperations:
 
     async def list_steps(self, _: OperatorCall, request: steps_pb.ListStepsRequest) -> steps_pb.ListStepsResponse:
         """Lists the durable steps of a task."""
-        steps = await self._maintenance.steps(task_selection(request))
+        steps = await self.maintenance.steps(task_selection(request))
         return steps_pb.ListStepsResponse(steps=map(step_message, steps))
 
     async def list_push_configs(
@@ -93,19 +125,23 @@ class TaskOperations:
     ) -> push_pb.ListPushConfigsResponse:
         """Lists the push configurations of a task, or all with pending deliveries."""
         if request.task_id:
-            histories = await self._redelivery.of_selection(task_selection(request))
+            histories = await self.redelivery.of_selection(task_selection(request))
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
             limit = page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
-            pending = await self._redelivery.waiting(limit)
-            configs = [push_config_message(push) for push in pending if _matches_request(request, push)]
+            pending = await self.redelivery.store.pushes.unfinished(limit)
+            configs = [
+                push_config_message(push)
+                for push in pending
+                if names_owner(request, push.agent, push.task.owner.principal, push.task.owner.scope)
+            ]
         return push_pb.ListPushConfigsResponse(configs=configs)
 
     async def redeliver(self, _: OperatorCall, request: push_pb.RedeliverRequest) -> push_pb.RedeliverResponse:
         """Restarts the deliveries of a configuration."""
         selection = task_selection(request)
         after = getattr(request, "from") - 1 if request.HasField("from") else None
-        restarted = await self._redelivery.redeliver(selection, request.config_id, after)
+        restarted = await self.redelivery.redeliver(selection, request.config_id, after)
         return push_pb.RedeliverResponse(configs=map(push_config_message, restarted))
 
 
@@ -114,54 +150,6 @@ def expand_trace_url(template: str, trace_id: str, task_id: str) -> str:
     if "{trace_id}" in template and not trace_id:
         return ""
     return template.replace("{trace_id}", trace_id).replace("{task_id}", quote(task_id, safe=""))
-
-
-def _explanation_message(explanation: Explanation, identity: Identity) -> ops.Explanation:
-    record = explanation.record
-    queued_messages = max(record.last_received - record.last_delivered, 0)
-    if states.is_terminal(record.state):
-        queued_messages = 0
-    return ops.Explanation(
-        task_id=record.id,
-        agent=record.agent,
-        scope=record.ref.owner.scope,
-        principal=record.principal,
-        context_id=record.context,
-        state=states.name(record.state),
-        since=record.updated,
-        dialect=record.dialect,
-        last_event=record.last_sequence,
-        queued_messages=queued_messages,
-        attempt=record.attempt,
-        attempts_allowed=explanation.attempts_allowed,
-        session=record.session,
-        session_expires=explanation.session_expires,
-        here=explanation.here,
-        stopping=explanation.stopping,
-        subscribers=explanation.subscribers,
-        ready=record.ready,
-        free_slots=explanation.free_slots,
-        next=explanation.next,
-        pushes=map(push_config_message, explanation.pushes),
-        worker=explanation.worker,
-        tokens=explanation.usage.tokens,
-        cost=explanation.usage.cost / BILLION,
-        delegated_tokens=explanation.usage.delegated_tokens,
-        delegated_cost=explanation.usage.delegated_cost / BILLION,
-        trace_id=explanation.trace,
-        delegated=[
-            ops.DelegatedTask(
-                task_id=one.id,
-                agent=one.agent,
-                scope=one.ref.owner.scope,
-                state=states.name(one.state),
-                created=created_of(one.ref.key),
-                since=one.updated,
-            )
-            for one in explanation.delegated
-            if identity.may_call(one.ref.owner.scope, one.agent)
-        ],
-    )
 
 
 def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events_pb.EncodedEvent:
@@ -181,15 +169,10 @@ def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events
 
 def step_message(step: StepRecord) -> steps_pb.TaskStep:
     """The message for a durable step; with its result, if that was read."""
-    message = steps_pb.TaskStep(
-        name=step.label,
-        state=steps_pb.TaskStepState.Name(step.state),
-        turn=step.turn,
-        attempt=step.attempt,
-        result_bytes=step.size,
-        error=step.error,
-    )
-    set_timestamps(message, started=step.started, ended=step.ended, wake_at=step.wake_at)
+    message = message_from(
+        steps_pb.TaskStep, step, name=step.label, state=steps_pb.TaskStepState.Name(step.state),
+        result_bytes=step.size, result=None,
+    )  # fmt: skip
     if step.result:
         message.result.MergeFromString(step.result)
     return message
@@ -203,50 +186,19 @@ def event_time(event: pb.StreamResponse) -> Timestamp | None:
     return None
 
 
-def _matches_request(request: push_pb.ListPushConfigsRequest, push: PushRecord) -> bool:
-    owner = push.task.owner
-    return (
-        request.agent in ("", push.agent)
-        and request.principal in ("", owner.principal)
-        and request.scope in ("", owner.scope)
-    )
-
-
-_PUSH_STATES: Final = {
-    PushState.LIVE: push_pb.PUSH_STATE_LIVE,
-    PushState.COMPLETE: push_pb.PUSH_STATE_COMPLETE,
-    PushState.GIVEN_UP: push_pb.PUSH_STATE_GIVEN_UP,
-    PushState.UNSUBSCRIBED: push_pb.PUSH_STATE_UNSUBSCRIBED,
-}
-
-
 def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> push_pb.PushConfig:
     """The message for a push configuration, without its secrets."""
-    config = push_pb.PushConfig(
-        task_id=push.task_id,
-        agent=push.agent,
-        principal=push.task.owner.principal,
-        scope=push.task.owner.scope,
-        id=push.config.id,
-        url=push.config.url,
-        dialect=push.config.dialect,
-        state=_PUSH_STATES[push.state],
-        reason=push.reason,
+    return message_from(
+        push_pb.PushConfig,
+        push,
+        push.config,
+        push.task.owner,
+        state=f"PUSH_STATE_{push.state.name}",
         delivered=push.last_delivered,
         last=push.last_sequence,
-        failures=push.failures,
         delivering=bool(push.session) and push.lag > 0,
-        attempt_count=push.attempt_count,
-        attempts=map(_attempt_message, attempts),
+        next_attempt=push.due_at if push.lag and not push.session else 0,
+        attempts=[
+            message_from(push_pb.PushAttempt, one, time=one.at, milliseconds=one.duration_ms) for one in attempts
+        ],
     )
-    next_attempt = push.due_at if push.lag and not push.session else 0
-    set_timestamps(config, created=push.created, failing_since=push.failing_since, next_attempt=next_attempt)
-    return config
-
-
-def _attempt_message(attempt: DeliveryAttempt) -> push_pb.PushAttempt:
-    message = push_pb.PushAttempt(
-        sequence=attempt.sequence, status=attempt.status, error=attempt.error, milliseconds=attempt.duration_ms
-    )
-    set_timestamps(message, time=attempt.at)
-    return message

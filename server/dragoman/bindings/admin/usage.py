@@ -6,11 +6,11 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import page_limit, set_timestamps, within_grants
+from dragoman.bindings.admin.fields import message_from, page_limit, within_grants
 from dragoman.core.daily_usage import (
     HOUR_MS,
     KEPT_HOURS,
@@ -55,14 +55,14 @@ _GROUPS: Final[Mapping[int, UsageGroup]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class UsageOperations:
     """Lists daily usage, and the overview of what agents do."""
 
-    def __init__(self, store: Store, admission: Admission, clock: Callable[[], int]) -> None:
-        """`clock`: milliseconds since the epoch."""
-        self._store = store
-        self._admission = admission
-        self._clock = clock
+    store: Store
+    admission: Admission
+    clock: Callable[[], int]
+    """Milliseconds since the epoch."""
 
     async def list_usage(self, operator: OperatorCall, request: pb.ListUsageRequest) -> pb.ListUsageResponse:
         """Lists sums of figures: for an operator or viewer those of all principals within its grants, else its own.
@@ -72,7 +72,7 @@ class UsageOperations:
         """
         query, identity = self._query(request), operator.identity
         limit = page_limit(request.limit, default=DEFAULT_ROWS, maximum=MAX_ROWS)
-        self._admission.check_rate(identity)
+        self.admission.check_rate(identity)
         if operator.is_viewer:
             query = within_grants(identity, query)
         elif not identity.is_authenticated:
@@ -81,7 +81,7 @@ class UsageOperations:
             return pb.ListUsageResponse()
         else:
             query = replace(query, principal=identity.principal)
-        rows = await self._store.daily_usage(replace(query, limit=limit + 1))
+        rows = await self.store.daily_usage(replace(query, limit=limit + 1))
         has_more = len(rows) > limit
         return pb.ListUsageResponse(
             rows=[_row_message(query.group_by, row) for row in rows[:limit]],
@@ -96,21 +96,19 @@ class UsageOperations:
             raise InvalidParams.field("hours", f"must be 1 to {KEPT_HOURS}, or 0 for {DEFAULT_HOURS}")
         scopes, agents = (frozenset(filter(None, (name,))) for name in (request.scope, request.agent))
         query = within_grants(operator.identity, TaskSearch(scopes=scopes, agents=agents))
-        first_hour = hour_of(self._clock()) - (request.hours or DEFAULT_HOURS) + 1
+        first_hour = hour_of(self.clock()) - (request.hours or DEFAULT_HOURS) + 1
         found: dict[str, overview_pb.AgentOverview] = {}
-        for tasks in open_task_counts(map(_with_waiting, await self._store.open_tasks(query))):
+        for tasks in open_task_counts(map(_with_waiting, await self.store.open_tasks(query))):
             overview = found.setdefault(tasks.agent, overview_pb.AgentOverview(agent=tasks.agent))
-            message = overview_pb.OpenTasks(count=tasks.count, is_minimum=not tasks.is_exact)
-            set_timestamps(message, oldest=tasks.oldest)
+            message = message_from(overview_pb.OpenTasks, tasks, is_minimum=not tasks.is_exact)
             getattr(overview, _OPEN_FIELDS[tasks.state]).CopyFrom(message)
-        for row in await self._store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
+        for row in await self.store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
             found.setdefault(row.agent, overview_pb.AgentOverview(agent=row.agent)).hours.append(_hour_message(row))
         for overview in found.values():
             for name in _OPEN_FIELDS.values():
                 getattr(overview, name).SetInParent()
-        response = overview_pb.GetOverviewResponse(agents=[overview for _, overview in sorted(found.items())])
-        set_timestamps(response, first_hour=first_hour * HOUR_MS)
-        return response
+        overviews = [overview for _, overview in sorted(found.items())]
+        return message_from(overview_pb.GetOverviewResponse, agents=overviews, first_hour=first_hour * HOUR_MS)
 
     def _query(self, request: pb.ListUsageRequest) -> DailyUsageQuery:
         groups = tuple(_GROUPS.get(group) for group in request.group_by)
@@ -118,7 +116,7 @@ class UsageOperations:
         if len(set(group_by)) < len(groups):
             names = ", ".join(map(pb.UsageGroup.Name, _GROUPS))
             raise InvalidParams.field("groupBy", f"must be some of {names}, each once")
-        today = day_of(self._clock())
+        today = day_of(self.clock())
         last = _day("lastDay", request.last_day) if request.last_day else today
         first = _day("firstDay", request.first_day) if request.first_day else last - DEFAULT_DAYS + 1
         if first > last:
@@ -137,20 +135,11 @@ def _day(field: str, text: str) -> int:
 
 def _row_message(group_by: tuple[UsageGroup, ...], row: DailyUsageRow) -> pb.UsageRow:
     figures = row.figures
-    message = pb.UsageRow(
-        begun=figures.begun,
-        completed=figures.completed,
-        failed=figures.failed,
-        canceled=figures.canceled,
-        rejected=figures.rejected,
-        turns=figures.turns,
-        turn_seconds=figures.turn_us / 1e6,
-        tokens=figures.tokens,
-        cost=figures.cost / BILLION,
+    group = {name: day_text(at) if isinstance(at, int) else at for name, at in zip(group_by, row.group, strict=True)}
+    ungrouped = dict.fromkeys(_GROUPS.values(), "")
+    return message_from(
+        pb.UsageRow, figures, **ungrouped | group, turn_seconds=figures.turn_us / 1e6, cost=figures.cost / BILLION
     )
-    for name, value in zip(group_by, row.group, strict=True):
-        setattr(message, name, day_text(value) if isinstance(value, int) else value)
-    return message
 
 
 def _fingerprint(request: pb.ListUsageRequest) -> int:
@@ -171,11 +160,8 @@ def _after_page(request: pb.ListUsageRequest, query: DailyUsageQuery) -> DailyUs
         kinds = [type(value) for value in (first, last, *group)]
     except (ValueError, TypeError) as error:
         raise InvalidParams.field("pageToken", "is not a token of this server; use nextPageToken unchanged") from error
-    if fingerprint != _fingerprint(request) or kinds != [
-        int,
-        int,
-        *(int if g == "day" else str for g in query.group_by),
-    ]:
+    expected = [int, int, *(int if name == "day" else str for name in query.group_by)]
+    if fingerprint != _fingerprint(request) or kinds != expected:
         raise InvalidParams.field("pageToken", "belongs to a query with other filters; repeat that query")
     return replace(query, first_day=first, last_day=last, after=tuple(group))
 
@@ -186,15 +172,5 @@ def _with_waiting(tasks: OpenTasks) -> OpenTasks:
 
 
 def _hour_message(row: HourlyUsageRow) -> overview_pb.HourlyFigures:
-    figures = row.figures
-    message = overview_pb.HourlyFigures(
-        begun=figures.begun,
-        completed=figures.completed,
-        failed=figures.failed,
-        canceled=figures.canceled,
-        rejected=figures.rejected,
-        turns=figures.turns,
-        turn_seconds=figures.turn_us / 1e6,
-    )
-    set_timestamps(message, hour=row.hour * HOUR_MS)
-    return message
+    seconds = row.figures.turn_us / 1e6
+    return message_from(overview_pb.HourlyFigures, row.figures, hour=row.hour * HOUR_MS, turn_seconds=seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from functools import cache
 from typing import Any, Final, Never
 
@@ -14,11 +14,11 @@ from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 from grpc_health.v1.health import aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
-from dragoman.bindings.grpc.messages import UNREAD_WINDOW_BYTES, MessageReader
+from dragoman.bindings.grpc.messages import MESSAGE_OVERHEAD_BYTES, UNREAD_WINDOW_BYTES, MessageReader
 from dragoman.bindings.options import ServerOptions
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import A2AError, Unavailable
-from dragoman.ports.security import CertificatePair, ServerCertificates
+from dragoman.ports.security import ServerCertificates
 from dragoman.wire.field_count import parse_message
 from dragoman_pb import _pool
 
@@ -33,9 +33,18 @@ GRPC_IDLE_TIMEOUT: Final = 3600
 """Seconds after which a connection without calls is closed."""
 
 
-def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
-    """Returns the gRPC channel options for the limits above and those of `options`."""
+def channel_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
+    """The options of gRPC: the limits above and those of `options`."""
     return (
+        ("grpc.max_receive_message_length", options.message_bytes + MESSAGE_OVERHEAD_BYTES),
+        ("grpc.max_send_message_length", -1),
+        # Off by default: a second server on the same port would silently get half of the connections.
+        ("grpc.so_reuseport", int(options.shared)),
+        # Streams may be idle for hours: pings detect dead peers, and clients may send them, too.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_allowed_incoming_connections", options.connections),
         ("grpc.max_concurrent_streams", options.connection_calls),
         # Else calls that have ended count until gRPC has freed them, and new ones of clients that keep the limit are
@@ -45,10 +54,8 @@ def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
         ("grpc.http2.lookahead_bytes", UNREAD_WINDOW_BYTES),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-        (
-            "grpc.absolute_max_metadata_size",
-            MAX_METADATA_BYTES,
-        ),  # else calls between the two are rejected at random
+        # Else calls between the two are rejected at random.
+        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.server_handshake_timeout_ms", round(options.grpc_handshake_timeout * 1000)),
         ("grpc.max_connection_idle_ms", GRPC_IDLE_TIMEOUT * 1000),
         ("grpc.http2.max_ping_strikes", 2),
@@ -61,36 +68,28 @@ def add_port(server: grpc.aio.Server, address: str, certificates: ServerCertific
     """Adds the port and returns its number. Raises RuntimeError if it cannot be bound."""
     if certificates is None:
         return server.add_insecure_port(address)
-    initial = certificates.pair
-    credentials = grpc.dynamic_ssl_server_credentials(
-        _configuration(initial, certificates.client_authorities),
-        _certificate_callback(certificates, initial),  # type: ignore[arg-type]  # None is allowed: unchanged
-        # gRPC has no optional mode: client certificates are either not requested, or required.
-        require_client_authentication=bool(certificates.client_authorities),
-    )
-    return server.add_secure_port(address, credentials)
+    current = certificates.pair
 
-
-def _certificate_callback(
-    certificates: ServerCertificates, current: CertificatePair
-) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-    """Returns the callback that gRPC calls in its own thread before each handshake.
-
-    The callback returns the new certificate, or None if it is unchanged.
-    """
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration(
+            [(current.key, current.chain)], certificates.client_authorities or None
+        )
 
     def changed_certificate() -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC in its own thread before each handshake. None: the certificate is unchanged."""
         nonlocal current
         if certificates.pair is current:
             return None
         current = certificates.pair
-        return _configuration(current, certificates.client_authorities)
+        return configuration()
 
-    return changed_certificate
-
-
-def _configuration(pair: CertificatePair, clients: bytes) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)], clients or None)
+    credentials = grpc.dynamic_ssl_server_credentials(
+        configuration(),
+        changed_certificate,  # type: ignore[arg-type]  # None is allowed: unchanged
+        # gRPC has no optional mode: client certificates are either not requested, or required.
+        require_client_authentication=bool(certificates.client_authorities),
+    )
+    return server.add_secure_port(address, credentials)
 
 
 HEALTH_SERVICE_NAME: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -108,24 +107,19 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
         self._reader = reader
 
     async def report(self, *, serving: bool) -> None:
-        """Sets the status of every service."""
         status = health_pb2.HealthCheckResponse
         for name in self._names:
             await self.set(name, status.SERVING if serving else status.NOT_SERVING)
 
     async def List(self, request: object, context: Any) -> Any:  # noqa: N802  # the RPC's name
-        """Lists the status of every service."""
         statuses = {
             name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in self._names
         }
         return health_pb2.HealthListResponse(statuses=statuses)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Returns the handler of the service."""
 
-        def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
-            request_type, respond = _health_request_type(name), getattr(self, name)
-
+        def unary(request_type: type[Message], respond: Any) -> grpc.RpcMethodHandler[bytes, bytes]:
             async def call(_: object, context: Any) -> bytes:
                 request = await _read(self._reader, request_type, context)
                 return bytes((await respond(request, context)).SerializeToString())
@@ -133,19 +127,15 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
             return grpc.stream_unary_rpc_method_handler(call)
 
         async def watch(_: object, context: Any) -> None:
-            await self.Watch(await _read(self._reader, _health_request_type("Watch"), context), context)
+            await self.Watch(await _read(self._reader, health_pb2.HealthCheckRequest, context), context)
 
-        handlers = {name: unary(name) for name in ("Check", "List")}
-        handlers["Watch"] = grpc.stream_stream_rpc_method_handler(
-            watch, response_serializer=health_pb2.HealthCheckResponse.SerializeToString
-        )
+        serialize = health_pb2.HealthCheckResponse.SerializeToString
+        handlers = {
+            "Check": unary(health_pb2.HealthCheckRequest, self.Check),
+            "List": unary(health_pb2.HealthListRequest, self.List),
+            "Watch": grpc.stream_stream_rpc_method_handler(watch, response_serializer=serialize),
+        }
         return grpc.method_handlers_generic_handler(HEALTH_SERVICE_NAME, handlers)
-
-
-def _health_request_type(name: str) -> type[Message]:
-    method = health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name[name]
-    request_type: type[Message] = getattr(health_pb2, method.input_type.name)
-    return request_type
 
 
 async def _read(reader: MessageReader, message_type: type[Message], context: Any) -> Any:
@@ -188,12 +178,9 @@ def add_reflection(server: grpc.aio.Server, names: Iterable[str], reader: Messag
             yield response.SerializeToString()
 
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(respond)
-    server.add_generic_rpc_handlers(
-        tuple(
-            grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler})
-            for name in REFLECTION_SERVICES
-        )
-    )
+    for name in REFLECTION_SERVICES:
+        methods = {"ServerReflectionInfo": handler}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
 
 
 @cache

@@ -9,19 +9,26 @@ callers who hold most lose their oldest.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import grpc
+from multidict import CIMultiDict
 
 from dragoman.bindings.grpc.received import received_bytes
 from dragoman.bindings.options import DEFAULT_MAX_BODY_BYTES
 from dragoman.core.errors import A2AError, InvalidRequest, PayloadTooLarge, Unavailable
 
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
+
+
+def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
+    """The metadata of a call whose values are text."""
+    return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
+
 
 UNREAD_WINDOW_BYTES: Final = 65_535
 """Bytes of a call that gRPC accepts before a handler reads its message; by default it is 4 MiB."""
@@ -54,77 +61,35 @@ ReceivedBytes = Callable[[Collection[str]], Mapping[str, int]]
 """Returns the bytes received on the connection of each peer, as far as they are known."""
 
 
-def no_received_bytes(peers: Collection[str]) -> Mapping[str, int]:
-    """Says of no peer how much was received."""
-    return {}
-
-
 @dataclass(slots=True)
 class _Read:
-    """One message being received."""
-
     context: GrpcContext
     principal: str
     since: float
     end_reason: A2AError | None = None
 
 
-class ConnectionLimit:
-    """Limits how many messages of one connection are read at a time.
-
-    Nothing waits: calls with messages that stay incomplete would hold up all others.
-    """
-
-    def __init__(self, max_reads: int) -> None:
-        self._max_reads = max_reads
-        self._reads: Counter[str] = Counter()
-
-    @contextmanager
-    def reading(self, peer: str) -> Iterator[None]:
-        """Counts a message of a connection. Raises Unavailable if it has too many."""
-        if self._reads[peer] >= self._max_reads:
-            raise Unavailable("too many messages of this connection are incomplete; try again later")
-        self._reads[peer] += 1
-        try:
-            yield
-        finally:
-            self._reads[peer] -= 1
-            if not self._reads[peer]:
-                del self._reads[peer]
-
-
+@dataclass(eq=False)
 class MessageReader:
     """Reads the messages of calls, and ends calls whose message is incomplete for too long, or holds too much."""
 
-    def __init__(
-        self,
-        max_bytes: int,
-        budget: int,
-        *,
-        slow_after: float,
-        read_timeout: float,
-        max_held: int | None = None,
-        connection_limit: ConnectionLimit | None = None,
-        received: ReceivedBytes = no_received_bytes,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
-        """`budget`: bytes that all messages may hold that are incomplete after `slow_after` seconds.
-
-        `max_held`: bytes that one holds at most, by default `max_bytes`; it counts as much if `received` does not know.
-        `clock`: seconds, monotonic.
-        """
-        self._max_bytes = max_bytes
-        self._max_held = max_held or max_bytes
-        self._budget = budget
-        self._connection_limit = connection_limit
-        self._slow_after = slow_after
-        self._timeout = read_timeout
-        self._received = received
-        self._loop = asyncio.get_running_loop()
-        self._clock = clock or self._loop.time
-        self._reads: dict[asyncio.Task[object], _Read] = {}
-        """By the task of the handler, oldest first."""
-        self._timer: asyncio.TimerHandle | None = None
+    max_bytes: int
+    budget: int
+    """Bytes that all messages may hold that are incomplete after `slow_after` seconds."""
+    _: KW_ONLY
+    slow_after: float
+    read_timeout: float
+    max_held: int
+    """Bytes that one holds at most; it counts as much if `received` does not know."""
+    connection_reads: int | None = None
+    """Messages of one connection that are read at a time. Further ones fail, and nothing waits: calls with messages
+    that stay incomplete would hold up all others."""
+    received: ReceivedBytes = lambda _: {}
+    clock: Callable[[], float] = time.monotonic
+    _reads: dict[asyncio.Task[object], _Read] = field(default_factory=dict, init=False)
+    """By the task of the handler, oldest first."""
+    _reads_by_peer: Counter[str] = field(default_factory=Counter, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     async def read(self, context: GrpcContext, principal: str) -> bytes:
         """Returns the message of a call. Raises InvalidRequest for a call without one, and what `next` raises."""
@@ -138,17 +103,25 @@ class MessageReader:
 
         Raises InvalidRequest for a slow message, PayloadTooLarge, and Unavailable when too much is being received.
         """
-        if self._connection_limit is None:
+        if self.connection_reads is None:
             return await self._receive(context, principal)
-        with self._connection_limit.reading(context.peer()):
+        counts, peer = self._reads_by_peer, context.peer()
+        if counts[peer] >= self.connection_reads:
+            raise Unavailable("too many messages of this connection are incomplete; try again later")
+        counts[peer] += 1
+        try:
             return await self._receive(context, principal)
+        finally:
+            counts[peer] -= 1
+            if not counts[peer]:
+                del counts[peer]
 
     async def _receive(self, context: GrpcContext, principal: str) -> bytes | None:
         task = asyncio.current_task()
         assert task is not None
-        read = self._reads[task] = _Read(context, principal, self._clock())
+        read = self._reads[task] = _Read(context, principal, self.clock())
         if self._timer is None:
-            self._timer = self._loop.call_later(CHECK_INTERVAL, self._on_timer)
+            self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL, self._on_timer)
         try:
             message: object = await context.read()
         except asyncio.CancelledError:
@@ -161,42 +134,44 @@ class MessageReader:
             del task, read  # the error of `read` refers to this frame: a cycle, which would keep the call
         if not isinstance(message, bytes):  # grpc.aio.EOF
             return None
-        if len(message) > self._max_bytes:
+        if len(message) > self.max_bytes:
             # The traceback of the error refers to this frame, and to the message until garbage is collected.
             del message
-            raise PayloadTooLarge(f"at most {self._max_bytes} bytes are accepted")
+            raise PayloadTooLarge(f"at most {self.max_bytes} bytes are accepted")
         return message
 
     def _on_timer(self) -> None:
-        self._timer = self._loop.call_later(CHECK_INTERVAL, self._on_timer) if self._reads else None
+        self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL, self._on_timer) if self._reads else None
         # In the next step of the loop, after handlers whose messages have just become complete.
-        self._loop.call_soon(self.check)
+        asyncio.get_running_loop().call_soon(self.check)
 
     def check(self) -> None:
         """Ends the reads that exceed a limit: too old ones, then the oldest of the callers who hold most."""
-        now = self._clock()
+        now = self.clock()
         slow: list[tuple[asyncio.Task[object], _Read]] = []
         for task, read in self._reads.items():
             age = now - read.since
-            if age <= self._slow_after:
+            if age <= self.slow_after:
                 break  # the rest is younger
             if read.end_reason is not None:
                 continue
-            if age > self._timeout:
-                text = f"the message arrives too slowly: it is incomplete after {self._timeout:.0f} s; send it again"
+            if age > self.read_timeout:
+                text = (
+                    f"the message arrives too slowly: it is incomplete after {self.read_timeout:.0f} s; send it again"
+                )
                 self._end(task, InvalidRequest(text))
             else:
                 slow.append((task, read))
-        if len(slow) * self._max_held > self._budget:
+        if len(slow) * self.max_held > self.budget:
             self._enforce_budget([(task, read.principal, read.context.peer()) for task, read in slow])
 
     def _enforce_budget(self, slow: list[tuple[asyncio.Task[object], str, str]]) -> None:
         """Ends reads, given with principal and peer, until the rest is within the budget."""
         counts = Counter(peer for _, _, peer in slow)
-        received = self._received(counts)
+        received = self.received(counts)
         # What a connection has received is an upper bound of what its incomplete messages hold.
         shares = {
-            peer: min(received[peer] // count, self._max_held) if peer in received else self._max_held
+            peer: min(received[peer] // count, self.max_held) if peer in received else self.max_held
             for peer, count in counts.items()
         }
         reads: dict[str, deque[tuple[asyncio.Task[object], int]]] = {}
@@ -205,7 +180,7 @@ class MessageReader:
             reads.setdefault(principal, deque()).append((task, shares[peer]))
             held[principal] += shares[peer]
         total = held.total()
-        while total > self._budget:
+        while total > self.budget:
             largest = max(held, key=held.__getitem__)
             task, share = reads[largest].popleft()
             held[largest] -= share
@@ -219,9 +194,11 @@ class MessageReader:
 
 def caller_messages(message_bytes: int) -> MessageReader:
     """Reads the messages of callers, of up to `message_bytes` and an overhead."""
+    largest = message_bytes + MESSAGE_OVERHEAD_BYTES
     return MessageReader(
-        message_bytes + MESSAGE_OVERHEAD_BYTES,
+        largest,
         DEFAULT_MAX_BODY_BYTES,
+        max_held=largest,
         slow_after=SLOW_AFTER,
         read_timeout=MESSAGE_TIMEOUT + message_bytes / MESSAGE_RATE,
         received=received_bytes,
@@ -237,5 +214,5 @@ def public_messages(message_bytes: int) -> MessageReader:
         slow_after=PUBLIC_SLOW_AFTER,
         read_timeout=PUBLIC_TIMEOUT,
         max_held=largest,
-        connection_limit=ConnectionLimit(MAX_CONNECTION_READS),
+        connection_reads=MAX_CONNECTION_READS,
     )

@@ -8,92 +8,74 @@ handler, but not the task.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Never
 
 import grpc
-from multidict import CIMultiDict
 
 from dragoman.bindings import event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import listener, messages, worker_service
-from dragoman.bindings.grpc.messages import MessageReader
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
-from dragoman.bindings.pipeline import Pipeline, RequestExchange, activated_extensions, event_adapter, unchanged
+from dragoman.bindings.pipeline import Pipeline, RequestExchange, event_adapter, log_call_fault, unchanged
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core import exceptions
-from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.errors import Unavailable
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.supervision import Background, log_fault, start_task
+from dragoman.supervision import Background, start_task
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import GrpcStatus, grpc_status
 
-_log: Final = logging.getLogger("dragoman.bindings.grpc.server")
-
 DEADLINE_MARGIN: Final = 0.5
 """Seconds before the caller's deadline when a blocking send returns the task in its current state."""
-
-GrpcPipeline = Pipeline[ServerOptions]
-GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
 
 @asynccontextmanager
 async def serve_grpc(
-    operations: Operations,
-    cards: Cards,
-    options: ServerOptions,
-    admin: OperationTable | None = None,
+    operations: Operations, cards: Cards, options: ServerOptions, admin: OperationTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all gRPC services while the block runs; without `admin` no worker service and no operator calls.
 
     At the end of the block streams end with UNAVAILABLE at once, other calls get `options.grace` seconds.
     Raises OSError if the address cannot be bound.
     """
-    server = grpc.aio.server(
-        options=(
-            ("grpc.max_receive_message_length", options.message_bytes + messages.MESSAGE_OVERHEAD_BYTES),
-            ("grpc.max_send_message_length", -1),
-            # Off by default: a second server on the same port would silently get half of the connections.
-            ("grpc.so_reuseport", int(options.shared)),
-            # Streams may be idle for hours: pings detect dead peers, and clients may send them, too.
-            ("grpc.keepalive_time_ms", 60_000),
-            ("grpc.keepalive_timeout_ms", 20_000),
-            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-            *listener.limit_options(options),
-        )
-    )
+    server = grpc.aio.server(options=listener.channel_options(options))
     streams = StreamRegistry()
     options.request_metrics.add_stream_count(GRPC_LABEL, lambda: streams.count)
-    pipeline = GrpcPipeline(operations, cards, options, streams)
+    pipeline = Pipeline(operations, cards, options, streams)
     reader = messages.caller_messages(options.message_bytes)
     names = []
     for descriptor, rows in method_table.rpc_services():
         names.append(descriptor.full_name)
         handlers = {name: _method_handler(row, pipeline, reader) for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    abort = CallAborter(options)
     names.append(OPS_SERVICE.full_name)
     if admin is not None:
         server.add_generic_rpc_handlers(
             (
-                admin_handlers.grpc_handler(admin, options, abort, streams, reader),
-                worker_service.worker_service_handler(admin.worker_hub, options, abort, streams, reader),
+                admin_handlers.grpc_handler(admin, options, abort_call, streams, reader),
+                worker_service.worker_service_handler(admin.worker_hub, options, abort_call, streams, reader),
             )
         )
         names.append(worker_service.WORKER_SERVICE.full_name)
-    health_servicer = await _add_health(server, names, options)
+    # Health (grpc.health.v1) of each service, and reflection of all. Both need no credentials.
+    names.append(listener.HEALTH_SERVICE_NAME)
+    public_reader = messages.public_messages(options.message_bytes)
+    health_servicer = listener.HealthServicer(names, public_reader)
+    server.add_generic_rpc_handlers((health_servicer.handler(),))
+    await health_servicer.report(serving=True)
+    listener.add_reflection(server, names, public_reader)
     address = str(BoundAddress(options.host, options.port))
     try:
         port = listener.add_port(server, address, options.certificates)
@@ -117,16 +99,6 @@ async def serve_grpc(
         streams.close()
         await server.stop(options.grace)
         cards.grpc = None
-
-
-async def _add_health(server: grpc.aio.Server, names: list[str], options: ServerOptions) -> listener.HealthServicer:
-    """Adds health (grpc.health.v1) for each service, and reflection of all services. Both need no credentials."""
-    reader = messages.public_messages(options.message_bytes)
-    health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME), reader)
-    server.add_generic_rpc_handlers((health_servicer.handler(),))
-    await health_servicer.report(serving=True)
-    listener.add_reflection(server, (*names, listener.HEALTH_SERVICE_NAME), reader)
-    return health_servicer
 
 
 HEALTH_POLL_INTERVAL: Final = 0.25
@@ -153,9 +125,7 @@ class GrpcExchange(RequestExchange[bytes]):
 
     row: RpcRow
 
-    def __init__(
-        self, pipeline: GrpcPipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext) -> None:
         """`path`: service and method, for the request log."""
         log_entry = RequestLogEntry(pipeline.options.request_metrics, GRPC_LABEL, path, row.dialect.value)
         super().__init__(log_entry, text_metadata(context), context)
@@ -208,8 +178,8 @@ class GrpcExchange(RequestExchange[bytes]):
     async def describe(self) -> bytes:
         cards = self._pipeline.cards
         if self.row.op.extended_card:
-            return cards.extended_message(self.caller).SerializeToString()
-        return cards.v03_card(self.caller).SerializeToString()
+            return cards.extended_card(self.caller, None, Dialect.V1, as_message=True)
+        return cards.v03_card(self.caller, None, as_message=True).body
 
     async def respond(self, response: bytes) -> bytes:
         row, base64_files = self.row, self._base64_files
@@ -246,11 +216,8 @@ class GrpcExchange(RequestExchange[bytes]):
         return b""
 
     async def _send_activated_extensions(self) -> None:
-        """Sends the requested extensions that the agent supports, as metadata."""
-        activated = activated_extensions(self.extensions, self._pipeline.cards, self.caller.agent)
-        if activated:
-            header = "x-a2a-extensions" if self.row.dialect is Dialect.V03 else "a2a-extensions"
-            await self._context.send_initial_metadata(((header, activated),))
+        if headers := self.activation_headers(self._pipeline.cards):
+            await self._context.send_initial_metadata(tuple((name.lower(), value) for name, value in headers.items()))
 
     async def reject(self, error: Exception) -> bytes:
         status = grpc_status(error, self.row.dialect, table=self._pipeline.options.error_table)
@@ -262,12 +229,7 @@ class GrpcExchange(RequestExchange[bytes]):
             raise asyncio.CancelledError from None
 
 
-def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
-    """The metadata of a call whose values are text."""
-    return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
-
-
-def _method_handler(row: RpcRow, pipeline: GrpcPipeline, reader: MessageReader) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _method_handler(row: RpcRow, pipeline: Pipeline, reader: MessageReader) -> grpc.RpcMethodHandler[bytes, bytes]:
     """Returns the handler of one row for grpc. It has no serializers, so it gets and returns bytes."""
     path = f"{row.service}/{row.name}"
 
@@ -286,24 +248,18 @@ def _method_handler(row: RpcRow, pipeline: GrpcPipeline, reader: MessageReader) 
     return grpc.stream_unary_rpc_method_handler(serve)
 
 
-class CallAborter:
+async def abort_call(
+    options: ServerOptions, context: GrpcContext, error: Exception, log_entry: RequestLogEntry
+) -> Never:
     """Ends a failed call of Dragoman's own services, with the errors of 1.0."""
-
-    def __init__(self, options: ServerOptions) -> None:
-        self.metrics = options.request_metrics
-        self._options = options
-
-    async def __call__(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
-        if not isinstance(error, A2AError):
-            log_fault(_log, f"{log_entry.method} failed", error)
-        self._options.rejections.record(error, peer=context.peer(), method=log_entry.method)
-        status = grpc_status(error, Dialect.V1, table=self._options.error_table)
-        log_entry.finish(status.code.name)
-        await abort_with(context, status)
+    log_call_fault(error, log_entry.method)
+    options.rejections.record(error, peer=context.peer(), method=log_entry.method)
+    status = grpc_status(error, Dialect.V1, table=options.error_table)
+    log_entry.finish(status.code.name)
+    await abort_with(context, status)
 
 
 async def abort_with(context: GrpcContext, status: GrpcStatus) -> Never:
-    """Ends a call with a status and its details."""
     context.set_trailing_metadata((("grpc-status-details-bin", status.status_bin),))
     await context.abort(_STATUS_CODES[status.code], status.details)
 

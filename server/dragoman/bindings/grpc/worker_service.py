@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
 from dragoman.bindings.admin.handlers import AbortCall
-from dragoman.bindings.grpc.messages import MessageReader
+from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, LOCAL_ONLY, authenticate, is_local
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
@@ -27,17 +27,13 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 WORKER_SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
 
-GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
-
 
 def worker_service_handler(
     worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
-    """Returns the handler of the worker service."""
-
-    async def serve(
-        frames: AsyncIterator[bytes], context: GrpcContext, log_entry: RequestLogEntry, handoff: _FrameHandoff
-    ) -> None:
+    async def connect(frames: AsyncIterator[bytes], context: GrpcContext) -> None:
+        path = f"{WORKER_SERVICE.full_name}/Connect"
+        log_entry = RequestLogEntry(options.request_metrics, GRPC_LABEL, path, "worker")
         try:
             with streams.open() as stream:
                 if options.draining.is_set():
@@ -47,80 +43,31 @@ def worker_service_handler(
                 first = await reader.read(context, identity.principal)
                 async with aclosing(worker_hub.connect(_parse_frames(first, frames), identity, peer)) as responses:
                     async for response in responses:
-                        await handoff.put(response.SerializeToString())
+                        with stream.sending():
+                            await context.write(response.SerializeToString())
+        except Exception as error:
+            await abort(options, context, error, log_entry)
         except asyncio.CancelledError:
             if end_reason := streams.take_end_reason():
-                raise end_reason from None
-            raise
-        finally:
-            handoff.end()
-
-    async def connect(frames: AsyncIterator[bytes], context: GrpcContext) -> AsyncIterator[bytes]:
-        log_entry = RequestLogEntry(
-            options.request_metrics, GRPC_LABEL, f"{WORKER_SERVICE.full_name}/Connect", "worker"
-        )
-        handoff = _FrameHandoff()
-        # A separate asyncio task, because the stream registry may cancel it: if gRPC's own task were canceled during a
-        # send, the call would end without a status.
-        serve_task = asyncio.create_task(serve(frames, context, log_entry, handoff), name="worker")
-        try:
-            while (frame := await handoff.next()) is not None:
-                yield frame
-            await serve_task
-        except Exception as error:
-            await abort(context, error, log_entry)
-        except asyncio.CancelledError:
+                await abort(options, context, end_reason, log_entry)
             log_entry.finish("CANCELLED")
             raise
-        finally:
-            serve_task.cancel()
         log_entry.finish("OK")
 
-    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]]
-    handlers = {"Connect": grpc.stream_stream_rpc_method_handler(connect)}
-    return grpc.method_handlers_generic_handler(WORKER_SERVICE.full_name, handlers)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(connect)
+    return grpc.method_handlers_generic_handler(WORKER_SERVICE.full_name, {"Connect": handler})
 
 
-class _FrameHandoff:
-    """Passes frames from one asyncio task to another, one at a time."""
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._consumed = asyncio.Event()
-        self._consumed.set()
-
-    async def put(self, frame: bytes) -> None:
-        """Passes a frame on. Waits until the previous one was taken."""
-        await self._consumed.wait()
-        self._consumed.clear()
-        self._queue.put_nowait(frame)
-
-    def end(self) -> None:
-        """Marks the end of the frames."""
-        self._queue.put_nowait(None)
-
-    async def next(self) -> bytes | None:
-        """Returns the next frame; None at the end."""
-        self._consumed.set()
-        return await self._queue.get()
-
-
-async def _parse_frames(first: bytes, frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectRequest]:
+async def _parse_frames(first: bytes, frames: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     """Parses the first frame and the following ones. Raises InvalidParams for invalid bytes."""
-    yield _parse_frame(first)
+    yield parse_message(wk.ConnectRequest, first)
     async for frame in frames:
-        yield _parse_frame(frame)
-
-
-def _parse_frame(frame: bytes) -> wk.ConnectRequest:
-    parsed = parse_message(wk.ConnectRequest, frame)
-    assert isinstance(parsed, wk.ConnectRequest)
-    return parsed
+        yield parse_message(wk.ConnectRequest, frame)
 
 
 async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> Identity:
     """Returns the worker's identity. Raises Unauthenticated without credentials, unless it is local and auth is off."""
-    metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
+    metadata = text_metadata(context).items()
     # `public`, so the error messages below apply instead of the general one.
     identity = await authenticate(metadata, options, context, public=True)
     if options.authenticator is None and not is_local(metadata, options, context):

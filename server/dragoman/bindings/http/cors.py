@@ -8,21 +8,19 @@ CrossOriginPolicy. Clients that are not browsers send neither of the first two, 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 from yarl import URL
 
-from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http.plain import PlainRequest
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.http.connections import PlainRequest
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import OriginNotAllowed
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.net.targets import names_this_machine, parse_host_port
-from dragoman.ports.extension import HttpPaths
 
 _FETCH_SITE_HEADER: Final = "Sec-Fetch-Site"
 _OWN_SITES: Final = ("same-origin", "none")
@@ -43,7 +41,7 @@ class CrossOriginPolicy:
       addresses, `localhost`, names under it, and its configured names.
     """
 
-    def __init__(self, agent_cards: Cards, options: HttpOptions) -> None:
+    def __init__(self, agent_cards: Cards, options: ServerOptions) -> None:
         self._cards = agent_cards
         self._allowed_origins = frozenset(options.cors)
         self._allows_all = "*" in self._allowed_origins
@@ -71,7 +69,7 @@ class CrossOriginPolicy:
             and (_FETCH_SITE_HEADER in headers or "Origin" in headers)
             and headers.get("Origin") not in self._allowed_origins
         ):
-            base_url = self._cards.base_url(cards.caller_origin(request, self._cards))
+            base_url = self._cards.base_url(self._cards.origin(request))
             if is_cross_site(request, _authority(base_url)):
                 raise OriginNotAllowed(
                     f"{_describe_origin(request)} may not call; add its origin to --cors to allow it"
@@ -87,7 +85,7 @@ class CrossOriginPolicy:
 
 
 def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
-    """Returns whether a browser sends the request for a page of another server.
+    """Whether a browser sends the request for a page of another server.
 
     `hosts`: names of this server besides the request's `Host`. Navigation by the user, such as following a link on
     another site, is allowed: no page can read its response.
@@ -119,7 +117,7 @@ def _authority(address: str) -> str:
 
 @lru_cache(64)
 def _host_name(host: str) -> str:
-    """Returns the name or address in a `Host`; empty if it is neither."""
+    """The name or address in a `Host`; empty if it is neither."""
     try:
         return parse_host_port(host).host
     except ValueError:
@@ -139,29 +137,17 @@ _ALLOWED_HEADERS: Final = (
     "Idempotency-Key, Last-Event-ID, X-Request-ID"
 )
 _EXPOSED_HEADERS: Final = "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID"
-_ALLOWED_METHODS: Final = "GET, POST, DELETE, OPTIONS"
 _RESPONSE_HEADERS: Final = web.RequestKey("_RESPONSE_HEADERS", dict[str, str])
 
 
 class CorsHeaders:
     """Adds CORS headers for the allowed origins; `*` allows all."""
 
-    def __init__(self, origins: Collection[str], paths: Iterable[HttpPaths] = ()) -> None:
-        """paths: of extensions, which may have headers of their own."""
-        paths = tuple(paths)
-        self._allowed_headers = ", ".join(
-            (_ALLOWED_HEADERS, *(name for path in paths for name in path.request_headers))
-        )
-        self._exposed_headers = ", ".join(
-            (_EXPOSED_HEADERS, *(name for path in paths for name in path.response_headers))
-        )
-        self._allows_all = "*" in origins
-        self._origins = frozenset(origins)
-
-    @property
-    def has_origins(self) -> bool:
-        """Whether responses may have CORS headers."""
-        return bool(self._origins)
+    def __init__(self, options: ServerOptions) -> None:
+        paths = [paths for paths, _ in options.extension_paths]  # which may have headers of their own
+        self._allowed_headers = ", ".join((_ALLOWED_HEADERS, *(name for one in paths for name in one.request_headers)))
+        self._exposed_headers = ", ".join((_EXPOSED_HEADERS, *(name for one in paths for name in one.response_headers)))
+        self.origins = frozenset(options.cors)
 
     def prepare(self, request: web.BaseRequest) -> bool:
         """Stores the CORS headers and request id of the response on the request. Returns whether there are any."""
@@ -169,25 +155,25 @@ class CorsHeaders:
         id = request.headers.get("X-Request-ID", "")
         if id and _REQUEST_ID_PATTERN.fullmatch(id):
             headers["X-Request-ID"] = id
-        origin = "*" if self._allows_all else request.headers.get("Origin", "")
-        if origin in self._origins:
+        allows_all = "*" in self.origins
+        origin = "*" if allows_all else request.headers.get("Origin", "")
+        if origin in self.origins:
             headers["Access-Control-Allow-Origin"] = origin
             headers["Access-Control-Expose-Headers"] = self._exposed_headers
-        if self._origins and not self._allows_all:
+        if self.origins and not allows_all:
             headers["Vary"] = "Origin"  # in every response: caches are shared between origins
         if headers:
             request[_RESPONSE_HEADERS] = headers
         return bool(headers)
 
     def preflight(self, request: web.BaseRequest) -> web.Response | None:
-        """Returns the response to a CORS preflight; None for any other OPTIONS request."""
-        headers: Any = request.headers
-        if "Access-Control-Request-Method" not in headers:
+        """The response to a CORS preflight; None for any other OPTIONS request."""
+        if "Access-Control-Request-Method" not in request.headers:
             return None
         if "Access-Control-Allow-Origin" not in response_headers(request):
             return web.Response(status=403, text="this origin may not call; --cors names the allowed origins\n")
         allowed = {
-            "Access-Control-Allow-Methods": _ALLOWED_METHODS,
+            "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
             "Access-Control-Allow-Headers": self._allowed_headers,
             "Access-Control-Max-Age": "600",
         }
@@ -202,12 +188,12 @@ def add_response_headers(request: web.BaseRequest, response: web.StreamResponse)
 
 
 def response_headers(request: web.BaseRequest) -> Mapping[str, str]:
-    """Returns the CORS headers and request id for a response."""
+    """The CORS headers and request id for a response."""
     headers: Mapping[str, str] = request.get(_RESPONSE_HEADERS, {})
     return headers
 
 
 def request_id(request: web.BaseRequest) -> str:
-    """Returns the `X-Request-ID` of a request; empty if absent or invalid."""
+    """The `X-Request-ID` of a request; empty if absent or invalid."""
     headers: Mapping[str, str] | None = request.get(_RESPONSE_HEADERS)
     return headers.get("X-Request-ID", "") if headers else ""

@@ -21,7 +21,7 @@ from aiohttp import web
 from google.protobuf.descriptor import Descriptor
 
 from dragoman.bindings.event_encoders import EncodeEvent
-from dragoman.bindings.http.plain import PlainRequest
+from dragoman.bindings.http.connections import PlainRequest
 from dragoman.bindings.pipeline import VERSION_HEADER
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task.log import Event
@@ -104,11 +104,6 @@ def read(
     if "fields" in values:
         mask = FieldMask(values["fields"], response, json_proto.PROTOJSON_GOOGLE, parameter=given["fields"][0])
     return ResponseFormat(alt, numeric, values.get("prettyPrint", False), mask), others
-
-
-def wants_error_list(request: web.BaseRequest | PlainRequest) -> bool:
-    """Whether the caller reads errors in the first format."""
-    return bool(request.query_string) and request.query.get(ERROR_FORMAT_PARAMETER) == "1"
 
 
 def credential_headers(request: web.BaseRequest | PlainRequest) -> Iterator[tuple[str, str]]:

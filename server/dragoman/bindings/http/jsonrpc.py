@@ -14,20 +14,19 @@ import orjson
 from aiohttp import web
 
 from dragoman.bindings import method_table
-from dragoman.bindings.http.plain import PlainRequest, Response
+from dragoman.bindings.http.connections import PlainRequest, Response
 from dragoman.bindings.http.request import (
     CURSOR_HEADER,
     JSON_CONTENT_TYPE,
     JSONRPC_SSE_FRAMING,
     AnyRequest,
     HttpExchange,
-    HttpPipeline,
     accepts_only_json,
     idempotency_key,
     retry_after_header,
 )
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
-from dragoman.bindings.pipeline import challenge_headers, event_adapter, minor_version
+from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
 from dragoman.bindings.request_log import JSONRPC_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
@@ -62,7 +61,7 @@ class JsonRpcExchange(HttpExchange):
     row: JsonRpcRow
 
     def __init__(
-        self, pipeline: HttpPipeline, request: AnyRequest, path: str, tenant: str, binding: str = JSONRPC_LABEL
+        self, pipeline: Pipeline, request: AnyRequest, path: str, tenant: str, binding: str = JSONRPC_LABEL
     ) -> None:
         name = "JSON-RPC" if binding is JSONRPC_LABEL else "WebSocket"  # until the call names its method
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
@@ -124,7 +123,7 @@ class JsonRpcExchange(HttpExchange):
 
     def extended_card(self) -> bytes:
         """The card as the JSON of `result`."""
-        return self.pipeline.cards.extended_document(self.caller, self.origin(), self.row.dialect)
+        return self.pipeline.cards.extended_card(self.caller, self.origin(), self.row.dialect)
 
     def result(self, response: bytes) -> bytes:
         """The JSON of `result` for a serialized message of 1.0."""
@@ -141,7 +140,7 @@ class JsonRpcExchange(HttpExchange):
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:
-        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers()}
+        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers(self.pipeline.cards)}
         return Response(200, headers, json_request.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:

@@ -9,14 +9,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
-from dragoman.bindings.http.connections import HttpConnections
-from dragoman.bindings.http.plain import PlainCall, no_plain_call
-from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.bindings.http.connections import HttpConnections, PlainCall
+from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.supervision import Background, start_task
 
 TLS_HANDSHAKE_TIMEOUT: Final = 10.0
@@ -45,22 +45,14 @@ log = logging.getLogger("dragoman.tls")
 @asynccontextmanager
 async def listen_http(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
-    options: HttpOptions,
-    plain_call: PlainCall = no_plain_call,
+    options: ServerOptions,
+    plain_call: PlainCall = lambda _: None,
 ) -> AsyncIterator[BoundAddress]:
     """Serves requests while the block runs, then gives those in flight `options.grace` seconds.
 
     Raises OSError if the address cannot be bound.
     """
-    server = HttpConnections(
-        handler,
-        plain_call,
-        max_connections=options.connections,
-        max_body_bytes=options.bodies,
-        timeouts=options.timeouts,
-        rejections=options.rejections,
-        overflow_connections=options.overflow_connections,
-    )
+    server = HttpConnections(handler, options, plain_call)
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
     watch_task = start_task(Background.HTTP_CONNECTIONS, server.watch)
@@ -84,47 +76,40 @@ async def listen_http(
         await runner.cleanup()
 
 
+@dataclass(eq=False)
 class TlsListener:
     """Accepts TLS connections on one address, with a timeout and a limit for concurrent handshakes.
 
     Plain HTTP on the port gets a 400 that names https.
     """
 
-    def __init__(
-        self,
-        factory: Callable[[], asyncio.BaseProtocol],
-        context: ssl.SSLContext,
-        *,
-        handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT,
-        max_handshakes: int = MAX_HANDSHAKES,
-        shared: bool = False,
-    ) -> None:
-        """`handshake_timeout`: seconds. `max_handshakes`: at the same time. `shared`: other server processes listen on
-        the same port."""
-        self._factory = factory
-        self._context = context
-        self._handshake_timeout = handshake_timeout
-        self._max_handshakes = max_handshakes
-        self._shared = shared
-        self._sockets: list[socket.socket] = []
-        self._accept_tasks: list[asyncio.Task[None]] = []
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+    factory: Callable[[], asyncio.BaseProtocol]
+    context: ssl.SSLContext
+    handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT
+    max_handshakes: int = MAX_HANDSHAKES
+    shared: bool = False
+    """Other server processes listen on the same port."""
+    _sockets: list[socket.socket] = field(default_factory=list, init=False)
+    _accept_tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
+    _handshakes: dict[asyncio.Task[None], None] = field(default_factory=dict, init=False)
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Starts listening and returns the host and port of the first socket. Raises OSError."""
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for info in dict.fromkeys(addresses):
-                self._sockets.append(_bind_socket(info, self._shared))
+            for family, _, _, _, address in dict.fromkeys(addresses):
+                listening = socket.create_server(address, family=family, backlog=LISTEN_BACKLOG, reuse_port=self.shared)
+                listening.setblocking(False)
+                self._sockets.append(listening)
         except OSError:
             await self.close()
             raise
         self._accept_tasks = [
             start_task(Background.TLS_LISTENER, partial(self._accept, each)) for each in self._sockets
         ]
-        address = self._sockets[0].getsockname()
-        return address[0], address[1]
+        host, port, *_ = self._sockets[0].getsockname()
+        return host, port
 
     async def close(self) -> None:
         """Stops accepting. Connections with a finished handshake belong to the server."""
@@ -144,7 +129,7 @@ class TlsListener:
                     # `HttpConnections` logs it, also for ports without TLS.
                     await asyncio.sleep(ACCEPT_RETRY_DELAY)
                 continue
-            if len(self._handshakes) >= self._max_handshakes:
+            if len(self._handshakes) >= self.max_handshakes:
                 next(iter(self._handshakes)).cancel()
             task = asyncio.create_task(self._start_tls(connection), name="tls-handshake")
             self._handshakes[task] = None
@@ -153,12 +138,12 @@ class TlsListener:
     async def _start_tls(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._handshake_timeout):
+            async with asyncio.timeout(self.handshake_timeout):
                 connection.setblocking(False)
                 first_byte = await _peek_byte(loop, connection)
                 if first_byte == _TLS_HANDSHAKE_BYTE:
                     await loop.connect_accepted_socket(
-                        self._factory, connection, ssl=self._context, ssl_handshake_timeout=self._handshake_timeout
+                        self.factory, connection, ssl=self.context, ssl_handshake_timeout=self.handshake_timeout
                     )
                     return
                 if first_byte:
@@ -169,24 +154,6 @@ class TlsListener:
             connection.close()
             raise
         connection.close()
-
-
-def _bind_socket(info: tuple[Any, ...], shared: bool) -> socket.socket:
-    family, kind, proto, _, address = info
-    listening = socket.socket(family, kind, proto)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
-        listening.bind(address)
-        listening.listen(LISTEN_BACKLOG)
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening
 
 
 async def _peek_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:

@@ -8,24 +8,16 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from aiohttp import HttpVersion11, web
 
-from dragoman.bindings import cards
 from dragoman.bindings.cards import CARD_MAX_AGE, Origin, ServedCard
-from dragoman.bindings.http.connections import BodyBudget, HttpConnection
+from dragoman.bindings.http.connections import HandOver, HttpConnection, PlainRequest, Response
 from dragoman.bindings.http.cors import request_id, response_headers
-from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
-from dragoman.bindings.options import HttpOptions
-from dragoman.bindings.pipeline import (
-    VERSION_HEADER,
-    ClientDisconnected,
-    Pipeline,
-    RequestExchange,
-    activation_headers,
-)
+from dragoman.bindings.pipeline import VERSION_HEADER, ClientDisconnected, Pipeline, RequestExchange, log_call_fault
 from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
@@ -36,8 +28,6 @@ from dragoman.wire.http import sse
 from dragoman.wire.json import request as json_request
 
 T = TypeVar("T")
-
-HttpPipeline = Pipeline[HttpOptions]
 
 AnyRequest = web.BaseRequest | PlainRequest
 
@@ -53,7 +43,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
 
     def __init__(
         self,
-        pipeline: HttpPipeline,
+        pipeline: Pipeline,
         request: AnyRequest,
         path: str,
         tenant: str = "",
@@ -95,16 +85,9 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
         self.body = await read_json(self.request, options.message_bytes, lossy_numbers=options.lossy_numbers)
 
     def origin(self) -> Origin | None:
-        """The address that the caller used."""
         if not isinstance(self.request, web.BaseRequest):
             raise HandOver
-        return cards.caller_origin(self.request, self.pipeline.cards)
-
-    def activation_headers(self) -> Mapping[str, str]:
-        """The response header that names the activated extensions."""
-        if not self.extensions:
-            return {}
-        return activation_headers(self.extensions, self.pipeline.cards, self.caller.agent, self.row.dialect)
+        return self.pipeline.cards.origin(self.request)
 
     async def send_events(
         self,
@@ -119,7 +102,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
             raise HandOver
 
         def failure(error: Exception) -> bytes:
-            self.pipeline.log_fault(error, self.name)
+            log_call_fault(error, self.name)
             return encode_error(error)
 
         return await respond_stream(
@@ -130,12 +113,12 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
             encode_error=failure,
             stream_registry=self.pipeline.streams,
             keepalive=self.pipeline.options.keepalive,
-            headers=self.activation_headers(),
+            headers=self.activation_headers(self.pipeline.cards),
         )
 
 
 def named_versions(request: AnyRequest) -> Sequence[str]:
-    """Returns every `A2A-Version` of a request, from headers and query."""
+    """Every `A2A-Version` of a request, from headers and query."""
     versions: Sequence[str] = request.headers.getall(VERSION_HEADER, ())
     if request.query_string:
         versions = [*versions, *request.query.getall(VERSION_HEADER, ())]
@@ -143,25 +126,24 @@ def named_versions(request: AnyRequest) -> Sequence[str]:
 
 
 def idempotency_key(headers: Any) -> str:
-    """Returns the `Idempotency-Key`, without the quotes of the IETF draft, which most clients omit."""
+    """The `Idempotency-Key`, without the quotes of the IETF draft, which most clients omit."""
     key: str = headers.get("Idempotency-Key", "")
     return key.strip().removeprefix('"').removesuffix('"') if key else ""
 
 
 def retry_after_header(error: Exception) -> dict[str, str]:
-    """Returns the `Retry-After` header of an error, in whole seconds (RFC 9110 §10.2.3); empty if it has none."""
+    """The `Retry-After` header of an error, in whole seconds (RFC 9110 §10.2.3); empty if it has none."""
     seconds = errors.retry_after(error)
     return {"Retry-After": str(math.ceil(seconds))} if seconds else {}
 
 
 def accepts_only_json(request: AnyRequest) -> bool:
-    """Returns whether `Accept` names JSON and no event stream."""
+    """Whether `Accept` names JSON and no event stream."""
     accept = request.headers.get("Accept", "")
     return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
 
 
 def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:
-    """The response for aiohttp."""
     if isinstance(response, web.StreamResponse):
         return response
     return web.Response(status=response.status, body=response.body, headers=response.headers)
@@ -183,26 +165,8 @@ def max_body_bytes(message_bytes: int) -> int:
     return message_bytes * 4 // 3 + _BODY_OVERHEAD_BYTES
 
 
-def _body_budget(request: web.BaseRequest) -> BodyBudget | None:
-    """The budget shared by all bodies of this server; None outside of it."""
-    connection = request.protocol
-    return connection.body_budget if isinstance(connection, HttpConnection) else None
-
-
-def _skip_body_discard(request: web.BaseRequest) -> None:
-    """Discards the rest of a rejected body as it arrives: decompressed it can be a thousand times its size.
-
-    It is still received, because closing a connection with unread bytes resets it, and the sender misses the error.
-    """
-    if isinstance(request.protocol, HttpConnection):
-        request.protocol.discards_input = True
-        transport: Any = request.protocol.transport
-        if transport is not None:
-            transport.resume_reading()  # aiohttp pauses it while a body is not read
-
-
 async def read_json(request: AnyRequest, message_bytes: int, *, lossy_numbers: bool = False) -> object:
-    """Returns the JSON value of the body, or None for a request without one.
+    """The JSON value of the body, or None for a request without one.
 
     Raises ContentTypeNotSupported, PayloadTooLarge, InvalidRequest, Unavailable, ParseError, and AmbiguousJson for JSON
     that two parsers could read differently.
@@ -215,12 +179,10 @@ async def read_json(request: AnyRequest, message_bytes: int, *, lossy_numbers: b
             f'Content-Type: "{content_type[:100]}" is not supported; use application/json',
             metadata={"field": "Content-Type", "accepted": "application/json, application/a2a+json"},
         )
-    if isinstance(request, PlainRequest):
-        data, limit = request.body, max_body_bytes(message_bytes)
-        if len(data) > limit:
-            raise _too_large(limit)
-    else:
-        data = await _read_bytes(request, max_body_bytes(message_bytes))
+    limit = max_body_bytes(message_bytes)
+    data = request.body if isinstance(request, PlainRequest) else await _read_bytes(request, limit)
+    if len(data) > limit:
+        raise _too_large(limit)
     return json_request.loads(data, lossy_numbers=lossy_numbers) if data else None
 
 
@@ -233,12 +195,11 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
         # After the check above, so a client that expects 100 Continue does not send a body that is rejected.
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
-    budget = _body_budget(request) if not request.content.is_eof() else None
+    connection, budget = request.protocol, None
+    if not request.content.is_eof() and isinstance(connection, HttpConnection):
+        budget = connection.body_budget
     if budget is None and request.content.exception() is None:  # the body has been received completely
-        data = request.content.read_nowait()
-        if len(data) > limit:
-            raise _too_large(limit)
-        return data
+        return request.content.read_nowait()
     chunks: list[bytes] = []
     size = 0
     try:
@@ -259,9 +220,15 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
 
 
 def _discard_compressed(request: web.BaseRequest) -> None:
-    """Discards the rest of a rejected body as it is: aiohttp would decompress it first."""
-    if "Content-Encoding" in request.headers:
-        _skip_body_discard(request)
+    """Discards the rest of a rejected compressed body as it arrives: decompressed it can be a thousand times its size.
+
+    It is still received, because closing a connection with unread bytes resets it, and the sender misses the error.
+    """
+    if "Content-Encoding" in request.headers and isinstance(request.protocol, HttpConnection):
+        request.protocol.discards_input = True
+        transport: Any = request.protocol.transport
+        if transport is not None:
+            transport.resume_reading()  # aiohttp pauses it while a body is not read
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
@@ -284,11 +251,7 @@ class Framing:
     encode_error: Callable[[bytes], bytes]
 
 
-def _error_event(body: bytes) -> bytes:
-    return sse.frame(body, event="error")
-
-
-SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, _error_event)
+SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, partial(sse.frame, event="error"))
 JSONRPC_SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, sse.frame)
 """SSE whose errors are JSON-RPC responses, without an event name, because some clients skip named events."""
 JSON_ARRAY_FRAMING: Final = Framing("application/json", b"[", b",\n", b"]", b"\n", bytes)
@@ -300,8 +263,6 @@ _STREAM_HEADERS: Final = {
 
 
 class _StreamWriter:
-    """A response that is streamed element by element."""
-
     def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
         self._response = response
         self._framing = framing
@@ -309,7 +270,7 @@ class _StreamWriter:
         self._clock = asyncio.get_running_loop().time
         self._last_write = self._clock()
 
-    async def write_elements(self, data: Iterable[bytes]) -> None:
+    async def write_elements(self, *data: bytes) -> None:
         """Writes elements in one call. Waits for a slow client. Raises ClientDisconnected."""
         prefix, self._prefix = self._prefix, self._framing.separator
         await self._write(prefix + self._framing.separator.join(data))
@@ -373,21 +334,21 @@ async def respond_stream(
             keepalive_task = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
             try:
                 if first is not None:
-                    await writer.write_elements(map(encode_event, first))
+                    await writer.write_elements(*map(encode_event, first))
                     async for batch in events:
-                        await writer.write_elements(map(encode_event, batch))
+                        await writer.write_elements(*map(encode_event, batch))
             except ClientDisconnected:
                 raise
             except Exception as error:
-                await writer.write_elements((framing.encode_error(encode_error(error)),))
+                await writer.write_elements(framing.encode_error(encode_error(error)))
             except asyncio.CancelledError:
                 end_reason = stream_registry.take_end_reason()
                 if end_reason is None:
                     raise
                 if isinstance(end_reason, Unauthenticated):  # tells the client that reconnecting would fail
-                    await writer.write_elements((framing.encode_error(encode_error(end_reason)),))
+                    await writer.write_elements(framing.encode_error(encode_error(end_reason)))
                 elif last := encode_stop():
-                    await writer.write_elements((last,))
+                    await writer.write_elements(last)
             finally:
                 keepalive_task.cancel()
             await writer.close()
@@ -411,12 +372,8 @@ def card_response(
         "Cache-Control": "private, no-cache" if private else f"public, max-age={CARD_MAX_AGE}",
         **({"Vary": vary} if vary else {}),
     }
-    if _matches_etag(request.headers.getall("If-None-Match", ()), served.etag):
+    # If-None-Match uses weak comparison: a proxy that compressed the card has weakened its tag.
+    conditions = ",".join(request.headers.getall("If-None-Match", ())).split(",")
+    if any(tag.strip().removeprefix("W/") in (served.etag, "*") for tag in conditions):
         return web.Response(status=304, headers=headers)
     return web.Response(body=served.body, headers={**headers, "Content-Type": media_type})
-
-
-def _matches_etag(conditions: list[str] | tuple[()], etag: str) -> bool:
-    # If-None-Match uses weak comparison: a proxy that compressed the card has weakened its tag.
-    tags = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
-    return any(tag in (etag, "*") for tag in tags)

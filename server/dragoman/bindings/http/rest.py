@@ -17,8 +17,8 @@ from google.protobuf.message import Message
 
 from dragoman.bindings import event_encoders, method_table
 from dragoman.bindings.http import google_parameters
+from dragoman.bindings.http.connections import HandOver, PlainRequest, Response
 from dragoman.bindings.http.google_parameters import ResponseFormat
-from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
 from dragoman.bindings.http.request import (
     CURSOR_HEADER,
     JSON_ARRAY_FRAMING,
@@ -26,14 +26,13 @@ from dragoman.bindings.http.request import (
     SSE_FRAMING,
     AnyRequest,
     HttpExchange,
-    HttpPipeline,
     card_response,
     idempotency_key,
     named_versions,
     retry_after_header,
 )
 from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
-from dragoman.bindings.pipeline import challenge_headers, check_version, event_adapter
+from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter
 from dragoman.bindings.request_log import REST_LABEL, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
@@ -53,28 +52,25 @@ from dragoman.wire.json import protojson
 A2A_JSON_CONTENT_TYPE: Final = "application/a2a+json"
 
 
-def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline) -> Response:
-    """Returns the response to a failed request."""
+def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipeline: Pipeline) -> Response:
     encoded = _encoded_error(request, error, dialect, pipeline)
-    headers = {
-        "Content-Type": media_type(request, dialect),
-        **challenge_headers(error),
-        **retry_after_header(error),
-    }
+    headers = {"Content-Type": media_type(request, dialect), **challenge_headers(error), **retry_after_header(error)}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return Response(encoded.status, headers, encoded.body)
 
 
 def _encoded_error(
-    request: AnyRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline
+    request: AnyRequest, error: Exception, dialect: Dialect, pipeline: Pipeline
 ) -> errors.RestErrorResponse:
-    with_list = dialect is Dialect.GOOGLE and google_parameters.wants_error_list(request)
+    """Google's form may have errors in its first format, too."""
+    has_query = dialect is Dialect.GOOGLE and bool(request.query_string)
+    with_list = has_query and request.query.get(google_parameters.ERROR_FORMAT_PARAMETER) == "1"
     return errors.rest_error(error, dialect, table=pipeline.options.error_table, with_list=with_list)
 
 
 def media_type(request: AnyRequest, dialect: Dialect) -> str:
-    """Returns the media type of a unary response or an error.
+    """The media type of a unary response or an error.
 
     Some clients do not parse application/a2a+json as JSON, so only those that accept it get it.
     """
@@ -86,7 +82,7 @@ def media_type(request: AnyRequest, dialect: Dialect) -> str:
 class RestRoute:
     """One HTTP rule of one row of the method table."""
 
-    def __init__(self, row: RpcRow, rule: Rule, transcoder: Transcoder[Any], pipeline: HttpPipeline) -> None:
+    def __init__(self, row: RpcRow, rule: Rule, transcoder: Transcoder[Any], pipeline: Pipeline) -> None:
         self.row = row
         self.dialect = rule_dialect(row, rule)
         self.is_google = self.dialect is Dialect.GOOGLE
@@ -95,11 +91,6 @@ class RestRoute:
         self.name = f"{rule.http_method} {rule.template}"
         self.transcoder = transcoder
         self.codec = protojson.compile(row.response, row.json)
-        self._pipeline = pipeline
-
-    def exchange(self, request: AnyRequest, path: str, variables: Mapping[str, str], *, is_rust: bool) -> RestExchange:
-        """Returns the exchange for a request. `is_rust`: its path is a2a-rust's."""
-        return RestExchange(self._pipeline, request, path, self, variables, is_rust=is_rust)
 
 
 class RestExchange(HttpExchange):
@@ -109,7 +100,7 @@ class RestExchange(HttpExchange):
 
     def __init__(
         self,
-        pipeline: HttpPipeline,
+        pipeline: Pipeline,
         request: AnyRequest,
         path: str,
         route: RestRoute,
@@ -164,7 +155,7 @@ class RestExchange(HttpExchange):
         return v1_request
 
     async def _has_rust_shape(self, request: Any) -> bool:
-        """Returns whether the caller is a2a-rust 0.3: by the shape of its message, or by the dialect of the task.
+        """Whether the caller is a2a-rust 0.3: by the shape of its message, or by the dialect of the task.
 
         A version of exactly 1.0 is another client of the same task: a2a-rust sends a patch number or no version. The
         response of GetTask has the dialect of the task (`respond`).
@@ -173,8 +164,7 @@ class RestExchange(HttpExchange):
             return bool(self.body) and json_mixed.is_rust(self.body)
         if self.version == "1.0" or self.row.op is GET_TASK:
             return False
-        task_id = request_task_id(request)
-        if not task_id:
+        if not (task_id := request_task_id(request)):
             return False
         return await self.pipeline.task_dialect(self, request.tenant, task_id) == Dialect.RUST.value
 
@@ -196,10 +186,10 @@ class RestExchange(HttpExchange):
         if isinstance(request, PlainRequest):
             raise HandOver
         if self.row.op.extended_card:
-            body = agent_cards.extended_document(caller, self.origin(), self._route.dialect)
+            body = agent_cards.extended_card(caller, self.origin(), self._route.dialect)
             headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "private, no-store"}
             return Response(200, headers, body)
-        card = agent_cards.v03_rest_document(caller, self.origin())
+        card = agent_cards.v03_card(caller, self.origin())
         if not self._format.is_default:
             body = self._format.encode_value(orjson.loads(card.body))
             return Response(200, {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}, body)
@@ -218,7 +208,10 @@ class RestExchange(HttpExchange):
             body = cached_encoding(response, (codec, self._base64_files), lambda: codec.encode(message()))
         else:
             body = self._format.encode(message())
-        headers = {"Content-Type": media_type(self.request, route.dialect), **self.activation_headers()}
+        headers = {
+            "Content-Type": media_type(self.request, route.dialect),
+            **self.activation_headers(self.pipeline.cards),
+        }
         self.status = 200
         return Response(200, headers, body)
 
@@ -257,30 +250,23 @@ class RestExchange(HttpExchange):
         return response
 
 
-def rest_routes(pipeline: HttpPipeline) -> Iterator[tuple[Rule, RestRoute]]:
+def rest_routes(pipeline: Pipeline) -> Iterator[tuple[Rule, RestRoute]]:
     """Yields every HTTP rule with its route, 1.0 first."""
     for descriptor, rows in method_table.rpc_services():
         transcoders: dict[tuple[str, str, str], Transcoder[Any]] = {}
         for method, rule in httprule.rules(descriptor):
             row = rows[method.name]
-            key = method.name, rule.body, _request_json(row, rule).name
+            json = json_proto.PROTOJSON_GOOGLE if rule_dialect(row, rule) is Dialect.GOOGLE else row.json
+            key = method.name, rule.body, json.name
             if key not in transcoders:
-                transcoders[key] = _transcoder(row, rule)
+                # For rules without a body, some clients send `{}` or the complete request anyway.
+                shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
+                transcoders[key] = Transcoder(row.request, json, body=rule.body, shapes=shapes)
             yield rule, RestRoute(row, rule, transcoders[key], pipeline)
 
 
-def _request_json(row: RpcRow, rule: Rule) -> protojson.JsonDialect:
-    return json_proto.PROTOJSON_GOOGLE if rule_dialect(row, rule) is Dialect.GOOGLE else row.json
-
-
-def _transcoder(row: RpcRow, rule: Rule) -> Transcoder[Any]:
-    # For rules without a body, some clients send `{}` or the complete request anyway.
-    shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
-    return Transcoder(row.request, _request_json(row, rule), body=rule.body, shapes=shapes)
-
-
 def choose_candidate(request: AnyRequest, candidates: Iterable[Candidate[RestRoute]]) -> Candidate[RestRoute]:
-    """Returns the candidate whose dialect the caller uses, of rules that match equally."""
+    """The candidate whose dialect the caller uses, of rules that match equally."""
     by_dialect = {candidate.target.dialect: candidate for candidate in candidates}
     v1 = by_dialect.pop(Dialect.V1, None)
     if v1 is None or (by_dialect and not _names_v1(request)):
@@ -314,7 +300,7 @@ _SLASH_VERB: Final = re.compile(r"(/message|/tasks/[^/:]+)/(send|stream|cancel|s
 
 
 def path_dialect(path: str) -> Dialect:
-    """Returns the likely dialect of a path without a route, for its error response."""
+    """The likely dialect of a path without a route, for its error response."""
     first, _, rest = path.removeprefix("/").partition("/")
     if first == "projects" or rest.startswith("projects/"):
         return Dialect.GOOGLE
@@ -322,7 +308,7 @@ def path_dialect(path: str) -> Dialect:
 
 
 def rule_dialect(row: RpcRow, rule: Rule) -> Dialect:
-    """Returns the dialect of a rule: `a2a.v1` under a resource path is Google's."""
+    """The dialect of a rule: `a2a.v1` under a resource path is Google's."""
     return Dialect.GOOGLE if row.dialect is Dialect.V03 and _is_resource(rule) else row.dialect
 
 
@@ -331,7 +317,7 @@ def _is_resource(rule: Rule) -> bool:
 
 
 def _wants_array(request: AnyRequest, response_format: ResponseFormat) -> bool:
-    """Returns whether a client of Google's form wants a JSON array: unless `alt` or `Accept` asks for SSE."""
+    """Whether a client of Google's form wants a JSON array: unless `alt` or `Accept` asks for SSE."""
     if response_format.alt:
         return response_format.alt == "json"
     return "text/event-stream" not in request.headers.get("Accept", "")

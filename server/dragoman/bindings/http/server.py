@@ -6,36 +6,35 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, cast
+from inspect import isawaitable
+from typing import Any, Final, cast
 
 from aiohttp import web
 
-from dragoman.bindings import cards, openapi, pages, well_known
+from dragoman.bindings import pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.table import OperationTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
-from dragoman.bindings.http.console_api import console_endpoints
+from dragoman.bindings.http.connections import PlainRequest, Response
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
-from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.request import (
     JSON_CONTENT_TYPE,
     AnyRequest,
     HttpExchange,
-    HttpPipeline,
     as_aiohttp,
     card_response,
     named_versions,
 )
-from dragoman.bindings.http.rest import RestRoute
+from dragoman.bindings.http.rest import RestExchange, RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
-from dragoman.bindings.options import BoundAddress, HttpOptions
-from dragoman.bindings.pipeline import authenticate_visitor, check_version, minor_version
+from dragoman.bindings.options import BoundAddress, ServerOptions
+from dragoman.bindings.pipeline import Pipeline, authenticate_visitor, check_version, minor_version
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
@@ -60,6 +59,7 @@ RESOURCE_TEMPLATE: Final = "{tenant=projects/*/locations/*/collections/*/engines
 """The path variable of an agent's resource name, as in the protos."""
 RESOURCE_BASES: Final = (f"/{RESOURCE_TEMPLATE}", f"/v1/{RESOURCE_TEMPLATE}/a2a", f"/v1/{RESOURCE_TEMPLATE}")
 """The paths below which an agent is called by its resource name."""
+_TENANT_BASES: Final = ("", "/{tenant}", *RESOURCE_BASES)
 _READ_METHODS: Final = ("GET", "HEAD")
 
 _ROUTE_CACHE_SIZE: Final = 1024
@@ -69,7 +69,7 @@ _MAX_CACHED_PATH_CHARS: Final = 256
 
 @asynccontextmanager
 async def serve_http(
-    operations: Operations, cards: Cards, options: HttpOptions, admin: OperationTable | None = None
+    operations: Operations, cards: Cards, options: ServerOptions, admin: OperationTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all HTTP paths while the block runs.
 
@@ -107,12 +107,6 @@ def _jsonrpc_tenant(path: str) -> str | None:
     return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
 
 
-class ExtensionEndpoint(NamedTuple):
-    """Serves the requests to the path of an extension: (request, path, tenant)."""
-
-    serve: Callable[[web.BaseRequest, str, str], Awaitable[Response | web.StreamResponse]]
-
-
 class _HttpServer:
     """Routes and serves every HTTP path of one server."""
 
@@ -120,68 +114,69 @@ class _HttpServer:
         self,
         operations: Operations,
         agent_cards: Cards,
-        options: HttpOptions,
+        options: ServerOptions,
         stream_registry: StreamRegistry,
         admin: OperationTable | None,
     ) -> None:
         self._cards = agent_cards
         self._options = options
-        self._cors = CorsHeaders(options.cors, (paths for paths, _ in options.extension_paths))
+        self._cors = CorsHeaders(options)
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
-        self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
-        websocket = WebSocketEndpoint(self._pipeline)
-        self._routes: Routes[RestRoute | ExtensionEndpoint | HttpEndpoint] = Routes()
+        self._pipeline = Pipeline(operations, agent_cards, options, stream_registry)
+        self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
         for rule, route in rest.rest_routes(self._pipeline):
             # No HEAD for streams: the headers of a stream are known only when it starts.
-            for method in (
-                _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
-            ):
+            methods = _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
+            for method in methods:
                 self._routes.add(method, rule.template, route)
         for rule, operation in http_endpoints(admin, options, stream_registry):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
-                self._routes.add(method, rule.template, operation)
-        for method, path, endpoint in console_endpoints(options):
-            self._routes.add(method, httprule.parse(path), endpoint)
+                self._routes.add(method, rule.template, self._logged(operation))
+        for method, path, endpoint in pages.console_endpoints(options):
+            self._routes.add(method, httprule.parse(path), self._logged(endpoint))
         names = []
         for paths, settings in options.extension_paths:
-            endpoint_of_paths = ExtensionEndpoint(paths.open(settings, self._pipeline, agent_cards))
+            serve = _extension_endpoint(paths.open(settings, self._pipeline, agent_cards))
             names.append(paths.name)
-            for base in ("", "/{tenant}", *RESOURCE_BASES):
+            for base in _TENANT_BASES:
                 for method in paths.methods:
-                    self._routes.add(method, httprule.parse(f"{base}/{paths.name}"), endpoint_of_paths)
-        self._index_page: Candidate[HttpEndpoint] = Candidate(self._index, {})
+                    self._routes.add(method, httprule.parse(f"{base}/{paths.name}"), serve)
+        self._index_page: Candidate[HttpEndpoint] = Candidate(self._logged(self._index), {})
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
-        for base in ("", "/{agent}", *RESOURCE_BASES):
-            self._add_page(f"{base}/.well-known/agent-card.json", self._card)
-            self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
-        bases = ("", "/{tenant}", *RESOURCE_BASES)
-        for endpoint_path in ("", *(f"{base}/{name}" for name in names for base in bases)):
-            self._add_page(f"{well_known.PROTECTED_RESOURCE_PATH}{endpoint_path}", self._protected_resource)
-        for path, endpoint in (
-            ("/.well-known/jwks.json", self._jwks),
-            (well_known.CATALOG_PATH, self._catalog),
-            ("/agents", self._agents),
-            ("/ws", websocket),
-            ("/{tenant}/ws", websocket),
-            ("/tenants/{tenant}/ws", websocket),
-            ("/healthz", self._liveness),
-            ("/health", self._liveness),
-            ("/readyz", self._readiness),
-            ("/ready", self._readiness),
-            (pages.METRICS_PATH, self._metrics),
-            ("/openapi.json", self._openapi_document),
-            ("/openapi/{file=**}", self._openapi_file),
-            ("/console", self._console),
-            ("/console/{file=**}", self._console),
-            ("/docs", self._docs),
-            ("/docs/{file}", self._docs_file),
-            ("/blobs/{name}", self._blob),
-        ):
-            self._add_page(path, endpoint)
+        for page_path, page in self._pages(names):
+            page = self._logged(page)
+            for method in _READ_METHODS:
+                self._routes.add(method, httprule.parse(page_path), page)
 
-    def _add_page(self, path: str, endpoint: HttpEndpoint) -> None:
-        for method in _READ_METHODS:
-            self._routes.add(method, httprule.parse(path), endpoint)
+    def _pages(self, extensions: Sequence[str]) -> Iterator[tuple[str, HttpEndpoint]]:
+        """Yields path and endpoint of each page. `extensions`: their path segments."""
+        agent_cards, options = self._cards, self._options
+        for base in ("", "/{agent}", *RESOURCE_BASES):
+            yield f"{base}/.well-known/agent-card.json", partial(self._card, legacy=False)
+            yield f"{base}/.well-known/agent.json", partial(self._card, legacy=True)
+        for endpoint_path in ("", *(f"{base}/{name}" for name in extensions for base in _TENANT_BASES)):
+            yield (
+                well_known.PROTECTED_RESOURCE_PATH + endpoint_path,
+                lambda request, _: well_known.protected_resource_response(request, agent_cards, options),
+            )
+        for base in ("", "/{tenant}", "/tenants/{tenant}"):
+            yield f"{base}/ws", WebSocketEndpoint(self._pipeline)
+        for path in pages.LIVENESS_PATHS:
+            yield path, lambda request, _: pages.liveness_response()
+        for path in pages.READINESS_PATHS:
+            yield path, lambda request, _: pages.readiness_response(options)
+        yield "/.well-known/jwks.json", self._jwks
+        yield well_known.CATALOG_PATH, lambda request, _: well_known.catalog_response(request, agent_cards, options)
+        yield "/agents", self._agents
+        yield pages.METRICS_PATH, lambda request, _: pages.metrics_response(request, options)
+        yield "/openapi.json", self._openapi_document
+        yield "/openapi/{file=**}", self._openapi_file
+        # Without authentication: the console contains no data, and its page asks for the credentials.
+        yield "/console", lambda request, _: pages.console_response(request, None)
+        yield "/console/{file=**}", lambda request, variables: pages.console_response(request, variables["file"])
+        yield "/docs", self._docs
+        yield "/docs/{file}", lambda request, variables: pages.docs_asset(variables["file"])
+        yield "/blobs/{name}", lambda request, variables: blob_response(request, options.blobs, variables["name"])
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serves any request; errors become responses."""
@@ -200,36 +195,32 @@ class _HttpServer:
             found = self._find(request, path)
             if isinstance(found, HttpExchange):
                 return as_aiohttp(await self._pipeline.serve(found))
-            if isinstance(found.target, ExtensionEndpoint):
-                return as_aiohttp(await found.target.serve(request, path, found.variables.get("tenant", "")))
-            return await self._call_endpoint(request, found.target, found.variables)
+            response = found.target(request, found.variables)
+            return await response if isawaitable(response) else response
         except Exception as error:
             if isinstance(error, OriginNotAllowed) and request.method == "POST" and _jsonrpc_tenant(path) is not None:
                 exchange = JsonRpcExchange(self._pipeline, request, path, "")
                 return as_aiohttp(await self._pipeline.reject(exchange, error))
             self._pipeline.record_failure(error, request.remote or "", f"{request.method} {path}")
             if isinstance(error, MethodNotAllowed) and request.method == "OPTIONS":  # RFC 9110 §9.3.7
-                response: web.StreamResponse = web.Response(
-                    status=204, headers={"Allow": ", ".join((*error.allowed, "OPTIONS"))}
-                )
+                allowed = ", ".join((*error.allowed, "OPTIONS"))
+                response = web.Response(status=204, headers={"Allow": allowed})
             else:
                 response = as_aiohttp(rest.error_response(request, error, rest.path_dialect(path), self._pipeline))
             self._log_entry(request, is_known=False).finish(response.status)
             return response
 
-    def plain_call(self, request: PlainRequest) -> Awaitable[Response] | None:
+    def plain_call(self, request: PlainRequest) -> Coroutine[Any, Any, Response | web.StreamResponse] | None:
         """Returns the coroutine that serves a plain request; None if it has to be served by aiohttp."""
-        if self._cors.has_origins:
+        if self._cors.origins:
             return None
         try:
             found = self._find(request, request.path)
         except A2AError:
             return None
-        return self._serve_plain(found) if isinstance(found, HttpExchange) and found.is_unary else None
+        return self._pipeline.serve(found) if isinstance(found, HttpExchange) and found.is_unary else None
 
-    def _find(
-        self, request: AnyRequest, path: str
-    ) -> HttpExchange | Candidate[ExtensionEndpoint] | Candidate[HttpEndpoint]:
+    def _find(self, request: AnyRequest, path: str) -> HttpExchange | Candidate[HttpEndpoint]:
         """Returns the exchange of a call, or else the endpoint of its path. Raises A2AError."""
         if path not in pages.HEALTH_PATHS and not path.startswith(BLOB_PREFIX):  # any page may follow signed links
             self._cross_origin_policy.check(request)
@@ -245,31 +236,29 @@ class _HttpServer:
             raise MethodNotFound(f"nothing is served at {path[:200]}")
         first = match.candidates[0]
         if not isinstance(first.target, RestRoute):
-            return cast("Candidate[ExtensionEndpoint] | Candidate[HttpEndpoint]", first)
+            return cast("Candidate[HttpEndpoint]", first)
         chosen = cast("Candidate[RestRoute]", first)
         if len(match.candidates) > 1:
             chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
-        return chosen.target.exchange(request, path, chosen.variables, is_rust=rust)
+        return RestExchange(self._pipeline, request, path, chosen.target, chosen.variables, is_rust=rust)
 
-    async def _serve_plain(self, exchange: HttpExchange) -> Response:
-        response = await self._pipeline.serve(exchange)
-        assert isinstance(response, Response)
-        return response
-
-    def _match(
-        self, method: str, path: str
-    ) -> tuple[Match[RestRoute | ExtensionEndpoint | HttpEndpoint] | NoMatch, bool]:
+    def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust
 
-    async def _call_endpoint(
-        self, request: web.BaseRequest, endpoint: HttpEndpoint, variables: Mapping[str, str]
-    ) -> web.StreamResponse:
-        log_entry = self._log_entry(request, is_known=request.rel_url.raw_path in _NAMED_PATHS)
-        response = await endpoint(request, variables)
-        log_entry.finish(response.status)
-        return response
+    def _logged(self, endpoint: HttpEndpoint) -> HttpEndpoint:
+        """An endpoint whose requests are in the request log."""
+
+        async def serve(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+            log_entry = self._log_entry(request, is_known=request.rel_url.raw_path in _NAMED_PATHS)
+            response = endpoint(request, variables)
+            if isawaitable(response):
+                response = await response
+            log_entry.finish(response.status)
+            return response
+
+        return serve
 
     def _log_entry(self, request: web.BaseRequest, *, is_known: bool) -> RequestLogEntry:
         name = f"{request.method} {request.rel_url.raw_path[:200]}"
@@ -284,25 +273,14 @@ class _HttpServer:
             return pages.redirect_to_console()
         return await self._agents(request, _)
 
-    async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return await self._serve_card(request, variables, legacy=False)
-
-    async def _legacy_card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return await self._serve_card(request, variables, legacy=True)
-
-    async def _serve_card(
-        self, request: web.BaseRequest, variables: Mapping[str, str], *, legacy: bool
-    ) -> web.Response:
+    async def _card(self, request: web.BaseRequest, variables: Mapping[str, str], *, legacy: bool) -> web.Response:
         scope, agent = DEFAULT_SCOPE, variables.get("agent", self._cards.root)
         if tenant := variables.get("tenant"):
             scope, agent = resolve_tenant(tenant, self._cards.root)
         await self._authenticate(request, agent, scope)
         version = minor_version(check_version(named_versions(request)))
-        origin = cards.caller_origin(request, self._cards)
-        card, private = (
-            self._cards.document(agent, origin, version, legacy=legacy, scope=scope),
-            self._options.private_pages,
-        )
+        origin, private = self._cards.origin(request), self._options.private_pages
+        card = self._cards.document(agent, origin, version, legacy=legacy, scope=scope)
         vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
         return card_response(request, card, vary=vary, private=private)
 
@@ -313,13 +291,7 @@ class _HttpServer:
         identity = await self._authenticate(request)
         policy = self._options.access_policy
         visible = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, identity)]
-        return pages.index_response(visible, self._cards, cards.caller_origin(request, self._cards))
-
-    async def _catalog(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return await well_known.catalog_response(request, self._cards, self._options)
-
-    async def _protected_resource(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return well_known.protected_resource_response(request, self._cards, self._options)
+        return pages.index_response(visible, self._cards, self._cards.origin(request))
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Serves the signing keys without authentication: webhook receivers have no credentials."""
@@ -328,41 +300,31 @@ class _HttpServer:
         headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "public, max-age=300"}
         return web.Response(body=await self._options.jwks(), headers=headers)
 
-    async def _liveness(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return pages.liveness_response()
-
-    async def _readiness(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return pages.readiness_response(self._options)
-
-    async def _metrics(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return await pages.metrics_response(request, self._options)
-
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
-        base = self._cards.base_url(cards.caller_origin(request, self._cards))
-        document = openapi.served_document(base, self._cards.security, self._options.access_policy)
+        base = self._cards.base_url(self._cards.origin(request))
+        document = pages.served_document(base, self._cards.security, self._options.access_policy)
         return web.Response(body=document, headers={"Content-Type": JSON_CONTENT_TYPE})
-
-    async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        """Serves the console without authentication: it contains no data, and its page asks for the credentials."""
-        return pages.console_response(request, variables.get("file"))
 
     async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
         return pages.docs_response()
 
-    async def _docs_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return pages.docs_asset(variables["file"])
-
-    async def _blob(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return await blob_response(request, self._options.blobs, variables["name"])
-
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
         name = variables["file"]
         if not name:
-            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(openapi.openapi_files())]})
-        content = openapi.openapi_files().get(name)
+            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(pages.openapi_files())]})
+        content = pages.openapi_files().get(name)
         if content is None:
             raise MethodNotFound(f"there is no file {name[:200]}; /openapi/ lists the files")
         return web.Response(body=content, headers={"Content-Type": JSON_CONTENT_TYPE})
+
+
+def _extension_endpoint(serve: Callable[[Any, str, str], Awaitable[Response | web.StreamResponse]]) -> HttpEndpoint:
+    """The endpoint of an extension, whose exchanges write the request log. `serve`: as in `HttpPaths.open`."""
+
+    async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        return as_aiohttp(await serve(request, request.rel_url.raw_path, variables.get("tenant", "")))
+
+    return endpoint

@@ -17,8 +17,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from dragoman.bindings.http import connections
 from dragoman.bindings.http.cors import response_headers
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
-from dragoman.bindings.http.request import HttpPipeline, max_body_bytes
-from dragoman.bindings.pipeline import ClientDisconnected, authenticate, challenge_headers
+from dragoman.bindings.http.request import max_body_bytes
+from dragoman.bindings.pipeline import ClientDisconnected, Pipeline, authenticate, challenge_headers
 from dragoman.bindings.request_log import WEBSOCKET_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.access.identity import Identity
@@ -53,7 +53,7 @@ class WebSocketExchange(JsonRpcExchange):
     """One JSON-RPC call that came as a frame. Its headers are those of the upgrade request."""
 
     def __init__(
-        self, pipeline: HttpPipeline, request: web.BaseRequest, tenant: str, socket: web.WebSocketResponse, frame: str
+        self, pipeline: Pipeline, request: web.BaseRequest, tenant: str, socket: web.WebSocketResponse, frame: str
     ) -> None:
         super().__init__(pipeline, request, request.rel_url.raw_path, tenant, WEBSOCKET_LABEL)
         self._socket = socket
@@ -107,16 +107,13 @@ class WebSocketExchange(JsonRpcExchange):
 class WebSocketEndpoint:
     """Serves JSON-RPC calls over WebSocket, for all agents."""
 
-    def __init__(self, pipeline: HttpPipeline) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
     async def __call__(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        """Serves one connection until it closes."""
         options = self._pipeline.options
         socket = web.WebSocketResponse(
-            timeout=WEBSOCKET_CLOSE_TIMEOUT,
-            max_msg_size=max_body_bytes(options.message_bytes),
-            heartbeat=30.0,
+            timeout=WEBSOCKET_CLOSE_TIMEOUT, max_msg_size=max_body_bytes(options.message_bytes), heartbeat=30.0
         )
         if not socket.can_prepare(request):
             raise InvalidRequest("this path is a WebSocket endpoint; send Upgrade: websocket")

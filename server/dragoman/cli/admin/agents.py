@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.commands import add_group
 from dragoman.cli.options import Json, ServerTarget, complete_agents
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.cli.parameters import argument, option
@@ -26,17 +26,11 @@ AgentId = Annotated[str, argument("AGENT", "The agent's id.", autocompletion=com
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    of_agents = command_group(
-        "agents", "List, pause and resume the agents of a server; add and remove upstream A2A agents."
-    )
-    for command in (list_agents, pause, resume, add, remove):
-        add_command(of_agents, command.__name__.partition("_")[0], command)
-    cli.add_typer(of_agents)
-    of_workers = command_group("workers", _WORKERS_HELP)
-    add_command(of_workers, "list", list_workers)
-    add_command(of_workers, "forget", forget)
-    cli.add_typer(of_workers)
+    add_group(
+        cli, "agents", "List, pause and resume the agents of a server; add and remove upstream A2A agents.",
+        list=list_agents, pause=pause, resume=resume, add=add, remove=remove,
+    )  # fmt: skip
+    add_group(cli, "workers", _WORKERS_HELP, list=list_workers, forget=forget)
 
 
 async def list_agents(json: Json = False, *, target: ServerTarget) -> None:

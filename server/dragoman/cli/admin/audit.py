@@ -12,7 +12,7 @@ import typer
 
 from dragoman.cli import ExitCode, print_error
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.commands import add_group
 from dragoman.cli.options import ServerTarget, StoreUrl
 from dragoman.cli.output import ConsoleOutput
 from dragoman.cli.parameters import argument, option
@@ -27,11 +27,7 @@ entry contains the hash of the previous one.
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    group = command_group("audit", _AUDIT_HELP)
-    add_command(group, "export", export)
-    add_command(group, "verify", verify)
-    cli.add_typer(group)
+    add_group(cli, "audit", _AUDIT_HELP, export=export, verify=verify)
 
 
 async def export(

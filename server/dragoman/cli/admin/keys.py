@@ -8,7 +8,7 @@ import typer
 
 from dragoman.cli import print_note
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.commands import add_group
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.cli.parameters import argument, flag, option
@@ -25,11 +25,7 @@ For operators: callers with the grant `operator`; on a server without authentica
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    group = command_group("keys", _KEYS_HELP)
-    for name, command in (("create", create), ("list", list_keys), ("rotate", rotate), ("revoke", revoke)):
-        add_command(group, name, command)
-    cli.add_typer(group)
+    add_group(cli, "keys", _KEYS_HELP, create=create, list=list_keys, rotate=rotate, revoke=revoke)
 
 
 async def create(

@@ -15,7 +15,6 @@ import typer
 
 from dragoman.cli import ExitCode, format_count
 from dragoman.cli.admin import open_admin_client, store_settings
-from dragoman.cli.commands import add_command
 from dragoman.cli.options import (
     AgentFilter,
     Json,
@@ -32,12 +31,6 @@ from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks import bulk
 from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-
-
-def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    for name, command in (("purge", purge), ("export", export), ("backup", backup), ("restore", restore)):
-        add_command(cli, name, command)
 
 
 async def purge(

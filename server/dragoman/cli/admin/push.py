@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.commands import add_group
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner, complete_tasks
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.cli.parameters import argument, option
@@ -16,11 +16,8 @@ from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    group = command_group("push", "List push configurations and redeliver events.")
-    add_command(group, "list", list_configs)
-    add_command(group, "redeliver", redeliver)
-    cli.add_typer(group)
+    help = "List push configurations and redeliver events."
+    add_group(cli, "push", help, list=list_configs, redeliver=redeliver)
 
 
 async def list_configs(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.commands import add_command, command_group
+from dragoman.cli.commands import add_command, add_group
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.cli.parameters import argument, option
@@ -19,14 +19,10 @@ A new key is published at /.well-known/jwks.json before it signs; the previous o
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    group = command_group("signing", _SIGNING_HELP)
-    add_command(group, "list", list_keys)
-    add_command(group, "rotate", rotate)
+    group = add_group(cli, "signing", _SIGNING_HELP, list=list_keys, rotate=rotate)
     # One key id in 64 begins with a dash and would be parsed as an option.
     ids_are_words = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
     add_command(group, "withdraw", withdraw, context_settings=ids_are_words)
-    cli.add_typer(group)
 
 
 async def list_keys(json: Json = False, *, target: ServerTarget) -> None:

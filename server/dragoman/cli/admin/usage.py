@@ -12,7 +12,6 @@ from typing import Annotated, Final
 import typer
 
 from dragoman.cli import format_count, print_note
-from dragoman.cli.commands import add_command
 from dragoman.cli.options import AgentFilter, Json, ScopeFilter, ServerTarget, TaskOwner, age_option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
 from dragoman.cli.parameters import option
@@ -37,12 +36,6 @@ class GroupOption(StrEnum):
     AGENT = "agent"
     PRINCIPAL = "principal"
     SCOPE = "scope"
-
-
-def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
-    add_command(cli, "usage", usage)
-    add_command(cli, "overview", overview)
 
 
 async def usage(

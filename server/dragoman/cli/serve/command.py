@@ -19,7 +19,9 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from dragoman.cli import ExitCode, format_count, logs, print_error
+from dragoman.cli import ExitCode, format_count, logs
+from dragoman.cli.commands import add_command
+from dragoman.cli.parameters import argument, flag
 from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,
@@ -31,40 +33,33 @@ from dragoman.cli.process_setup import (
     return_unused_memory,
     run_until_complete,
 )
-from dragoman.cli.serve.options import serve_options, with_options
+from dragoman.cli.serve.options import help_with_examples, option_parameters, serve_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.ports.extension import StartError
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_own_app
+from dragoman.wiring.agent_loader import LoadedApp, load_own_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command with an option for each setting."""
-    cli.command("serve")(with_options(serve, serve_options()))
+    add_command(cli, "serve", serve, option_parameters(serve_options()), help=help_with_examples(serve))
 
 
 def serve(
     app: Annotated[
         str | None,
-        typer.Argument(
-            metavar="APP",
-            help="Agents: a .py file, a module, or an object in one (FILE.py:NAME). [the playground]",
-        ),
+        argument("APP", "Agents: a .py file, a module, or an object in one (FILE.py:NAME). [the playground]"),
     ] = None,
     *,
-    reload: Annotated[
-        bool, typer.Option("--reload", metavar=" ", help="Restart when the app's files change; for development.")
-    ] = False,
+    reload: Annotated[bool, flag("--reload", "Restart when the app's files change; for development.")] = False,
     supervised: Annotated[int | None, typer.Option("--supervised", hidden=True)] = None,
     reloading: Annotated[int | None, typer.Option("--reloading", hidden=True)] = None,
     **options: Any,
-) -> None:
+) -> int:
     """Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.
 
     Each option except --reload can also be set as DRAGOMAN_NAME in the environment or, except --config, as NAME in a
@@ -90,10 +85,10 @@ def serve(
     """
     arguments = {**{name: None if value == [] else value for name, value in options.items()}, "app": app}
     if reload:
-        raise typer.Exit(run_with_reload(sys.argv[1:], app_argument(arguments)))
+        return run_with_reload(sys.argv[1:], app_argument(arguments))
     if reloading is not None:
-        raise typer.Exit(run_server(arguments, standby=Standby(reloading)))
-    raise typer.Exit(run_server(arguments, sys.argv[1:], supervised))
+        return run_server(arguments, standby=Standby(reloading))
+    return run_server(arguments, sys.argv[1:], supervised)
 
 
 GC_THRESHOLDS: Final = (10_000, 10, 10)
@@ -109,7 +104,7 @@ def run_server(
     supervised: int | None = None,
     standby: Standby | None = None,
 ) -> int:
-    """Serves until a signal. Returns the exit code.
+    """Serves until a signal. Returns the exit code. Raises SettingsError, LoadError, StartError, KeyboardInterrupt.
 
     command_line: the arguments to start further processes with. supervised: set in such a process; the file
     descriptor of the socket to its supervisor. standby: gives the orders of `--reload`.
@@ -132,16 +127,10 @@ def run_server(
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
         changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
         run_until_complete(_serve(settings, own, parent, standby, changed_at))
-    except (SettingsError, LoadError) as error:
-        return print_error(error, ExitCode.USAGE)
-    except StartError as error:
-        return print_error(error, ExitCode.FAILED)
     except StartInterrupted:
         log.info("stopped during the start")
     except StandbyEnded:
-        return ExitCode.OK
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        pass
     return ExitCode.OK
 
 

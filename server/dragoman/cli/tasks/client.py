@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 import typer
 
+from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError, NotFound
-from dragoman.cli import ExitCode, print_error
-from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget
+from dragoman.calling.transport import no_wire_trace
+from dragoman.cli import ExitCode, print_error, print_note
+from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget, http_address
+from dragoman.cli.parameters import flag, option
 from dragoman.client.calls import Client, current_traceparent
-from dragoman.client.content_transport import ContentReceiver
+from dragoman.client.transport import ContentReceiver
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
@@ -22,14 +26,51 @@ MAX_NAMED_AGENTS: Final = 10
 """Agents that the error of an unknown agent names."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProtocolOptions:
+    """The version and the protocol binding of a call."""
+
+    dialect: Annotated[
+        str, option("--dialect", "1.0|0.3|0.1", "The version of A2A to use. [the newest of the card; else 1.0]")
+    ] = ""
+    binding: Annotated[
+        str,
+        option("--binding", "grpc|rest|jsonrpc|ws", "The protocol binding to use. [the first of the card; else grpc]"),
+    ] = ""
+    show_wire: Annotated[bool, flag("--show-wire", "Print requests and responses on stderr.")] = False
+
+    def client(self, target: ServerTarget, tenant: str, receive: ContentReceiver = read_part) -> Client:
+        """Returns an unopened client. receive: reads the contents that responses link to. Ends the process with a usage
+        error for unsupported combinations."""
+        server = target.server
+        if self.binding in ("rest", "jsonrpc", "ws"):
+            server = http_address(server, f"--binding {self.binding}")
+        try:
+            return Client(
+                server, agent=tenant, token=target.key, dialect=self.dialect, binding=self.binding,
+                trace=_print_wire if self.show_wire else no_wire_trace, parent=current_traceparent(),
+                receive_content=receive,
+            )  # fmt: skip
+        except ValueError as error:
+            raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+
+
+def _print_wire(direction: str, text: str) -> None:
+    print_note(f"{direction} {text}")
+
+
 async def task_client(
-    target: ServerTarget, task_id: str, agent: str, scope: str, build: Callable[[str], Client] | None = None
+    target: ServerTarget,
+    task_id: str,
+    agent: str,
+    scope: str,
+    receive: ContentReceiver = read_part,
+    protocol: ProtocolOptions = ProtocolOptions(),
 ) -> Client:
     """Returns the unopened client of the agent and scope that a task belongs to. Empty `agent` and `scope` match any.
 
     For a task that is not found, and on other servers than Dragoman, the client is that of the named agent, so that the
-    call reports the error. `build` makes the client of a tenant, by default over the binding that the address or its
-    card suggests.
+    call reports the error.
     """
     if not (agent and scope):
         request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope, own=True)
@@ -46,20 +87,15 @@ async def task_client(
             raise typer.Exit(print_error(text, ExitCode.USAGE))
         if found:
             agent, scope = found[0].agent, found[0].scope
-    tenant = check_scope(agent, scope)
-    if build is not None:
-        return build(tenant)
-    return Client(target.server, agent=tenant, token=target.key, parent=current_traceparent())
+    return protocol.client(target, check_scope(agent, scope), receive)
 
 
 @asynccontextmanager
 async def open_task_client(
-    target: ServerTarget, task_id: str, agent: str, scope: str, *, receive: ContentReceiver | None = None
+    target: ServerTarget, task_id: str, agent: str, scope: str, receive: ContentReceiver = read_part
 ) -> AsyncIterator[Client]:
-    """Opens the client of `task_client`. receive: reads the contents that responses link to."""
-    client = await task_client(target, task_id, agent, scope)
-    if receive is not None:
-        client.set_content_receiver(receive)
+    """Opens the client of `task_client`."""
+    client = await task_client(target, task_id, agent, scope, receive)
     async with naming_agents(target, client), client:
         yield client
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_note
 from dragoman.cli.commands import add_command
@@ -56,7 +57,7 @@ async def get(
     **Example**: `dragoman get 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --history 10`
     """
     out = ConsoleOutput(save)
-    async with open_task_client(target, task, agent, scope, receive=None if json else out.receive) as client:
+    async with open_task_client(target, task, agent, scope, read_part if json else out.receive) as client:
         shown = await client.get(task, history=history if json else history or 0)
     if json:
         out.json(shown)
@@ -96,7 +97,7 @@ async def watch(
     **Example**: `dragoman watch 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     out = ConsoleOutput(save)
-    async with open_task_client(target, task, agent, scope, receive=None if json else out.receive) as client:
+    async with open_task_client(target, task, agent, scope, read_part if json else out.receive) as client:
         printer = TaskPrinter(client, out, json=json, live=True, until_terminal=True)
         try:
             return await printer.follow(client.subscribe(task, after=after))

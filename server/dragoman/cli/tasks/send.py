@@ -5,22 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
-from dragoman.calling.transport import no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import add_command, run_command
-from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget, http_address
+from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget
 from dragoman.cli.output import ConsoleOutput, state_name
 from dragoman.cli.parameters import argument, flag, option
-from dragoman.cli.tasks.client import check_scope, command_line, naming_agents, task_client
+from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line, naming_agents, task_client
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
-from dragoman.client.calls import Client, current_traceparent
+from dragoman.client.calls import Client
 from dragoman.client.calls import message as message_of
 from dragoman.client.content import media_type
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -56,38 +55,6 @@ class MessageOptions:
         except FileError as error:
             raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
         return message_of(text, parts=parts, task=self.task, context=self.context)
-
-
-@dataclass(frozen=True, slots=True)
-class ProtocolOptions:
-    """The version and the protocol binding of a call."""
-
-    dialect: Annotated[
-        str, option("--dialect", "1.0|0.3|0.1", "The version of A2A to use. [the newest of the card; else 1.0]")
-    ] = ""
-    binding: Annotated[
-        str,
-        option("--binding", "grpc|rest|jsonrpc|ws", "The protocol binding to use. [the first of the card; else grpc]"),
-    ] = ""
-    show_wire: Annotated[bool, flag("--show-wire", "Print requests and responses on stderr.")] = False
-
-    def client(self, target: ServerTarget, tenant: str) -> Client:
-        """Returns an unopened client. Ends the process with a usage error for unsupported combinations."""
-        server = target.server
-        if self.binding in ("rest", "jsonrpc", "ws"):
-            server = http_address(server, f"--binding {self.binding}")
-        try:
-            return Client(
-                server, agent=tenant, token=target.key, dialect=self.dialect, binding=self.binding,
-                trace=print_wire if self.show_wire else no_wire_trace, parent=current_traceparent(),
-            )  # fmt: skip
-        except ValueError as error:
-            raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
-
-
-def print_wire(direction: str, text: str) -> None:
-    """Prints a request or response on stderr."""
-    print_note(f"{direction} {text}")
 
 
 def send(
@@ -128,27 +95,25 @@ def send(
     if no_wait and stream:
         raise typer.BadParameter("--no-wait exits before there is output to --stream; pass only one of them")
     request = message.build()
-    client = protocol.client(target, check_scope(agent, scope))  # reports invalid combinations before a call
+    out = ConsoleOutput(save)
+    receive = read_part if json or no_wait else out.receive  # in JSON large files are in their parts, like small ones
+    client = protocol.client(target, check_scope(agent, scope), receive)  # reports invalid combinations before a call
 
     async def deliver() -> ExitCode:
         of_agent = client
         if message.task and protocol.dialect != "0.1":  # whose clients choose the ids of new tasks
-            build = partial(protocol.client, target)
-            of_agent = await task_client(target, message.task, agent, scope, build)
-        async with naming_agents(target, of_agent):
+            of_agent = await task_client(target, message.task, agent, scope, receive, protocol)
+        async with naming_agents(target, of_agent), of_agent:
             if no_wait:
-                return await _send_without_waiting(of_agent, request, json=json)
-            return await _send_and_wait(of_agent, request, json=json, stream=stream, save=save)
+                return await _send_without_waiting(of_agent, request, out, json=json)
+            return await _send_and_wait(of_agent, request, out, json=json, stream=stream)
 
-    run_command(client.address, deliver())
+    run_command(client.address, deliver)
 
 
-async def _send_without_waiting(client: Client, request: pb.Message, *, json: bool) -> ExitCode:
+async def _send_without_waiting(client: Client, request: pb.Message, out: ConsoleOutput, *, json: bool) -> ExitCode:
     """Prints only the task's id on stdout."""
-    async with client:
-        configuration = pb.SendMessageConfiguration(return_immediately=True)
-        response = await client.send(request, configuration=configuration)
-    out = ConsoleOutput()
+    response = await client.send(request, configuration=pb.SendMessageConfiguration(return_immediately=True))
     if json:
         out.json(response)
     elif response.HasField("message"):
@@ -161,29 +126,22 @@ async def _send_without_waiting(client: Client, request: pb.Message, *, json: bo
 
 
 async def _send_and_wait(
-    client: Client, request: pb.Message, *, json: bool, stream: bool, save: Path | None
+    client: Client, request: pb.Message, out: ConsoleOutput, *, json: bool, stream: bool
 ) -> ExitCode:
     """Waits for the turn to end.
 
     Uses a stream, so that no proxy or wait limit ends the call early, unless the agent does not support streaming.
     """
-    out = ConsoleOutput(save)
-    if not json:  # in JSON large files are in their parts, like small ones
-        client.set_content_receiver(out.receive)
-    async with client:
-        printer = TaskPrinter(client, out, json=json, live=stream)
-        try:
-            return await printer.follow(client.stream(request))
-        except ClientError as error:
-            if error.reason != "UNSUPPORTED_OPERATION":
-                raise
-        response = await client.send(request)  # fails again if streaming was not the reason
-        event = (
-            pb.StreamResponse(task=response.task)
-            if response.HasField("task")
-            else pb.StreamResponse(message=response.message)
-        )
-        return await printer.follow(single_event(event))
+    printer = TaskPrinter(client, out, json=json, live=stream)
+    try:
+        return await printer.follow(client.stream(request))
+    except ClientError as error:
+        if error.reason != "UNSUPPORTED_OPERATION":
+            raise
+    response = await client.send(request)  # fails again if streaming was not the reason
+    is_task = response.HasField("task")
+    event = pb.StreamResponse(task=response.task) if is_task else pb.StreamResponse(message=response.message)
+    return await printer.follow(single_event(event))
 
 
 class FileError(Exception):

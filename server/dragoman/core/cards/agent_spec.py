@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
@@ -30,6 +30,10 @@ class Skill:
     annotations: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     """For `@agent` only: types or JSON Schemas, and hints about the skill. An AgentSpec has them in its extensions
     (skill_schemas.py), and None here."""
+
+
+CARD_SKILL_FIELDS: Final = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
+"""The fields of a Skill that cards have under the same names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,23 +160,25 @@ def _parse_override(table: Any) -> CardOverride:
     return override
 
 
-def _parse_interface_descriptions(path: str, table: Any) -> dict[str, str]:
-    if not isinstance(table, Mapping):
-        raise ValueError(f"{path}: must be a table of {', '.join(_TRANSPORTS)}")
-    if unknown := [transport for transport in table if transport not in _TRANSPORTS]:
-        raise ValueError(f"{path}.{unknown[0]}: is not one of {', '.join(_TRANSPORTS)}")
+def _parse_interface_descriptions(path: str, value: Any) -> dict[str, str]:
+    table = _check_table(path, value, _TRANSPORTS)
     return {transport: _parse_text(f"{path}.{transport}", text) for transport, text in table.items()}
 
 
-def _parse_object(path: str, kind: type[Any], table: Any) -> Any:
+def _parse_object(path: str, kind: type[Any], value: Any) -> Any:
     known = {field.name: field for field in fields(kind) if field.compare}  # without those that are for @agent only
+    table = _check_table(path, value, known)
+    if missing := [name for name, field in known.items() if field.default is MISSING and name not in table]:
+        raise ValueError(f"{path}.{missing[0]}: is required")
+    return kind(**{name: _parse_value(f"{path}.{name}", known[name].default, item) for name, item in table.items()})
+
+
+def _check_table(path: str, table: Any, known: Collection[str]) -> Mapping[str, Any]:
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: must be a table of {', '.join(known)}")
     if unknown := [name for name in table if name not in known]:
         raise ValueError(f"{path}.{unknown[0]}: is not one of {', '.join(known)}")
-    if missing := [name for name, field in known.items() if field.default is MISSING and name not in table]:
-        raise ValueError(f"{path}.{missing[0]}: is required")
-    return kind(**{name: _parse_value(f"{path}.{name}", known[name].default, value) for name, value in table.items()})
+    return table
 
 
 def _parse_value(path: str, default: Any, value: Any) -> Any:

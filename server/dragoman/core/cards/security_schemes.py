@@ -90,20 +90,17 @@ def apply_security(
 
 def _matching_scheme(scheme: SecurityScheme, server: ServerSecurity) -> str | None:
     """The server's scheme that this one is; empty for another way to get an accepted token; None for no match."""
-    match scheme["type"]:
+    kind = scheme["type"]
+    match kind:
         case "oauth2":
             return "" if server.accepts_tokens else None
-        case "http" if str(scheme["scheme"]).lower() == "bearer":
-            return next((name for name, ours in server.schemes.items() if ours["type"] == "http"), None)
-        case "apiKey" if scheme.get("in") == "header" and str(scheme["name"]).lower() == API_KEY_HEADER.lower():
-            return next((name for name, ours in server.schemes.items() if ours["type"] == "apiKey"), None)
-        case "mutualTLS":
-            return next((name for name, ours in server.schemes.items() if ours["type"] == "mutualTLS"), None)
         case "openIdConnect":
-            return next((name for name, ours in server.schemes.items() if ours == _without_description(scheme)), None)
+            plain = {key: value for key, value in scheme.items() if key != "description"}
+            return next((name for name, ours in server.schemes.items() if ours == plain), None)
+        case "http":
+            is_known = str(scheme["scheme"]).lower() == "bearer"
+        case "apiKey":
+            is_known = scheme.get("in") == "header" and str(scheme["name"]).lower() == API_KEY_HEADER.lower()
         case _:
-            return None
-
-
-def _without_description(scheme: SecurityScheme) -> dict[str, Any]:
-    return {key: value for key, value in scheme.items() if key != "description"}
+            is_known = kind == "mutualTLS"
+    return next((name for name, ours in server.schemes.items() if is_known and ours["type"] == kind), None)

@@ -8,7 +8,6 @@ gateway or the kernel would unwrap it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -39,71 +38,57 @@ class AddressRange(NamedTuple):
     name: str
 
 
-def _ranges(kind: AddressKind, rows: Iterable[tuple[str, str]]) -> Iterator[AddressRange]:
-    for network, name in rows:
-        yield AddressRange(ip_network(network), kind, name)
-
-
-ADDRESS_RANGES: Final = (
+_RANGES: Final = (
     # First the addresses inside ranges that an operator may allow, or that look public.
-    *_ranges(
+    (
         AddressKind.FORBIDDEN,
-        (
-            ("168.63.129.16/32", "cloud metadata"),  # Azure, inside public space
-            ("100.100.100.200/32", "cloud metadata"),  # Alibaba
-            ("192.0.0.192/32", "cloud metadata"),  # Oracle
-            ("fd00:ec2::/32", "cloud metadata"),  # Amazon
-            ("fd20:ce::254/128", "cloud metadata"),  # Google
-            ("255.255.255.255/32", "limited broadcast"),
-            ("0.0.0.0/8", "unspecified (this network)"),  # connecting to 0.0.0.0 reaches this machine
-            ("169.254.0.0/16", "link-local"),  # includes the metadata services of most clouds
-            ("224.0.0.0/4", "multicast"),
-            ("::/128", "unspecified"),
-            ("fe80::/10", "link-local"),
-            ("ff00::/8", "multicast"),
-        ),
+        {
+            # Azure (inside public space), Alibaba, Oracle, Amazon, Google
+            "cloud metadata": "168.63.129.16 100.100.100.200 192.0.0.192 fd00:ec2::/32 fd20:ce::254",
+            "limited broadcast": "255.255.255.255",
+            "unspecified (this network)": "0.0.0.0/8",  # connecting to 0.0.0.0 reaches this machine
+            "link-local": "169.254.0.0/16 fe80::/10",  # includes the metadata services of most clouds
+            "multicast": "224.0.0.0/4 ff00::/8",
+            "unspecified": "::",
+        },
     ),
-    *_ranges(AddressKind.LOOPBACK, (("127.0.0.0/8", "loopback"), ("::1/128", "loopback"))),
-    *_ranges(
+    (AddressKind.LOOPBACK, {"loopback": "127.0.0.0/8 ::1"}),
+    (
         AddressKind.INTERNAL,
-        (
-            ("10.0.0.0/8", "private"),
-            ("100.64.0.0/10", "shared with a provider (CGNAT)"),
-            ("172.16.0.0/12", "private"),
-            ("192.0.0.0/24", "IETF protocol assignments"),
-            ("192.0.2.0/24", "documentation"),
-            ("192.31.196.0/24", "AS112"),
-            ("192.52.193.0/24", "multicast tunnels (AMT)"),
-            ("192.88.99.0/24", "6to4 relays"),
-            ("192.168.0.0/16", "private"),
-            ("192.175.48.0/24", "AS112"),
-            ("198.18.0.0/15", "benchmarking"),
-            ("198.51.100.0/24", "documentation"),
-            ("203.0.113.0/24", "documentation"),
-            ("240.0.0.0/4", "reserved"),
-            ("::ffff:0:0:0/96", "IPv4-translated"),
-            ("::/96", "IPv4-compatible"),
-            ("64:ff9b:1::/48", "local NAT64"),
-            ("100::/64", "discard-only"),
-            ("100:0:0:1::/64", "dummy prefix"),
-            ("2001::/32", "Teredo"),
-            ("2001:2::/48", "benchmarking"),
-            ("2001:10::/28", "ORCHID"),
-            ("2001:20::/28", "ORCHID"),
-            ("2001:30::/28", "drone remote ids"),
-            ("2001::/23", "IETF protocol assignments"),
-            ("2001:db8::/32", "documentation"),
-            ("2002::/16", "6to4"),
-            ("2620:4f:8000::/48", "AS112"),
-            ("3fff::/20", "documentation"),
-            ("3ffe::/16", "6bone"),
-            ("5f00::/16", "segment routing"),
-            ("fc00::/7", "unique local"),
-            ("fec0::/10", "site-local"),
-        ),
+        {
+            "private": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16",
+            "shared with a provider (CGNAT)": "100.64.0.0/10",
+            "documentation": "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20",
+            "AS112": "192.31.196.0/24 192.175.48.0/24 2620:4f:8000::/48",
+            "multicast tunnels (AMT)": "192.52.193.0/24",
+            "6to4 relays": "192.88.99.0/24",
+            "benchmarking": "198.18.0.0/15 2001:2::/48",
+            "reserved": "240.0.0.0/4",
+            "IPv4-translated": "::ffff:0:0:0/96",
+            "IPv4-compatible": "::/96",
+            "local NAT64": "64:ff9b:1::/48",
+            "discard-only": "100::/64",
+            "dummy prefix": "100:0:0:1::/64",
+            "Teredo": "2001::/32",
+            "ORCHID": "2001:10::/28 2001:20::/28",
+            "drone remote ids": "2001:30::/28",
+            "IETF protocol assignments": "192.0.0.0/24 2001::/23",  # after the others inside
+            "6to4": "2002::/16",
+            "6bone": "3ffe::/16",
+            "segment routing": "5f00::/16",
+            "unique local": "fc00::/7",
+            "site-local": "fec0::/10",
+        },
     ),
-    *_ranges(AddressKind.PUBLIC, (("2000::/3", "public"), ("0.0.0.0/0", "public"))),
-    *_ranges(AddressKind.INTERNAL, (("::/0", "reserved"),)),  # IANA assigns global unicast from 2000::/3 alone
+    (AddressKind.PUBLIC, {"public": "2000::/3 0.0.0.0/0"}),
+    (AddressKind.INTERNAL, {"reserved": "::/0"}),  # IANA assigns global unicast from 2000::/3 alone
+)
+
+ADDRESS_RANGES: Final = tuple(
+    AddressRange(ip_network(network), kind, name)
+    for kind, rows in _RANGES
+    for name, networks in rows.items()
+    for network in networks.split()
 )
 """The first range that contains an address counts."""
 
@@ -153,13 +138,13 @@ class AllowEntry:
         found = address_range(self.network.network_address)
         return found.kind is AddressKind.LOOPBACK and self.network[-1] in found.network
 
-    def covers(self, host: str, address: IPAddress, port: int) -> bool:
-        """Whether the entry allows calls to this address, to which `host` resolved."""
+    def covers(self, host: str, address: IPAddress | None, port: int) -> bool:
+        """Whether the entry allows calls to this address, to which `host` resolved; None: to none yet."""
         if self.port not in (None, port):
             return False
         if self.network is None:
             return self.host == normalize_host(host)
-        return address in self.network
+        return address is not None and address in self.network
 
 
 _PORT: Final = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
@@ -271,32 +256,18 @@ class AddressPolicy:
             address: IPAddress | None = ip_address(host)
         except ValueError:
             address = None
-        for entry in self.allow:
-            if entry.port != port:
-                continue
-            if (
-                entry.host == normalize_host(host)
-                if entry.network is None
-                else address is not None and address in entry.network
-            ):
-                return True
-        return False
+        return any(entry.port == port and entry.covers(host, address, port) for entry in self.allow)
 
     def _problem(self, address: IPAddress, port: int, host: str, *, is_local: bool) -> str:
         found = address_range(address)
+        listed = (entry for entry in self.allow if entry.covers(host, address, port))
         match found.kind:
             case AddressKind.PUBLIC:
                 return ""
-            case AddressKind.LOOPBACK if is_local and self.loopback:
-                return ""
-            case AddressKind.LOOPBACK if is_local and any(
-                entry.names_loopback and entry.covers(host, address, port) for entry in self.allow
-            ):
-                return ""
             case AddressKind.LOOPBACK:
-                return f"{found.name} addresses {LOOPBACK_RULE}"
-            case AddressKind.INTERNAL if any(entry.covers(host, address, port) for entry in self.allow):
-                return ""
+                is_allowed = is_local and (self.loopback or any(entry.names_loopback for entry in listed))
+                return "" if is_allowed else f"{found.name} addresses {LOOPBACK_RULE}"
             case AddressKind.INTERNAL:
-                return f"{found.name} addresses may be called only if the operator allows them (outbound_allow)"
+                rule = "may be called only if the operator allows them (outbound_allow)"
+                return "" if any(listed) else f"{found.name} addresses {rule}"
         return f"{found.name} addresses are never called"

@@ -76,19 +76,9 @@ def parse_target(url: str) -> UrlTarget:
         raise ValueError("must begin with https:// or http:// and name a host")
     if "@" in match["authority"]:
         raise ValueError("must not contain a user name or password")
-    parts = _AUTHORITY.fullmatch(match["authority"])
-    if parts is None:
-        raise ValueError("after :// must come HOST or HOST:PORT, an IPv6 address in brackets")
-    port = DEFAULT_PORTS[scheme]
-    if parts["colon"]:
-        if not parts["port"] or not 0 < int(parts["port"]) < 65536:
-            raise ValueError("a port is 1 to 65535")
-        port = int(parts["port"])
-    path, question, query = match["rest"].partition("?")
-    host, address = _parse_host(
-        parts["host"] if parts["v6"] is None else parts["v6"], bracketed=parts["v6"] is not None
-    )
-    return UrlTarget(scheme, host, port, path or "/", query if question else "", address)
+    host, address, port = _parse_authority(match["authority"], "after :// must come")
+    path, _, query = match["rest"].partition("?")
+    return UrlTarget(scheme, host, port or DEFAULT_PORTS[scheme], path or "/", query, address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +100,8 @@ class HostPort:
 
 def parse_host_port(text: str) -> HostPort:
     """Parses HOST or HOST:PORT, an IPv6 address in brackets, and nothing else. Raises ValueError."""
-    parts = _AUTHORITY.fullmatch(text)
-    if parts is None:
-        raise ValueError("must be HOST or HOST:PORT, an IPv6 address in brackets")
-    if parts["colon"] and not (parts["port"] and 0 < int(parts["port"]) < 65536):
-        raise ValueError("a port is 1 to 65535")
-    bracketed = parts["v6"] is not None
-    host, address = _parse_host(parts["v6"] if bracketed else parts["host"], bracketed=bracketed)
-    return HostPort(host.removesuffix("."), address, int(parts["port"]) if parts["port"] else None)
+    host, address, port = _parse_authority(text, "must be")
+    return HostPort(host.removesuffix("."), address, port)
 
 
 @lru_cache(64)
@@ -127,6 +111,18 @@ def names_this_machine(authority: str) -> bool:
         return parse_host_port(authority).is_local
     except ValueError:
         return False
+
+
+def _parse_authority(text: str, place: str) -> tuple[str, IPAddress | None, int | None]:
+    """The normalized host, its address if it is one, and the port. Raises ValueError."""
+    parts = _AUTHORITY.fullmatch(text)
+    if parts is None:
+        raise ValueError(f"{place} HOST or HOST:PORT, an IPv6 address in brackets")
+    port = int(parts["port"] or 0)
+    if parts["colon"] and not 0 < port < 65536:
+        raise ValueError("a port is 1 to 65535")
+    bracketed = parts["v6"] is not None
+    return *_parse_host(parts["v6"] if bracketed else parts["host"], bracketed=bracketed), port or None
 
 
 def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:

@@ -133,11 +133,10 @@ class ExecutorSupervisor:
             return None
         spec, registration = self._read_hello(first)
         connection = WorkerConnection(
-            f"executor {self._executor.target}",
+            wk.Hello(name=f"executor {self._executor.target}", agents=[registration]),
             process.name,
             "",
             {spec.id: spec},
-            [registration],
             on_capacity_change=self._notify_capacity,
             new_id=self._new_id,
             frame_bytes=self._host.message_bytes,

@@ -24,7 +24,7 @@ from dragoman.ports.extension import (
 
 if TYPE_CHECKING:
     from dragoman.bindings.cards import Cards
-    from dragoman.bindings.http.request import HttpPipeline
+    from dragoman.bindings.pipeline import Pipeline
 
 PATH: Final = "mcp"
 
@@ -85,9 +85,7 @@ async def open_servers(settings: McpSettings, host: AgentHost) -> AsyncIterator[
         await servers.close()
 
 
-def open_endpoint(
-    settings: McpSettings, pipeline: HttpPipeline, cards: Cards
-) -> Callable[[Any, str, str], Awaitable[Any]]:
+def open_endpoint(settings: McpSettings, pipeline: Pipeline, cards: Cards) -> Callable[[Any, str, str], Awaitable[Any]]:
     """The function that serves requests to the endpoint."""
     from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
     from dragoman.extensions.mcp.endpoint.services import McpServices

@@ -151,7 +151,7 @@ class PostgresBlobRestorer(BlobRestorer):
         for data in items:
             blob_references.restore_parts(data, tree, self._marker, collect)
         contents = await self._read_blobs(wanted) if wanted else {}
-        return [await asyncio.to_thread(self._restore, data, tree, budget, contents) for data in items]
+        return [await asyncio.to_thread(self.restore, data, tree, budget, contents) for data in items]
 
 
 class PostgresBlobOffloader(BlobOffloader):

@@ -65,13 +65,12 @@ from dragoman.extensions.postgres.hot.writer import PostgresWriter
 from dragoman.extensions.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
 from dragoman.extensions.postgres.maintenance import search, task_counts
 from dragoman.extensions.postgres.maintenance.compaction import LOCK_TASK, merge_chunks
-from dragoman.extensions.postgres.maintenance.erasure import PostgresErasureStatements
+from dragoman.extensions.postgres.maintenance.erasure import PostgresEraser
 from dragoman.extensions.postgres.pushes import PostgresPushes
 from dragoman.extensions.postgres.queries import PostgresQueryRunner
 from dragoman.extensions.postgres.schema import migrate
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.compaction import Compactor
-from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.shared.tables import (
     StoredApiKeys,
     StoredAuditLog,
@@ -135,8 +134,7 @@ class PostgresStore:
         self.pushes = PostgresPushes(database)
         self.worker_registry = StoredWorkerRegistry(runner)
         self.cancel_requests = cancels = StoredCancels(runner, "FOR UPDATE OF c")
-        statements = PostgresErasureStatements(maintenance, self._writer.counter_slot)
-        self.erasures = Eraser(statements, after_erasure=cancels.delete_obsolete)
+        self.erasures = PostgresEraser(maintenance, self._writer.counter_slot, cancels.delete_obsolete)
         self.key_values = StoredKeyValues(runner)
         self.upstreams = StoredUpstreams(runner)
         self.audit = StoredAuditLog(runner, f"SELECT pg_advisory_xact_lock({AUDIT_LOCK})")

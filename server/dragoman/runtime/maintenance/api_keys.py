@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core.access import caller_credentials
@@ -22,26 +23,16 @@ MAX_KEY_LIFETIME_MS: Final = 100 * 366 * 86_400_000
 _log: Final = logging.getLogger("dragoman.security")
 
 
-def _ignore_change(_: str) -> None:
-    """Default of `on_change`."""
-
-
+@dataclass(eq=False, repr=False)
 class ApiKeyService:
     """The API keys of one store. Methods raise subclasses of core.errors.A2AError and then change nothing."""
 
-    def __init__(
-        self,
-        keys: ApiKeys,
-        *,
-        clock: Callable[[], int],
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-        on_change: Callable[[str], None] = _ignore_change,
-    ) -> None:
-        """`on_change` is called with the id of a rotated or revoked key. `clock` gives milliseconds since the epoch."""
-        self._keys = keys
-        self._clock = clock
-        self._random_bytes = random_bytes
-        self._on_change = on_change
+    keys: ApiKeys
+    clock: Callable[[], int]
+    """Milliseconds since the epoch."""
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    on_change: Callable[[str], None] = lambda id: None
+    """Called with the id of a rotated or revoked key."""
 
     async def create(
         self, name: str, *, principal: str = "", grants: Iterable[str] = (), lifetime: int = 0
@@ -63,9 +54,9 @@ class ApiKeyService:
         except ValueError as error:
             raise InvalidParams.field("grants", str(error)) from error
         _check_time("lifetime", lifetime)
-        now = self._clock()
-        id = caller_credentials.new_api_key_id(self._random_bytes(caller_credentials.API_KEY_ID_BYTES))
-        text = caller_credentials.format_api_key(id, self._random_bytes(caller_credentials.API_KEY_SECRET_BYTES))
+        now = self.clock()
+        id = caller_credentials.new_api_key_id(self.random_bytes(caller_credentials.API_KEY_ID_BYTES))
+        text = caller_credentials.format_api_key(id, self.random_bytes(caller_credentials.API_KEY_SECRET_BYTES))
         key = ApiKey(
             id=id,
             name=name,
@@ -75,14 +66,14 @@ class ApiKeyService:
             created=now,
             expires=now + lifetime if lifetime else 0,
         )
-        await self._keys.add(key)
+        await self.keys.add(key)
         _log_change("an API key was created", key)
         return key, text
 
     async def list(self, *, all: bool = False) -> list[ApiKey]:
         """Valid keys, or `all`; newest first."""
-        now = self._clock()
-        return [key for key in await self._keys.list() if all or not key.problem(now)]
+        now = self.clock()
+        return [key for key in await self.keys.list() if all or not key.problem(now)]
 
     async def rotate(self, id: str, *, grace: int = 0, lifetime: int | None = None) -> tuple[ApiKey, str]:
         """Replaces the secret of a key. Returns the key with its new text.
@@ -92,31 +83,31 @@ class ApiKeyService:
         """
         _check_time("grace", grace)
         _check_time("lifetime", lifetime or 0)
-        now = self._clock()
-        key = await self._keys.find(id)
+        now = self.clock()
+        key = await self.keys.find(id)
         if key is None:
             raise _key_not_found(id)
         problem = key.problem(now)
         if key.revoked or (problem and lifetime is None):
             cure = "create another one" if key.revoked else "give it a lifetime"
             raise InvalidParams.field("id", f'the key "{id}" {problem}; {cure}')
-        text = caller_credentials.format_api_key(id, self._random_bytes(caller_credentials.API_KEY_SECRET_BYTES))
+        text = caller_credentials.format_api_key(id, self.random_bytes(caller_credentials.API_KEY_SECRET_BYTES))
         expires = None if lifetime is None else now + lifetime if lifetime else 0
-        rotated = await self._keys.rotate(
+        rotated = await self.keys.rotate(
             id, caller_credentials.api_key_digest(text), now=now, until=now + grace, expires=expires
         )
         if rotated is None:  # revoked at the same time
             raise InvalidParams.field("id", f'the key "{id}" was revoked; create another one')
-        self._on_change(id)
+        self.on_change(id)
         _log_change("an API key was rotated", rotated)
         return rotated, text
 
     async def revoke(self, id: str) -> ApiKey:
         """Revokes a key for good. Idempotent."""
-        key = await self._keys.revoke(id, now=self._clock())
+        key = await self.keys.revoke(id, now=self.clock())
         if key is None:
             raise _key_not_found(id)
-        self._on_change(id)
+        self.on_change(id)
         _log_change("an API key was revoked", key)
         return key
 

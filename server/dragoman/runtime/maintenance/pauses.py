@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from dragoman.core.errors import InvalidParams
@@ -33,37 +33,33 @@ class AgentPause:
     reason: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class AgentPauses:
     """The paused agents. `clock`: milliseconds since the epoch."""
 
-    def __init__(
-        self,
-        key_values: KeyValues,
-        on_resumed: Callable[[Iterable[str]], None] = lambda agents: None,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        """`on_resumed`: called when this process learns that these agents may run again."""
-        self._key_values = key_values
-        self._on_resumed = on_resumed
-        self._clock = clock
-        self._text = ""
-        """The value of the last read."""
-        self._lock = asyncio.Lock()
-        """So that nothing older than `_text` is adopted."""
-        self.by_agent: dict[str, AgentPause] = {}
-        """The paused agents, as this process knows them."""
+    key_values: KeyValues
+    on_resumed: Callable[[Iterable[str]], None] = lambda agents: None
+    """Called when this process learns that these agents may run again."""
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Milliseconds since the epoch."""
+    by_agent: dict[str, AgentPause] = field(default_factory=dict, init=False)
+    """The paused agents, as this process knows them."""
+    _text: str = field(default="", init=False)
+    """The value of the last read."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """So that nothing older than `_text` is adopted."""
 
     async def refresh(self) -> None:
         """Reads what other processes have paused and resumed."""
         async with self._lock:
-            self._adopt(await self._key_values.get(_STORED_NAME))
+            self._adopt(await self.key_values.get(_STORED_NAME))
 
     async def pause(self, agent: str, principal: str, reason: str) -> AgentPause:
         """Pauses an agent, and returns its pause. One that is paused already stays paused as it is.
 
         Raises InvalidParams when too many agents are paused.
         """
-        pause = AgentPause(self._clock(), principal, reason)
+        pause = AgentPause(self.clock(), principal, reason)
 
         def add(pauses: dict[str, AgentPause]) -> None:
             if pauses.setdefault(agent, pause) is pause and len(pauses) > MAX_PAUSED_AGENTS:
@@ -78,11 +74,11 @@ class AgentPauses:
     async def _change(self, change: Callable[[dict[str, AgentPause]], object]) -> dict[str, AgentPause]:
         async with self._lock:
             while True:  # another process may change them at the same time
-                stored = await self._key_values.get(_STORED_NAME)
+                stored = await self.key_values.get(_STORED_NAME)
                 pauses = _decode(stored)
                 change(pauses)
                 text = json.dumps({agent: asdict(pause) for agent, pause in pauses.items()})
-                if text == stored or await self._key_values.compare_and_set(_STORED_NAME, text, expected=stored):
+                if text == stored or await self.key_values.compare_and_set(_STORED_NAME, text, expected=stored):
                     self._adopt(text)
                     return pauses
 
@@ -95,7 +91,7 @@ class AgentPauses:
             log.warning("agent %s is paused by %s", agent, pause.principal, extra={"reason": pause.reason})
         if resumed := sorted(before.keys() - self.by_agent.keys()):
             log.info("resumed agents: %s", ", ".join(resumed))
-            self._on_resumed(resumed)
+            self.on_resumed(resumed)
 
 
 def _decode(text: str) -> dict[str, AgentPause]:

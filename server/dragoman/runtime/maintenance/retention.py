@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dragoman.core.durations import format_age
@@ -157,41 +157,28 @@ class RetentionCounters:
     """Bytes of content erased with them."""
 
 
+@dataclass(eq=False, repr=False)
 class Retention:
     """Applies the retention policy to one store."""
 
-    def __init__(
-        self,
-        store: Store,
-        event_log: EventLog,
-        maintenance: Maintenance,
-        rules: RetentionPolicy,
-        *,
-        auditor: Auditor | None = None,
-        audit_retention_ms: int = 0,
-        trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted,
-        batch_size: int = ERASE_BATCH_SIZE,
-    ) -> None:
-        """`audit_retention_ms`: milliseconds after which entries of the audit log are removed; 0: never.
-
-        `trusts_clock`: whether a round may be run now. `batch_size`: tasks erased before other writers may use the
-        store.
-        """
-        self._batch_size = batch_size
-        self._trusts_clock = trusts_clock
-        self._auditor = auditor
-        self._audit_retention_ms = audit_retention_ms
-        self._store = store
-        self._log = event_log
-        self._maintenance = maintenance
-        self._rules = rules
-        self.counts = RetentionCounters()
+    store: Store
+    event_log: EventLog
+    maintenance: Maintenance
+    rules: RetentionPolicy
+    auditor: Auditor | None = None
+    audit_retention_ms: int = 0
+    """Milliseconds after which entries of the audit log are removed; 0: never."""
+    trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted
+    """Whether a round may be run now."""
+    batch_size: int = ERASE_BATCH_SIZE
+    """Tasks erased before other writers may use the store."""
+    counts: RetentionCounters = field(default_factory=RetentionCounters, init=False)
 
     async def run_forever(self, interval: float) -> None:
         """Runs a round every `interval` seconds, until canceled."""
         while True:
             try:
-                if await self._trusts_clock():
+                if await self.trusts_clock():
                     await self.run_once()
                 else:
                     self.counts.skipped += 1
@@ -202,9 +189,9 @@ class Retention:
 
     async def run_once(self) -> None:
         """Ends tasks that waited too long, and erases those that ended too long ago."""
-        await self._maintenance.resume_erasures()
-        for agent, state in await self._store.erasures.inactive_states():
-            age = self._rules.age(agent, state)
+        await self.maintenance.resume_erasures()
+        for agent, state in await self.store.erasures.inactive_states():
+            age = self.rules.age(agent, state)
             if not age:
                 continue
             selection = TaskSelection(older_than=age, agent=agent, state=state)
@@ -213,16 +200,16 @@ class Retention:
             else:
                 await self._erase(selection)
         if (
-            self._auditor is not None
-            and self._audit_retention_ms
-            and (removed := await self._auditor.truncate(self._audit_retention_ms))
+            self.auditor is not None
+            and self.audit_retention_ms
+            and (removed := await self.auditor.truncate(self.audit_retention_ms))
         ):
             log.info("expired entries of the audit log were removed: %d", removed)
         self.counts.rounds += 1
 
     async def _expire(self, selection: TaskSelection) -> None:
         before = self.counts.expired
-        async with aclosing(self._store.erasures.select(selection)) as batches:
+        async with aclosing(self.store.erasures.select(selection)) as batches:
             async for records in batches:
                 results = await asyncio.gather(*(self._end(record, selection) for record in records))
                 self.counts.expired += sum(results)
@@ -234,7 +221,7 @@ class Retention:
             return False
         events = [system_status(EXPIRED, record, f"({format_age(selection.older_than)})")]
         try:
-            await self._log.append(
+            await self.event_log.append(
                 Append(task=record.ref, guard=Version(record.last_sequence), events=events, release=True)
             )
         except AppendRejected:
@@ -245,12 +232,12 @@ class Retention:
         before = self.counts.erased
         while True:
             # Pending webhooks are delivered first; those that fail are given up in time.
-            receipt = await self._maintenance.purge(
-                replace(selection, without_pending_push=True), reason=RETENTION_REASON, limit=self._batch_size
+            receipt = await self.maintenance.purge(
+                replace(selection, without_pending_push=True), reason=RETENTION_REASON, limit=self.batch_size
             )
             self.counts.erased += receipt.counts.tasks
             self.counts.bytes += receipt.counts.bytes
-            if receipt.counts.tasks < self._batch_size:
+            if receipt.counts.tasks < self.batch_size:
                 break
         self._report("tasks past their retention time, erased", selection, self.counts.erased - before)
 

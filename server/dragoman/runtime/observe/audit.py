@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from dragoman.core.access.identity import Identity
@@ -38,39 +39,27 @@ CallOutcome = Literal["ok", "begun", "done", "failed", "canceled"]
 """`ok`: a call that only read, or the change of one task of many. Others have `begun`, then one of the rest."""
 
 
+@dataclass(eq=False, repr=False)
 class Auditor:
     """Writes the audit log of one store. Create it on the event loop."""
 
-    def __init__(
-        self,
-        log: AuditLog,
-        clock: Callable[[], int],
-        level: AuditLevel = "all",
-        *,
-        flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval,
-        count_interval: float = DEFAULT_TIMINGS.audit_count_interval,
-        max_pending: int = MAX_PENDING_AUDIT_ENTRIES,
-    ) -> None:
-        """`clock` gives milliseconds since the epoch. `flush_interval`: seconds for which entries are gathered.
-
-        `count_interval`: seconds for which rejections without an entry of their own are counted. `max_pending`: entries
-        that may be pending; further ones are dropped, and one entry has their number.
-        """
-        self._flush_interval = flush_interval
-        self._max_pending = max_pending
-        self._log = log
-        self._clock = clock
-        self.records_tasks = level == "all"
-        """Whether actions of callers on tasks are recorded."""
-        self.enabled = level != "off"
-        self._pending: list[AuditEntry] = []
-        self._dropped = 0
-        self._write_task: asyncio.Task[None] | None = None
-        self._denied: Counter[tuple[str, str]] = Counter()
-        """Rejections without an entry, by error and principal."""
-        self._count_interval = count_interval
-        self._counting: asyncio.Task[None] | None = None
-        self._write_lock = asyncio.Lock()
+    log: AuditLog
+    clock: Callable[[], int]
+    """Milliseconds since the epoch."""
+    level: AuditLevel = "all"
+    flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval
+    """Seconds for which entries are gathered."""
+    count_interval: float = DEFAULT_TIMINGS.audit_count_interval
+    """Seconds for which rejections without an entry of their own are counted."""
+    max_pending: int = MAX_PENDING_AUDIT_ENTRIES
+    """Entries that may be pending; further ones are dropped, and one entry has their number."""
+    _pending: list[AuditEntry] = field(default_factory=list, init=False)
+    _dropped: int = field(default=0, init=False)
+    _write_task: asyncio.Task[None] | None = field(default=None, init=False)
+    _denied: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    """Rejections without an entry, by error and principal."""
+    _counting: asyncio.Task[None] | None = field(default=None, init=False)
+    _write_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -78,11 +67,11 @@ class Auditor:
         self, action: str, identity: Identity, scope: str, agent: str, task: str, **fields: str
     ) -> None:
         """Notes an action of a caller on a task."""
-        if self.records_tasks:
+        if self.level == "all":
             personal = {"principal": identity.principal, "task": task}
             if identity.credential_id:
                 personal["key"] = identity.credential_id
-            self.note(AuditEntry(self._clock(), action, "ok", {"scope": scope, "agent": agent, **fields}, personal))
+            self.note(AuditEntry(self.clock(), action, "ok", {"scope": scope, "agent": agent, **fields}, personal))
 
     def note_call(self, action: str, call: Call, task: str) -> None:
         """Notes what a call changed."""
@@ -95,14 +84,14 @@ class Auditor:
             return
         personal = {"peer": peer, **{name: _short(value) for name, value in error.log_details.items()}}
         fields = {"method": _short(method), "reason": _short(error.message)}
-        self.note(AuditEntry(self._clock(), "access.denied", type(error).__name__, fields, personal))
+        self.note(AuditEntry(self.clock(), "access.denied", type(error).__name__, fields, personal))
 
     def count_denied(self, error: BaseException, principal: str) -> None:
         """Counts a rejected request that gets no entry of its own: one entry a minute has the number.
 
         `principal`: who was rejected; empty for callers without valid credentials.
         """
-        if not self.enabled:
+        if self.level == "off":
             return
         key = (type(error).__name__, principal)
         known = key in self._denied or len(self._denied) < MAX_COUNTED_CALLERS
@@ -111,7 +100,7 @@ class Auditor:
             self._counting = start_task(Background.AUDIT, self._note_counts_soon, "of rejected callers")
 
     async def _note_counts_soon(self) -> None:
-        await asyncio.sleep(self._count_interval)
+        await asyncio.sleep(self.count_interval)
         self._note_counts()
         self._counting = None
 
@@ -119,14 +108,14 @@ class Auditor:
         denied, self._denied = self._denied, Counter()
         for (outcome, principal), others in denied.items():
             personal = {"principal": principal} if principal else {}
-            self.note(AuditEntry(self._clock(), "access.denied", outcome, {"others": str(others)}, personal))
+            self.note(AuditEntry(self.clock(), "access.denied", outcome, {"others": str(others)}, personal))
 
-    def note_operator_action(self, verb: str, identity: Identity, arguments: Mapping[str, str], **fields: str) -> None:
+    def note_operator_action(self, verb: str, identity: Identity, arguments: Mapping[str, str]) -> None:
         """Notes a part of what an operator's call did. Durable with the next entry that is recorded."""
         personal = {"principal": identity.principal, **{name: _short(value) for name, value in arguments.items()}}
         if identity.credential_id:
             personal["key"] = identity.credential_id
-        self.note(AuditEntry(self._clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", "ok", fields, personal))
+        self.note(AuditEntry(self.clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", "ok", {}, personal))
 
     async def record_operator_call(
         self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
@@ -144,7 +133,7 @@ class Auditor:
         self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
     ) -> AuditEntry:
         personal = {name: _short(value) for name, value in who.items()}
-        return AuditEntry(self._clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
+        return AuditEntry(self.clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
 
     async def record_erasure(self, receipt: ErasureReceipt) -> None:
         """Records an erasure of tasks that has a receipt, as `settle`."""
@@ -152,15 +141,15 @@ class Auditor:
             return
         fields = {"receipt": str(receipt.number), "reason": receipt.reason, "selection": receipt.selection}
         counts = {"tasks": str(receipt.counts.tasks), "bytes": str(receipt.counts.bytes), "digest": receipt.digest}
-        await self.settle(AuditEntry(self._clock(), "tasks.erased", "ok", {**fields, **counts}))
+        await self.settle(AuditEntry(self.clock(), "tasks.erased", "ok", {**fields, **counts}))
 
     # Writing --------------------------------------------------------------------------------------------------------
 
     def note(self, entry: AuditEntry) -> None:
         """Has an entry written soon."""
-        if not self.enabled:
+        if self.level == "off":
             return
-        if len(self._pending) >= self._max_pending:
+        if len(self._pending) >= self.max_pending:
             self._dropped += 1
             return
         self._pending.append(entry)
@@ -169,7 +158,7 @@ class Auditor:
 
     async def record(self, entry: AuditEntry) -> None:
         """Writes an entry after the pending ones. Raises the store's errors."""
-        if self.enabled:
+        if self.level != "off":
             await self._write(entry)
 
     async def settle(self, entry: AuditEntry) -> None:
@@ -187,13 +176,13 @@ class Auditor:
 
     async def truncate(self, age: int) -> int:
         """Removes entries older than `age` milliseconds and records that. Returns how many."""
-        removed = batch = await self._log.truncate(self._clock() - age)
+        removed = batch = await self.log.truncate(self.clock() - age)
         while batch:
-            batch = await self._log.truncate(self._clock() - age)
+            batch = await self.log.truncate(self.clock() - age)
             removed += batch
         if removed:
             fields = {"entries": str(removed), "age_ms": str(age)}
-            await self.settle(AuditEntry(self._clock(), "audit.cut", "ok", fields))
+            await self.settle(AuditEntry(self.clock(), "audit.cut", "ok", fields))
         return removed
 
     async def close(self) -> None:
@@ -212,7 +201,7 @@ class Auditor:
 
     async def _write_soon(self) -> None:
         while self._pending:
-            await asyncio.sleep(self._flush_interval)
+            await asyncio.sleep(self.flush_interval)
             await self._write()
         self._write_task = None
 
@@ -220,15 +209,15 @@ class Auditor:
         async with self._write_lock:
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
-                self._pending.append(AuditEntry(self._clock(), "audit.lost", "ok", {"entries": str(dropped)}))
+                self._pending.append(AuditEntry(self.clock(), "audit.lost", "ok", {"entries": str(dropped)}))
             remaining = len(self._pending)  # what comes meanwhile is gathered for the next time
             while remaining:
                 batch = self._pending[: min(remaining, AUDIT_BATCH_SIZE)]
-                await self._log.append(batch)
+                await self.log.append(batch)
                 del self._pending[: len(batch)]
                 remaining -= len(batch)
             if last:
-                await self._log.append(last)
+                await self.log.append(last)
 
 
 def _short(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.limits.quotas import NO_USAGE, Usage
+from dragoman.core.limits.quotas import Usage
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
@@ -25,72 +25,60 @@ MAX_DELEGATED: Final = 100
 """Delegated tasks in an explanation."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Known facts about a task besides the Task. Times are milliseconds since the epoch, 0 for none."""
+    """A process's knowledge of a task besides the Task. Times are milliseconds since the epoch, 0 for none."""
 
     record: TaskRecord
+    spec: AgentSpec | None
+    """The spec of its agent; None when no such agent is served here."""
     attempts_allowed: int
     session_expires: int
+    """When the session that holds it expires."""
     here: bool
     stopping: bool
     subscribers: int
     free_slots: int
-    next: str
-    pushes: Sequence[PushRecord] = ()
+    now: int
+    retention_ms: int
+    """Milliseconds that it may stay in its state; 0: for ever."""
+    status_text: str
+    """Its status text: why it failed, or what it asks."""
+    pushes: Sequence[PushRecord]
     """Its push configurations."""
-    worker: str = ""
+    worker: str
     """The remote process that runs its turn, for people."""
-    usage: Usage = NO_USAGE
+    usage: Usage
     """Its usage, as reported by its agent."""
-    trace: str = ""
+    trace: str
     """Its trace id."""
-    delegated: Sequence[TaskRecord] = ()
+    delegated: Sequence[TaskRecord]
     """The first tasks that its agent delegated."""
+    next: str = ""
+    """What happens next, in a few sentences."""
 
 
+@dataclass(eq=False, repr=False)
 class Explainer:
     """Explains tasks of one store, as one process sees them."""
 
-    def __init__(
-        self,
-        store: Store,
-        scheduler: Scheduler,
-        feeds: TaskFeeds,
-        agents: Mapping[str, AgentSpec],
-        delivery_count: Callable[[TaskRef], int] | None = None,
-        retention_age: Callable[[str, int], int] = lambda agent, state: 0,
-        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        """`delivery_count`: subscribers of a task that are push deliveries. `retention_age`: milliseconds that a task
-        of an agent may stay in a state, 0 for ever. `now`: milliseconds since the epoch."""
-        self._retention_age = retention_age
-        self._now = now
-        self._delivery_count = delivery_count
-        self._store = store
-        self._scheduler = scheduler
-        self._feeds = feeds
-        self._agents = agents
-
-    def leaked_threads(self, agent: str) -> int:
-        """Threads of an agent that still run here although their turn has ended."""
-        return self._scheduler.leaked_threads(agent)
+    store: Store
+    scheduler: Scheduler
+    feeds: TaskFeeds
+    agents: Mapping[str, AgentSpec]
+    delivery_count: Callable[[TaskRef], int] | None = None
+    """Subscribers of a task that are push deliveries."""
+    retention_age: Callable[[str, int], int] = lambda agent, state: 0
+    """Milliseconds that a task of an agent may stay in a state, 0 for ever."""
+    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Milliseconds since the epoch."""
 
     async def explain(self, task_id: str) -> list[Explanation]:
         """Explains every task with this id, which several clients may have chosen; empty when there is none."""
-        records = await self._store.locate(task_id)
-        sessions = await self._store.sessions() if records else {}
-        return [
-            replace(
-                self._explain_one(
-                    record, sessions, await self._store.pushes.list_configs(record.ref), await self._status_text(record)
-                ),
-                usage=await self._store.usage(record.ref),
-                trace=trace.trace_id_of(trace.trace_of(await self._store.envelope(record.ref, 1))),
-                delegated=await self._store.delegated_tasks(record.ref, MAX_DELEGATED),
-            )
-            for record in records
-        ]
+        records = await self.store.locate(task_id)
+        sessions = await self.store.sessions() if records else {}
+        found = [await self._explain_one(record, sessions.get(record.session, 0)) for record in records]
+        return [replace(one, next=describe_next(one, self.scheduler)) for one in found]
 
     async def _status_text(self, record: TaskRecord) -> str:
         """The status text of a task that has ended or waits for its caller; why an attempt failed, before the next."""
@@ -98,48 +86,40 @@ class Explainer:
             return await self._last_error(record)
         if record.has_open_turn or record.state == states.COMPLETED:
             return ""
-        snapshot = await self._store.read(record.ref, history=0, artifacts=False)
+        snapshot = await self.store.read(record.ref, history=0, artifacts=False)
         if snapshot is None:
             return ""
         return " ".join(part.text for part in pb.Task.FromString(snapshot.task).status.message.parts if part.text)
 
     async def _last_error(self, record: TaskRecord) -> str:
         """Why the last attempt of a turn failed: the status update that announces the next one has it."""
-        for event in await self._store.events(record.ref, record.last_sequence - 1, 1):
+        for event in await self.store.events(record.ref, record.last_sequence - 1, 1):
             update = pb.StreamResponse.FromString(event.data).status_update
             return str(update.metadata.fields["error"].string_value)
         return ""
 
-    def _explain_one(
-        self, record: TaskRecord, sessions: Mapping[int, int], pushes: Sequence[PushRecord], status_text: str
-    ) -> Explanation:
-        runner, remote = self._scheduler.runs.find(record.ref), self._scheduler.queues.remote(record.agent)
-        spec = self._agents.get(record.agent)
-        allowed = max(1 + spec.crash_retries, spec.max_attempts) if spec else 1
-        expires = sessions.get(record.session, 0)
+    async def _explain_one(self, record: TaskRecord, session_expires: int) -> Explanation:
+        store, scheduler, ref = self.store, self.scheduler, record.ref
+        runner, remote = scheduler.runs.find(ref), scheduler.queues.remote(record.agent)
+        spec = self.agents.get(record.agent)
+        deliveries = self.delivery_count(ref) if self.delivery_count else 0
         return Explanation(
-            record,
-            attempts_allowed=allowed,
-            session_expires=expires,
-            here=record.running and record.session == self._scheduler.session,
+            record=record,
+            spec=spec,
+            attempts_allowed=max(1 + spec.crash_retries, spec.max_attempts) if spec else 1,
+            session_expires=session_expires,
+            here=record.running and record.session == scheduler.session,
             stopping=runner is not None and runner.stop.requested,
-            subscribers=self._feeds.subscriber_count(record.ref)
-            - (self._delivery_count(record.ref) if self._delivery_count else 0),
-            free_slots=max(self._scheduler.runs.free_slots, 0),
-            next=describe_next(
-                ExplainInput(
-                    record,
-                    spec,
-                    expires,
-                    self._now(),
-                    self._retention_age(record.agent, record.state),
-                    status_text,
-                    pushes,
-                ),
-                self._scheduler,
-            ),
-            pushes=pushes,
+            subscribers=self.feeds.subscriber_count(ref) - deliveries,
+            free_slots=max(scheduler.runs.free_slots, 0),
+            now=self.now(),
+            retention_ms=self.retention_age(record.agent, record.state),
+            status_text=await self._status_text(record),
+            pushes=await store.pushes.list_configs(ref),
             worker=remote.runner_of(record.id) if remote else "",
+            usage=await store.usage(ref),
+            trace=trace.trace_id_of(trace.trace_of(await store.envelope(ref, 1))),
+            delegated=await store.delegated_tasks(ref, MAX_DELEGATED),
         )
 
 
@@ -147,29 +127,12 @@ MAX_STATUS_CHARS: Final = 200
 """Characters of a status text that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainInput:
-    """A process's knowledge of a task. Times are milliseconds since the epoch, 0 for none."""
-
-    record: TaskRecord
-    spec: AgentSpec | None
-    """The spec of its agent; None when no such agent is served here."""
-    session_expires: int
-    """When the session that holds it expires."""
-    now: int
-    retention_ms: int = 0
-    """Milliseconds that it may stay in its state; 0: for ever."""
-    status_text: str = ""
-    """Its status text: why it failed, or what it asks."""
-    pushes: Sequence[PushRecord] = ()
-
-
-def describe_next(facts: ExplainInput, scheduler: Scheduler) -> str:
+def describe_next(facts: Explanation, scheduler: Scheduler) -> str:
     """The next events of a task, in a few sentences."""
     return " ".join(filter(None, (_describe_state(facts, scheduler), *map(_describe_push, facts.pushes))))
 
 
-def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
+def _describe_state(facts: Explanation, scheduler: Scheduler) -> str:
     record = facts.record
     if states.is_terminal(record.state):
         return f"Nothing: the task has ended{_quoted(facts.status_text)}"
@@ -196,14 +159,14 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
 # Running tasks ------------------------------------------------------------------------------------------------------
 
 
-def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
+def _describe_running(facts: Explanation, scheduler: Scheduler) -> str:
     record, runner = facts.record, scheduler.runs.find(facts.record.ref)
     retries = facts.spec.crash_retries if facts.spec else 0  # after a crash; a failure has its own limit
     tries = record.attempt <= retries
     retry = f"(attempt {record.attempt + 1} of {retries + 1})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
     if runner is not None and runner.stop.requested:
-        limit = scheduler.services.timings.mute_timeout
+        limit = scheduler.services.options.timings.mute_timeout
         return f"Its agent was asked to stop; the task ends when it has. After {limit:g} s its verbs fail."
     if not facts.session_expires:
         action = f"repeat its turn {retry}" if tries else "mark the task FAILED"
@@ -232,7 +195,7 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _describe_limits(facts: ExplainInput, elapsed: float, idle: float) -> Sequence[str]:
+def _describe_limits(facts: Explanation, elapsed: float, idle: float) -> Sequence[str]:
     time_limit = facts.spec.time_limit if facts.spec else 0
     idle_limit = facts.spec.idle_limit if facts.spec else 0
     sentences = []
@@ -248,7 +211,7 @@ def _describe_limits(facts: ExplainInput, elapsed: float, idle: float) -> Sequen
 # Sleeping tasks -----------------------------------------------------------------------------------------------------
 
 
-def _describe_sleeping(facts: ExplainInput) -> str:
+def _describe_sleeping(facts: Explanation) -> str:
     at = _format_date(facts.record.wake_at)
     in_ = _format_duration((facts.record.wake_at - facts.now) / 1000)
     if facts.record.attempt > 1:
@@ -261,7 +224,7 @@ def _describe_sleeping(facts: ExplainInput) -> str:
 # Waiting tasks ------------------------------------------------------------------------------------------------------
 
 
-def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
+def _describe_waiting(facts: Explanation, scheduler: Scheduler) -> str:
     agent, queues = facts.record.agent, scheduler.queues
     remote = queues.remote(agent)
     if pause := scheduler.pauses.by_agent.get(agent):

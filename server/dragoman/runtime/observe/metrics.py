@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from dragoman.core.counters import MetricFamily, MetricSample, StoreStats, counter, gauge, histogram
 from dragoman.core.limits.quotas import BILLION
@@ -39,9 +39,9 @@ _OUTCOMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsDeps:
-    """The sources of the metrics."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class RuntimeMetrics:
+    """The metrics of one runtime, and their sources."""
 
     store: Store
     bus: Bus
@@ -51,16 +51,9 @@ class MetricsDeps:
     retention: Retention
     watchdog: Watchdog
     push_scheduler: PushScheduler | None
-
-
-class RuntimeMetrics:
-    """The metrics of one runtime."""
-
-    def __init__(self, deps: MetricsDeps) -> None:
-        self._deps = deps
-        self._store_stats: StoreStats | None = None
-        self._stats_expire = 0.0
-        self._stats_task: asyncio.Task[StoreStats | None] | None = None
+    _store_stats: StoreStats | None = field(default=None, init=False)
+    _stats_expire: float = field(default=0.0, init=False)
+    _stats_task: asyncio.Task[StoreStats | None] | None = field(default=None, init=False)
 
     async def families(self) -> list[MetricFamily]:
         """All metric families with their current values."""
@@ -81,7 +74,7 @@ class RuntimeMetrics:
 
     async def _read_stats(self) -> StoreStats | None:
         try:
-            self._store_stats = await self._deps.store.stats()
+            self._store_stats = await self.store.stats()
         except Exception as error:
             self._store_stats = None
             log_fault(log, "the statistics of the store could not be read", error)
@@ -92,44 +85,32 @@ class RuntimeMetrics:
 
     def _process_families(self) -> Iterator[MetricFamily]:
         """Metrics of this process."""
-        deps = self._deps
-        yield from _turn_families(deps.scheduler)
-        commits = deps.store.commit_counters
+        yield from _turn_families(self.scheduler)
+        commits = self.store.commit_counters
         yield histogram("commit_changes", "Changes per commit.", commits.changes)
-        yield histogram(
-            "commit_duration_seconds", "Seconds from the beginning of a transaction to its commit.", commits.seconds
-        )
-        yield counter(
-            "commits_failed", "Batches that failed in the database and were rolled back.", commits.failed_batches
-        )
-        yield counter("events", "Task events committed by this process.", deps.event_log.committed_events)
-        yield MetricFamily(
-            "rejected_appends",
-            "counter",
-            "Appends rejected by the store: fenced, ended, over (a quota), repeated (an idempotency key), ...",
-            ("reason",),
-            [MetricSample((reason,), count) for reason, count in _with_zero("fenced", deps.event_log.rejected)],
-        )
-        held = deps.push_scheduler.held if deps.push_scheduler else 0
-        feeds = deps.feeds
+        text = "Seconds from the beginning of a transaction to its commit."
+        yield histogram("commit_duration_seconds", text, commits.seconds)
+        text = "Batches that failed in the database and were rolled back."
+        yield counter("commits_failed", text, commits.failed_batches)
+        yield counter("events", "Task events committed by this process.", self.event_log.committed_events)
+        text = "Appends rejected by the store: fenced, ended, over (a quota), repeated (an idempotency key), ..."
+        rejected = sorted({"fenced": 0, **self.event_log.rejected}.items())  # alerts on increases need an initial 0
+        yield _labeled("counter", "rejected_appends", text, "reason", rejected)
+        held = self.push_scheduler.held if self.push_scheduler else 0
+        feeds = self.feeds
         yield gauge("subscribers", "Readers and waiting callers subscribed to a task.", feeds.subscribers - held)
         yield gauge("event_lag_events", "Committed events not yet delivered to the slowest subscriber.", feeds.lag)
-        yield histogram(
-            "loop_delay_seconds", "Delay of the event loop until it runs a new callback.", deps.watchdog.delays
-        )
-        yield gauge("bus_up", "Whether the bus delivers events to other servers at once.", not deps.bus.problem)
-        yield MetricFamily(
-            "background_failures",
-            "counter",
-            "Failures of background work, which started again.",
-            ("work",),
-            [MetricSample((work.value,), count) for work, count in FAILURES.counts.items()],
-        )
-        retention = deps.retention.counts
+        text = "Delay of the event loop until it runs a new callback."
+        yield histogram("loop_delay_seconds", text, self.watchdog.delays)
+        yield gauge("bus_up", "Whether the bus delivers events to other servers at once.", not self.bus.problem)
+        failures = [(work.value, count) for work, count in FAILURES.counts.items()]
+        text = "Failures of background work, which started again."
+        yield _labeled("counter", "background_failures", text, "work", failures)
+        retention = self.retention.counts
         yield counter("tasks_expired", "Tasks ended because they received no reply in time.", retention.expired)
         yield counter("tasks_erased", "Tasks erased at the end of their retention time.", retention.erased)
-        if deps.push_scheduler is not None:
-            yield from _push_families(deps.push_scheduler)
+        if self.push_scheduler is not None:
+            yield from _push_families(self.push_scheduler)
 
 
 def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
@@ -137,100 +118,61 @@ def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     yield gauge("slots", "Maximum of concurrent turns.", scheduler.runs.slots)
     yield gauge("paused_agents", "Paused agents, of which no turn begins.", len(scheduler.pauses.by_agent))
     counts = sorted(scheduler.counts.items())
-    yield MetricFamily(
-        "runs_begun",
-        "counter",
-        "Runs begun.",
-        ("agent",),
-        [MetricSample((agent,), turns.started) for agent, turns in counts],
-    )
-    yield MetricFamily(
-        "runs_ended",
-        "counter",
-        "Runs ended, by the state in which they left their task.",
-        ("agent", "state"),
-        [
-            MetricSample((agent, _state_label(state)), count)
-            for agent, turns in counts
-            for state, count in sorted(turns.ended_by_state.copy().items())
-        ],
-    )
-    yield MetricFamily(
-        "run_duration_seconds",
-        "histogram",
-        "Duration of runs.",
-        ("agent",),
-        [MetricSample((agent,), turns.seconds) for agent, turns in counts],
-    )
-    tokens = [MetricSample((agent,), turns.tokens) for agent, turns in counts]
-    yield MetricFamily("usage_tokens", "counter", "Tokens that agents reported.", ("agent",), tokens)
-    costs = [MetricSample((agent,), turns.cost / BILLION) for agent, turns in counts]
-    yield MetricFamily("usage_cost", "counter", "Costs that agents reported.", ("agent",), costs)
+    begun = [(agent, turns.started) for agent, turns in counts]
+    yield _labeled("counter", "runs_begun", "Runs begun.", "agent", begun)
+    ended = [
+        (agent, _state_label(state), count)
+        for agent, turns in counts
+        for state, count in sorted(turns.ended_by_state.copy().items())
+    ]
+    text = "Runs ended, by the state in which they left their task."
+    yield _labeled("counter", "runs_ended", text, "agent state", ended)
+    seconds = [(agent, turns.seconds) for agent, turns in counts]
+    yield _labeled("histogram", "run_duration_seconds", "Duration of runs.", "agent", seconds)
+    tokens = [(agent, turns.tokens) for agent, turns in counts]
+    yield _labeled("counter", "usage_tokens", "Tokens that agents reported.", "agent", tokens)
+    costs = [(agent, turns.cost / BILLION) for agent, turns in counts]
+    yield _labeled("counter", "usage_cost", "Costs that agents reported.", "agent", costs)
     absences = [(agent, scheduler.queues.seconds_absent(agent)) for agent, _ in counts]
-    yield MetricFamily(
-        "workers_absence_seconds",
-        "gauge",
-        "Seconds since the last worker of an agent disconnected; 0 while one is connected.",
-        ("agent",),
-        [MetricSample((agent,), absence) for agent, absence in absences if absence is not None],
-    )
+    absent = [(agent, absence) for agent, absence in absences if absence is not None]
+    text = "Seconds since the last worker of an agent disconnected; 0 while one is connected."
+    yield _labeled("gauge", "workers_absence_seconds", text, "agent", absent)
 
 
 def _push_families(push_scheduler: PushScheduler) -> Iterator[MetricFamily]:
     counters = push_scheduler.delivery_counters
-    outcomes = [MetricSample((name,), counters.outcomes[outcome]) for outcome, name in _OUTCOMES.items()]
-    yield MetricFamily("push_deliveries", "counter", "Webhook requests, by outcome.", ("outcome",), outcomes)
-    yield histogram(
-        "push_duration_seconds", "Seconds until a webhook request was answered or failed.", counters.seconds
-    )
+    outcomes = [(name, counters.outcomes[outcome]) for outcome, name in _OUTCOMES.items()]
+    yield _labeled("counter", "push_deliveries", "Webhook requests, by outcome.", "outcome", outcomes)
+    text = "Seconds until a webhook request was answered or failed."
+    yield histogram("push_duration_seconds", text, counters.seconds)
     yield counter("pushes_given_up", "Receivers given up by this process.", counters.given_up)
     yield gauge("pushes_held", "Receivers that this process delivers to.", push_scheduler.held)
 
 
-def _store_families(stats: StoreStats) -> Sequence[MetricFamily]:
+def _store_families(stats: StoreStats) -> Iterator[MetricFamily]:
     """Metrics of the store, shared by all its servers."""
-    tasks = sorted(stats.tasks.items())
-    waiting = sorted(stats.backlog.items())
-    return (
-        MetricFamily(
-            "tasks",
-            "gauge",
-            "Tasks in the store.",
-            ("agent", "state"),
-            [MetricSample((agent, _state_label(state)), count) for (agent, state), count in tasks],
-        ),
-        MetricFamily(
-            "waiting_tasks",
-            "gauge",
-            "Tasks waiting for a slot or a worker.",
-            ("agent",),
-            [MetricSample((agent,), backlog.tasks) for agent, backlog in waiting],
-        ),
-        MetricFamily(
-            "queue_age_seconds",
-            "gauge",
-            "Seconds since the oldest waiting task became ready.",
-            ("agent",),
-            [MetricSample((agent,), stats.age(backlog.since)) for agent, backlog in waiting],
-        ),
-        gauge("pushes_due", "Receivers with a delivery due.", stats.pending_pushes),
-        gauge(
-            "push_age_seconds",
-            "Seconds since the oldest due delivery became due.",
-            stats.age(stats.pending_pushes_since),
-        ),
-        gauge(
-            "push_failing_seconds",
-            "Seconds since the longest-failing receiver accepted its last delivery.",
-            stats.age(stats.failing_since),
-        ),
-        gauge("pushes_dead", "Receivers given up whose events can be redelivered.", stats.dead_pushes),
-    )
+    tasks = [(agent, _state_label(state), count) for (agent, state), count in sorted(stats.tasks.items())]
+    yield _labeled("gauge", "tasks", "Tasks in the store.", "agent state", tasks)
+    backlogs = sorted(stats.backlog.items())
+    waiting = [(agent, backlog.tasks) for agent, backlog in backlogs]
+    yield _labeled("gauge", "waiting_tasks", "Tasks waiting for a slot or a worker.", "agent", waiting)
+    ages = [(agent, stats.age(backlog.since)) for agent, backlog in backlogs]
+    text = "Seconds since the oldest waiting task became ready."
+    yield _labeled("gauge", "queue_age_seconds", text, "agent", ages)
+    yield gauge("pushes_due", "Receivers with a delivery due.", stats.pending_pushes)
+    text = "Seconds since the oldest due delivery became due."
+    yield gauge("push_age_seconds", text, stats.age(stats.pending_pushes_since))
+    text = "Seconds since the longest-failing receiver accepted its last delivery."
+    yield gauge("push_failing_seconds", text, stats.age(stats.failing_since))
+    yield gauge("pushes_dead", "Receivers given up whose events can be redelivered.", stats.dead_pushes)
 
 
-def _with_zero(name: str, counts: dict[str, int]) -> list[tuple[str, int]]:
-    """The counts, with this one present from the start: alerts on increases need an initial 0."""
-    return sorted({name: 0, **counts}.items())
+def _labeled(
+    kind: Literal["counter", "gauge", "histogram"], name: str, help: str, labels: str, rows: Iterable[tuple[Any, ...]]
+) -> MetricFamily:
+    """A family with labels. Each row has the values of the labels, then that of the sample."""
+    samples = [MetricSample(row[:-1], row[-1]) for row in rows]
+    return MetricFamily(name, kind, help, tuple(labels.split()), samples)
 
 
 def _state_label(state: int) -> str:

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
 from dragoman.core.counters import DeliveryCounters
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.push.delivery import (
+    DEFAULT_PUSH_RETRY_POLICY,
     DeliveryAttempt,
     DeliveryOutcome,
     DeliveryReport,
@@ -47,8 +50,7 @@ from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.log import TaskSnapshots, gap_event, read_task
 from dragoman.runtime.observe.tracing import task_trace_context
-from dragoman.runtime.push.breaker import HostBreaker
-from dragoman.runtime.timings import DEFAULT_TIMINGS
+from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
 from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.push")
@@ -56,26 +58,135 @@ log = logging.getLogger("dragoman.push")
 MAX_ERROR_LENGTH: Final = 300
 """Stored characters of the reason of a failed attempt."""
 
+BREAKER_THRESHOLD: Final = 3
+"""Consecutive failed connections that open the breaker."""
+
+MAX_FAILING_HOSTS: Final = 1024
+"""Hosts remembered, the most recently failed."""
+
+
+class HostState:
+    """State of a host with failed connections."""
+
+    __slots__ = ("failures", "probe")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.probe: asyncio.Future[str] | None = None
+        """The probe under way; its result is the error, empty for success or an unknown outcome."""
+
+
+class HostBreaker:
+    """The circuit breakers of all hosts. `on_closed` is called when one closes.
+
+    After three failed connections, one request at a time probes the host until it responds, and other deliveries share
+    its result: calling a host that is down costs as much as calling a healthy one, for every webhook of every new task.
+    Only failed connections count, not error statuses or timeouts, which may concern one path. State is per process and
+    lost with it, which costs a few requests.
+    """
+
+    def __init__(self, on_closed: Callable[[], None] = lambda: None) -> None:
+        self._on_closed = on_closed
+        self._hosts: OrderedDict[str, HostState] = OrderedDict()
+
+    def __contains__(self, host: str) -> bool:
+        """Whether the breaker of a host is open."""
+        state = self._hosts.get(host)
+        return state is not None and state.failures >= BREAKER_THRESHOLD
+
+    def record_failure(self, host: str, reason: str) -> None:
+        """Records a failed connection."""
+        state = self._hosts.setdefault(host, HostState())
+        self._hosts.move_to_end(host)
+        state.failures += 1
+        if state.probe is not None and not state.probe.done():
+            state.probe.set_result(reason)
+        while len(self._hosts) > MAX_FAILING_HOSTS:
+            self._hosts.popitem(last=False)
+
+    def record_success(self, host: str) -> None:
+        """Records a response, of any status."""
+        was_open = host in self
+        self._hosts.pop(host, None)
+        if was_open:
+            self._on_closed()
+
+    @asynccontextmanager
+    async def call(self, host: str) -> AsyncIterator[str]:
+        """Wraps a request: gives the reason to skip it, or empty. Waits for the probe while the breaker is open."""
+        state = self._hosts.get(host)
+        while host in self and state is not None and state.probe is not None:
+            if error := await asyncio.shield(state.probe):
+                yield error
+                return
+            state = self._hosts.get(host)
+        if host not in self or state is None:
+            yield ""
+            return
+        state.probe = probe = asyncio.get_running_loop().create_future()
+        try:
+            yield ""
+        finally:
+            state.probe = None
+            if not probe.done():
+                probe.set_result("")
+
+
+MAX_CALLS: Final = 256
+MAX_CALLS_PER_HOST: Final = 8
+"""Concurrent webhook requests, in total and per host."""
+
+
+class HostLimiter:
+    """Limits concurrent requests, in total and per host, in order of arrival."""
+
+    def __init__(self, total: int = MAX_CALLS, per_host: int = MAX_CALLS_PER_HOST) -> None:
+        self._total = asyncio.Semaphore(total)
+        self._per_host = per_host
+        self._hosts: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
+
+    @asynccontextmanager
+    async def __call__(self, host: str) -> AsyncIterator[None]:
+        """Holds a slot for one request."""
+        limit, users = self._hosts.setdefault(host, (asyncio.Semaphore(self._per_host), []))
+        users.append(None)
+        try:
+            async with limit, self._total:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                self._hosts.pop(host, None)
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """Dependencies of push notifications besides the store: HTTP client, encoder, and retry policy."""
+
+    outbound: OutboundHttp
+    encoder: WebhookEncoder
+    retry_policy: PushRetryPolicy = DEFAULT_PUSH_RETRY_POLICY
+    random: Callable[[], float] = random.random
+    """Numbers from 0 to 1."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ready: asyncio.Event | None = None
+    """Set once the server listens: webhook requests contain its URL."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDeps:
-    """Dependencies shared by all deliveries. `random` gives numbers from 0 to 1, `clock` monotonic seconds."""
+    """Dependencies shared by all deliveries."""
 
     store: Store
     feeds: TaskFeeds
-    outbound: OutboundHttp
-    encoder: WebhookEncoder
+    options: PushOptions
     recorder: DeliveryRecorder
-    retry_policy: PushRetryPolicy
-    random: Callable[[], float]
     clock: Callable[[], float]
-    now: Callable[[], datetime]
-    host_limiter: Callable[[str], AbstractAsyncContextManager[None]]
-    """Limits concurrent requests, in total and per host."""
-    claim_hold: float = DEFAULT_TIMINGS.push_claim_hold
-    """Seconds that a delivery waits for the next event before it releases its claim."""
-    counters: DeliveryCounters = field(default_factory=DeliveryCounters)
+    """Monotonic seconds."""
+    timings: Timings = DEFAULT_TIMINGS
     tracer: Tracer | None = None
+    counters: DeliveryCounters = field(default_factory=DeliveryCounters)
+    host_limiter: HostLimiter = field(default_factory=HostLimiter)
 
 
 class PushDelivery:
@@ -134,13 +245,15 @@ class PushDelivery:
                     sequence=self._last_delivered + 1, error="internal error of the sending server"
                 )
                 await self._record(
-                    DeliveryOutcome.FAILED, attempt, retry_delay=deps.retry_policy.delay(self.push.failures + 1, 1.0)
+                    DeliveryOutcome.FAILED,
+                    attempt,
+                    retry_delay=deps.options.retry_policy.delay(self.push.failures + 1, 1.0),
                 )
 
     @cached_property
     def _sends_task(self) -> bool:
         """Whether the receiver gets Tasks. An unknown dialect of a stored configuration fails this delivery alone."""
-        return self._deps.encoder.sends_task(self.push.config.dialect)
+        return self._deps.options.encoder.sends_task(self.push.config.dialect)
 
     @property
     def _interrupted(self) -> bool:
@@ -185,7 +298,7 @@ class PushDelivery:
     async def _next_event(self, subscriber: Subscriber) -> Event | None:
         """The next event; None after `claim_hold` seconds without one, or on an interruption."""
         try:
-            async with asyncio.timeout(self._deps.claim_hold) as self._wait_timeout:
+            async with asyncio.timeout(self._deps.timings.push_claim_hold) as self._wait_timeout:
                 await subscriber.wait_for_events()
         except TimeoutError:
             return None
@@ -216,8 +329,8 @@ class PushDelivery:
             return await self._record(DeliveryOutcome.SKIPPED, attempt, hand_over=True)
         outcome = DeliveryOutcome.ENDED if status == 410 else DeliveryOutcome.FAILED
         self._count(outcome, ms)
-        requested_delay = retry_after_seconds(status, response.headers, deps.now()) if response else 0.0
-        retry_delay = deps.retry_policy.delay(self.push.failures + 1, deps.random(), requested_delay)
+        requested_delay = retry_after_seconds(status, response.headers, deps.options.now()) if response else 0.0
+        retry_delay = deps.options.retry_policy.delay(self.push.failures + 1, deps.options.random(), requested_delay)
         await self._record(outcome, attempt, retry_delay=retry_delay)
         self._log_attempt(config.host, attempt)
         return False
@@ -251,9 +364,9 @@ class PushDelivery:
         """The receiver's response, or None and the error. `extra_headers` are added to the request's."""
         try:
             async with asyncio.timeout(None) as self._call_timeout:
-                webhook = await self._deps.encoder.encode(self.push, event)
+                webhook = await self._deps.options.encoder.encode(self.push, event)
                 headers = {**webhook.headers, **extra_headers} if extra_headers else webhook.headers
-                response = await self._deps.outbound.post(
+                response = await self._deps.options.outbound.post(
                     self.push.config.url, webhook.body, headers, may_send=self._may_send
                 )
         except TimeoutError:
@@ -281,7 +394,7 @@ class PushDelivery:
         hand_over: bool = False,
     ) -> bool:
         """Records progress in the store. False when the claim is lost."""
-        push, policy = self.push, self._deps.retry_policy
+        push, policy = self.push, self._deps.options.retry_policy
         report = DeliveryReport(
             task=push.task,
             id=push.config.id,

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,19 +27,13 @@ from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
-from dragoman.runtime.push.breaker import HostBreaker
-from dragoman.runtime.push.delivery import DeliveryDeps, PushDelivery
-from dragoman.runtime.timings import DEFAULT_TIMINGS
+from dragoman.runtime.push.delivery import DeliveryDeps, HostBreaker, PushDelivery
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.push")
 
 MAX_HOSTS_PER_POLL: Final = 64
 """Hosts per query; the next one continues after them."""
-
-MAX_CALLS: Final = 256
-MAX_CALLS_PER_HOST: Final = 8
-"""Concurrent webhook requests, in total and per host."""
 
 MAX_HELD_PUSHES: Final = 4096
 MAX_HELD_PER_HOST: Final = 64
@@ -48,48 +43,26 @@ MAX_SETTLED_TASKS: Final = 65_536
 """Tasks known to need no wake-up; when full, all are forgotten and checked again."""
 
 
-@dataclass(slots=True)
-class PushCounters:
-    """Counters of this process. They only grow and may be read at any time."""
-
-    claimed: int = 0
-    """Claimed pushes."""
-    failed_polls: int = 0
-    """Polls that failed."""
-
-
 class PushScheduler:
     """Delivers the due pushes of one store, in one process."""
 
     def __init__(
         self,
-        store: Store,
         session: int,
         deps: DeliveryDeps,
-        ready: asyncio.Event | None = None,
-        *,
-        lease: Lease | None = None,
         trusts_expiry: Callable[[], Awaitable[bool]],
-        poll_interval: float = DEFAULT_TIMINGS.push_poll_interval,
-        stop_timeout: float = DEFAULT_TIMINGS.push_stop_timeout,
+        lease: Lease | None = None,
     ) -> None:
-        """Delivers nothing before `ready` is set, if given.
-
-        `lease`: of this process; None if no other process uses the store. `trusts_expiry`: whether expired sessions
-        belong to dead processes. `poll_interval`: seconds between polls for due pushes. `stop_timeout`: seconds that
-        requests in flight get when the server stops.
-        """
-        self._stop_timeout = stop_timeout
+        """`trusts_expiry`: whether expired sessions belong to dead processes. `lease`: of this process; None if no
+        other process uses the store."""
         self._lease = lease
         self._trusts_expiry = trusts_expiry
-        self._store = store
+        self._store = deps.store
         self._session = session
         self._deps = deps
         self.breaker = HostBreaker(self._on_host_recovered)
         """The circuit breakers of all hosts."""
-        self._longest_delay = round(deps.retry_policy.max_delay * 1000)
-        self._ready = ready
-        self._poll_interval = poll_interval
+        self._longest_delay = round(deps.options.retry_policy.max_delay * 1000)
         self._next_poll = 0.0
         self._deliveries: dict[PushConfigKey, PushDelivery] = {}
         self._tasks: dict[PushConfigKey, asyncio.Task[None]] = {}
@@ -105,7 +78,6 @@ class PushScheduler:
         self._running: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._unsubscribe: Unsubscribe | None = None
-        self.counts = PushCounters()
 
     # Hints ------------------------------------------------------------------------------------------------------
 
@@ -154,7 +126,7 @@ class PushScheduler:
             self._watching = start_task(Background.LEASE, watch, "of webhooks")
 
     async def stop(self) -> None:
-        """Stops. Requests in flight get `stop_timeout` seconds. May be called twice."""
+        """Stops. Requests in flight get `push_stop_timeout` seconds. May be called twice."""
         if self._running is None:
             return
         self._running.cancel()
@@ -163,7 +135,7 @@ class PushScheduler:
         for delivery in self._deliveries.values():
             delivery.stop()
         tasks = [self._running, *self._tasks.values()]
-        _, late = await asyncio.wait(tasks, timeout=self._stop_timeout)
+        _, late = await asyncio.wait(tasks, timeout=self._deps.timings.push_stop_timeout)
         for task in late:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -174,23 +146,17 @@ class PushScheduler:
         self._running = None
 
     async def _run(self) -> None:
-        if self._ready is not None:
-            await self._ready.wait()
+        if (ready := self._deps.options.ready) is not None:
+            await ready.wait()
         clock = asyncio.get_running_loop().time
         while True:
-            try:
-                await self.claim_woken()
-                if clock() >= self._next_poll:
-                    self._next_poll = clock() + self._poll_interval
-                    await self.poll()
-            except Exception:
-                self.counts.failed_polls += 1
-                raise
-            try:
+            await self.claim_woken()
+            if clock() >= self._next_poll:
+                self._next_poll = clock() + self._deps.timings.push_poll_interval
+                await self.poll()
+            with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_poll):
                     await self._wakeup.wait()
-            except TimeoutError:
-                pass
 
     async def poll(self) -> None:
         """Claims and starts due pushes that no process delivers."""
@@ -263,7 +229,6 @@ class PushScheduler:
         self._unknown_claims = {}
         for push in claimed:
             self._start_delivery(push, hold)
-        self.counts.claimed += len(claimed)
         return len(claimed)
 
     def _start_delivery(self, push: PushRecord, hold: LeaseHold | None) -> None:
@@ -292,16 +257,16 @@ class PushHistory:
     attempts: list[DeliveryAttempt]
 
 
+@dataclass(frozen=True, slots=True)
 class Redelivery:
     """Push operations for operators."""
 
-    def __init__(self, store: Store, bus: Bus) -> None:
-        self._store = store
-        self._bus = bus
+    store: Store
+    bus: Bus
 
     async def of_task(self, record: TaskRecord) -> list[PushHistory]:
         """Every configuration of a task, oldest first."""
-        pushes = self._store.pushes
+        pushes = self.store.pushes
         return [
             PushHistory(push, await pushes.attempts(record.ref, push.config.id))
             for push in await pushes.list_configs(record.ref)
@@ -310,10 +275,6 @@ class Redelivery:
     async def of_selection(self, selection: TaskSelection) -> list[PushHistory]:
         """Every configuration of the tasks with an id. Raises TaskNotFound."""
         return [history for record in await self._records(selection) for history in await self.of_task(record)]
-
-    async def waiting(self, limit: int) -> list[PushRecord]:
-        """Configurations with undelivered events or given up, the longest failing first."""
-        return await self._store.pushes.unfinished(limit)
 
     async def redeliver(self, selection: TaskSelection, id: str = "", after: int | None = None) -> list[PushRecord]:
         """Restarts delivery to one configuration of a task, or to all: undelivered events, or all after event `after`.
@@ -326,14 +287,14 @@ class Redelivery:
             raise InvalidParams.field("taskId", "belongs to several tasks; name the agent, principal or scope")
         if after is not None and not 0 <= after < first.last_sequence:
             raise InvalidParams.field("from", f"must be an event of the task, 1 to {first.last_sequence}")
-        restarted = await self._store.pushes.restart(first.ref, [id] if id else [], after)
+        restarted = await self.store.pushes.restart(first.ref, [id] if id else [], after)
         if not restarted:
             raise PushConfigNotFound
-        self._bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
+        self.bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
         return restarted
 
     async def _records(self, selection: TaskSelection) -> list[TaskRecord]:
-        records = [record for record in await self._store.locate(selection.task) if selection.matches(record, 0)]
+        records = [record for record in await self.store.locate(selection.task) if selection.matches(record, 0)]
         if not records:
             raise TaskNotFound
         return records

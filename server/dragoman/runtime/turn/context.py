@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dragoman.core.access.identity import Isolation
@@ -18,7 +17,7 @@ from dragoman.core.task.steps import StepJournal
 from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, is_remote
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
-from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
+from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
 from dragoman.runtime.turn.finish import (
     StopToken,
@@ -37,23 +36,32 @@ MAX_REFERENCES: Final = 16
 """Referenced tasks passed to an agent; further ones are dropped."""
 
 
-class ReferenceResolver:
-    """Reads the tasks that messages refer to."""
+DEFAULT_SLOTS: Final = 1000
+"""Concurrent turns in one process, unless the settings say otherwise."""
 
-    def __init__(self, store: Store, isolation: Isolation) -> None:
-        self._store = store
-        self._isolation = isolation
+WORKER_WAIT_SECONDS: Final = 300.0
+"""Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
 
-    async def resolve(self, record: TaskRecord, sender: str, task_ids: Iterable[str]) -> list[pb.Task]:
-        """The referenced tasks that the sender may see, of this task's agent only; unknown ids are skipped."""
-        owner = self._isolation.owner(record.ref.owner.scope, record.agent, sender)
-        found = []
-        for task_id in list(dict.fromkeys(task_ids))[:MAX_REFERENCES]:
-            record_found = await self._store.find(owner, record.agent, task_id)
-            snapshot = await self._store.read(record_found.ref) if record_found else None
-            if snapshot is not None:
-                found.append(pb.Task.FromString(snapshot.task))
-        return found
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOptions:
+    """How the turns of a process run."""
+
+    runs_agents: bool = True
+    """False: the turns of this process's own agents are left to other processes on the store."""
+    slots: int = DEFAULT_SLOTS
+    """Concurrent turns."""
+    worker_wait: float = WORKER_WAIT_SECONDS
+    """Seconds that tasks wait for absent remote agents."""
+    strict: bool = False
+    """Whether agents may make only the transitions of the strict table."""
+    shows_error_texts: bool = True
+    """Whether callers see what any exception of an agent says; else only what an AgentError says."""
+    coalesce: Coalesce = NO_COALESCING
+    budgets: TaskBudgets = NO_BUDGETS
+    isolation: Isolation = field(default_factory=Isolation)
+    timings: Timings = field(default_factory=lambda: DEFAULT_TIMINGS)
+    clocks: Clocks = field(default_factory=lambda: SYSTEM_CLOCKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +70,9 @@ class TurnServices:
 
     store: Store
     event_log: EventLog
-    reference_resolver: ReferenceResolver
-    strict: bool = False
-    """Whether agents may make only the transitions of the strict table."""
-    coalesce: Coalesce = NO_COALESCING
-    budgets: TaskBudgets = NO_BUDGETS
+    options: TurnOptions
     lease: Lease | None = None
     """Of this process; None if no other process may act for it."""
-    timings: Timings = DEFAULT_TIMINGS
-    shows_error_texts: bool = True
-    """Whether callers see what any exception of an agent says."""
-    clock: Callable[[], float] = time.monotonic
-    """Monotonic seconds, for the limits of turns."""
 
 
 class RunContext:
@@ -125,7 +124,7 @@ class RunContext:
         """Done when callers need not wait for this run any more. True: its end is on disk, and `record` and
         `projection` are the task. False: they have to read the store, in which the end may still be missing."""
         self.stop = StopToken()
-        self.deadlines = TurnDeadlines(agent.spec, on_limit_exceeded, services.clock)
+        self.deadlines = TurnDeadlines(agent.spec, on_limit_exceeded, services.options.clocks.monotonic)
         self.projection = TaskProjection(first)
         self.principal = record.principal
         self.attempt = record.attempt
@@ -135,8 +134,8 @@ class RunContext:
         self.fresh_context = fresh_context
         self.guard = ClaimHeld(record.session, record.token)
         self.hold = services.lease.hold() if services.lease is not None else None
-        self.transitions = TransitionChecker(record.state) if services.strict else None
-        self.batch = EventBatch(self._send, services.coalesce)
+        self.transitions = TransitionChecker(record.state) if services.options.strict else None
+        self.batch = EventBatch(self._send, services.options.coalesce)
         self.history: list[pb.Message] = []
         self._written_artifacts: set[str] = set()
         self._last_delivered = record.last_delivered
@@ -160,7 +159,7 @@ class RunContext:
 
     @property
     def shows_error_texts(self) -> bool:
-        return self._services.shows_error_texts
+        return self._services.options.shows_error_texts
 
     @property
     def task_id(self) -> str:
@@ -258,7 +257,7 @@ class RunContext:
         self.usage_tracker.add(report)
 
     def _new_usage_tracker(self, initial: Usage = NO_USAGE) -> UsageTracker:
-        budgets = self._services.budgets
+        budgets = self._services.options.budgets
         budget = budgets.budget_of(self.record.agent) if budgets else TaskBudget()
         return UsageTracker(self._log, self.record.ref, self.guard, budget, self.deadlines.exceed_budget, initial)
 
@@ -284,7 +283,19 @@ class RunContext:
         if not self.fresh_context:
             self._context = await store.context_state(record.ref.owner, record.agent, record.context)
         if task_ids := self.message.reference_task_ids:
-            self.references = await self._services.reference_resolver.resolve(record, self.principal, task_ids)
+            self.references = await self._read_references(task_ids)
+
+    async def _read_references(self, task_ids: Iterable[str]) -> list[pb.Task]:
+        """The referenced tasks that the sender may see, of this task's agent only; unknown ids are skipped."""
+        record, services = self.record, self._services
+        owner = services.options.isolation.owner(record.ref.owner.scope, record.agent, self.principal)
+        found = []
+        for task_id in list(dict.fromkeys(task_ids))[:MAX_REFERENCES]:
+            record_found = await services.store.find(owner, record.agent, task_id)
+            snapshot = await services.store.read(record_found.ref) if record_found else None
+            if snapshot is not None:
+                found.append(pb.Task.FromString(snapshot.task))
+        return found
 
     async def _load_message(self) -> Usage:
         """Reads the message to answer, the history, and what earlier turns left. Returns the usage of earlier turns.

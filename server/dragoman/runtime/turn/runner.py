@@ -115,7 +115,7 @@ class TurnRunner:
             services, agent, record, self._on_limit_exceeded, message, first, fresh_context=fresh_context
         )
         self.stop, self.deadlines = context.stop, context.deadlines
-        self._timings = services.timings
+        self._timings = services.options.timings
         self._log = services.event_log
         self._agent = agent
         self._loop = asyncio.get_running_loop()

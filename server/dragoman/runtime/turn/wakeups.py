@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Container
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -31,28 +31,22 @@ class WakeReservation(Protocol):
     def commit(self, appended: Appended | None) -> None: ...
 
 
+@dataclass(eq=False, repr=False)
 class Wakeups:
     """Wakes sleeping turns at their time. Every process wakes all turns of its agents; the first one wins."""
 
-    def __init__(
-        self,
-        store: Store,
-        event_log: EventLog,
-        agents: Container[str],
-        reserve: Callable[[str], WakeReservation],
-        interval: float,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        """`agents`: the ids of the agents served here. `reserve`: reserves a slot for a turn of an agent. `interval`:
-        seconds between two calls of `poll`. `clock`: milliseconds since the epoch."""
-        self._store = store
-        self._event_log = event_log
-        self._agents = agents
-        self._reserve = reserve
-        self._interval_ms = round(interval * 1000)
-        self._clock = clock
-        self._timers: dict[TaskRef, asyncio.TimerHandle] = {}
-        self._waking: set[asyncio.Task[None]] = set()
+    store: Store
+    event_log: EventLog
+    agents: Container[str]
+    """The ids of the agents served here."""
+    reserve: Callable[[str], WakeReservation]
+    """Reserves a slot for a turn of an agent."""
+    interval: float
+    """Seconds between two calls of `poll`."""
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Milliseconds since the epoch."""
+    _timers: dict[TaskRef, asyncio.TimerHandle] = field(default_factory=dict, init=False)
+    _waking: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     @property
     def timers(self) -> int:
@@ -62,7 +56,7 @@ class Wakeups:
     async def poll(self) -> None:
         """Sets a timer for each turn that wakes before the next poll."""
         try:
-            records = await self._store.sleeping_tasks(self._clock() + self._interval_ms, MAX_TIMERS)
+            records = await self.store.sleeping_tasks(self.clock() + round(self.interval * 1000), MAX_TIMERS)
         except Exception as error:
             log_fault(log, "sleeping turns could not be read; retrying", error)
             return
@@ -71,7 +65,7 @@ class Wakeups:
 
     def note(self, record: TaskRecord) -> None:
         """A turn of this process went to sleep."""
-        if record.wake_at <= self._clock() + self._interval_ms:
+        if record.wake_at <= self.clock() + round(self.interval * 1000):
             self._set_timer(record)
 
     def stop(self) -> None:
@@ -80,9 +74,9 @@ class Wakeups:
             self._timers.popitem()[1].cancel()
 
     def _set_timer(self, record: TaskRecord) -> None:
-        if record.agent not in self._agents or record.ref in self._timers or len(self._timers) >= MAX_TIMERS:
+        if record.agent not in self.agents or record.ref in self._timers or len(self._timers) >= MAX_TIMERS:
             return
-        delay = max(record.wake_at - self._clock(), 0) / 1000
+        delay = max(record.wake_at - self.clock(), 0) / 1000
         self._timers[record.ref] = asyncio.get_running_loop().call_later(delay, self._start_waking, record)
 
     def _start_waking(self, record: TaskRecord) -> None:
@@ -97,9 +91,9 @@ class Wakeups:
     async def _wake(self, record: TaskRecord) -> None:
         change = Append(task=record.ref, guard=Asleep(), wake=True)
         try:
-            reservation = self._reserve(record.agent)
+            reservation = self.reserve(record.agent)
         except Unavailable:  # this server is shutting down, or the agent is away
             return
         # Rejected: another process has woken it, or it was canceled. Another error: the next poll finds it again.
         with suppress(AppendRejected, A2AError):
-            await self._event_log.append(replace(change, claim_session=reservation.session), reservation.commit)
+            await self.event_log.append(replace(change, claim_session=reservation.session), reservation.commit)

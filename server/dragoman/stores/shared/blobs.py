@@ -13,17 +13,14 @@ from typing import Final
 
 from dragoman.core.errors import OutOfMemory
 from dragoman.core.task import blob_references
-from dragoman.core.task.blob_references import (
-    EVENT_TREE,
-    URL_FIELD,
-    BlobReference,
-    FieldTree,
-    OffloadedChange,
-)
+from dragoman.core.task.blob_references import EVENT_TREE, URL_FIELD, BlobReference, FieldTree, OffloadedChange
 from dragoman.core.task.contents import ContentReader, ResponseBudget, RowData, RowSize, StoredContent
 from dragoman.core.task.log import Append, Appended, Event, TaskRef
 
 NO_CONTENTS: Final[Mapping[bytes, bytes]] = {}
+_COMMITTED_WITHOUT_MEMORY: Final = (
+    "the server ran out of memory; this request may have been done, so check before you repeat it"
+)
 
 
 class BlobRestorer(ABC):
@@ -38,24 +35,20 @@ class BlobRestorer(ABC):
         self._base_url: Callable[[], str] = str
 
     def set_base_url(self, base: Callable[[], str]) -> None:
-        """Sets the public HTTP address, with which links begin."""
         self._base_url = base
 
     def budget(self) -> ResponseBudget:
-        """The budget of one response."""
         return ResponseBudget(self._limit, self._link)
 
     def content_of(self, digest: bytes) -> bytes | None:
         """The bytes of a blob that was not read in advance. None: the response gets a link instead."""
         return None
 
-    def restore(self, data: bytes, tree: FieldTree, contents: Mapping[bytes, bytes]) -> bytes:
-        """The data as a reader receives it, with `contents` (by digest) in memory."""
-        return self._restore(data, tree, self.budget(), contents)
-
-    def _restore(
+    def restore(
         self, data: bytes, tree: FieldTree, budget: ResponseBudget, contents: Mapping[bytes, bytes] = NO_CONTENTS
     ) -> bytes:
+        """The data as a reader receives it, with `contents` (by digest) in memory."""
+
         def resolve(reference: BlobReference) -> tuple[int, bytes]:
             blob, content = reference.blob, None
             if blob.size <= budget.remaining_bytes:
@@ -108,13 +101,6 @@ class BlobRestorer(ABC):
         expires = self._clock() // 1000 + blob_references.BLOB_LINK_LIFETIME
         query = blob_references.blob_link_query(self._secret, name, expires, filename, media_type)
         return f"{self._base_url()}/blobs/{name}?{query}"
-
-
-def _committed_without_memory() -> OutOfMemory:
-    """The error of an append that was committed, but cannot be returned."""
-    error = OutOfMemory("the server ran out of memory; this request may have been done, so check before you repeat it")
-    error.outcome_unknown = True
-    return error
 
 
 class BlobOffloader(ABC):
@@ -175,12 +161,14 @@ class BlobOffloader(ABC):
                     await previous
             future = self._submit(change)
             self._hand_over(change.task, handed_over)
-            appended = await future
+            appended, restorer = await future, self._blob_restorer
             try:
                 for event in appended.events:
-                    event.data = self._blob_restorer.restore(event.data, EVENT_TREE, contents)
+                    event.data = restorer.restore(event.data, EVENT_TREE, restorer.budget(), contents)
             except MemoryError as error:
-                raise _committed_without_memory() from error
+                failure = OutOfMemory(_COMMITTED_WITHOUT_MEMORY)
+                failure.outcome_unknown = True
+                raise failure from error
             if not result.done():
                 result.set_result(appended)
         except Exception as error:

@@ -48,6 +48,9 @@ SELECT sequence, CAST(text AS int), length(data) FROM chunks
 WHERE owner = ?1 AND task = ?2 AND artifact = ?3 AND sequence >= ?4 ORDER BY sequence LIMIT ?5
 """
 CHUNK_RANGE: Final = "FROM chunks WHERE owner = ?1 AND task = ?2 AND artifact = ?3 AND sequence BETWEEN ?4 AND ?5"
+_INSERT_CHUNK: Final = (
+    "INSERT INTO chunks (owner, task, artifact, sequence, text, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+)
 _SET_COMPACTED: Final = "UPDATE artifacts SET compacted = ?4 WHERE owner = ?1 AND task = ?2 AND artifact = ?3"
 _SELECT_LONG_LOG: Final = """
 SELECT l.ended, l.owner, l.task, coalesce(t.last_sequence, 0) FROM long_logs l
@@ -108,14 +111,8 @@ class CompactionCursor:
     artifact: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedLog:
-    """The log of a finished task: when it ended, and its last event."""
-
-    ended: int
-    owner: int
-    task: bytes
-    last: int
+FinishedLog = tuple[int, int, bytes, int]
+"""The log of a finished task: when it ended, the owner's number, the task's key, and the sequence of its last event."""
 
 
 def find_grown_task(min_rows: int) -> Query[CompactionCursor | None]:
@@ -127,14 +124,14 @@ def find_grown_task(min_rows: int) -> Query[CompactionCursor | None]:
 def find_long_log(until: int) -> Query[FinishedLog | None]:
     """A log to truncate: its task ended at `until` or before, and has no undelivered push."""
     found = yield from select_first(_SELECT_LONG_LOG, until)
-    return FinishedLog(*found) if found else None
+    return (found[0], found[1], found[2], found[3]) if found else None
 
 
 def truncate_log(finished_log: FinishedLog) -> Query[int]:
     """One step. Returns how many events were dropped; the first step that drops none is the last."""
     dropped, size, end = 0, 0, 0
-    where = finished_log.owner, finished_log.task
-    last = finished_log.last - MIN_KEPT_EVENTS + 1
+    ended, *where, last = finished_log
+    last -= MIN_KEPT_EVENTS - 1
     for first, count, length in (yield from select(_SELECT_OLD_EVENTS, *where, last, COMPACTION_STEP_ROWS)):
         if end and size + length > COMPACTION_STEP_BYTES:
             break
@@ -142,8 +139,16 @@ def truncate_log(finished_log: FinishedLog) -> Query[int]:
     if end:
         yield from change(_DELETE_EVENTS, *where, end)
     else:
-        yield from change(_DELETE_LONG_LOG, finished_log.ended, *where)
+        yield from change(_DELETE_LONG_LOG, ended, *where)
     return dropped
+
+
+def merge_chunks(artifact_key: ArtifactKey, group: RowGroup) -> Query[None]:
+    """Makes one row of a group, in a store without a function that joins BLOBs."""
+    span = *artifact_key, group.first, group.last
+    rows = yield from select(f"SELECT data {CHUNK_RANGE} ORDER BY sequence", *span)
+    yield from change(f"DELETE {CHUNK_RANGE}", *span)
+    yield from change(_INSERT_CHUNK, *artifact_key, group.first, group.kind, b"".join([row[0] for row in rows]))
 
 
 class Compactor:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Generic, Protocol, TypeVar
+from dataclasses import astuple
+from typing import Any, Final
 
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
 from dragoman.stores.shared import task_selection
 from dragoman.stores.shared.queries import Query, QueryRunner, change, marks, select, select_first
 from dragoman.stores.shared.tables import anonymize_audit_entries, delete_revoked_api_keys
-from dragoman.stores.shared.task_selection import RangeCursor, SelectionSql, TaskRange
+from dragoman.stores.shared.task_selection import RangeCursor, SelectionSql
 
 ERASURE_STEP_ROWS: Final = 512
 ERASURE_STEP_BYTES: Final = 4 * 1024 * 1024
@@ -39,8 +41,6 @@ QueuedTask = tuple[str, int, bytes]
 """A row of `erasure_queue`: id, owner and key of a task."""
 
 QUEUE_START: Final[QueuedTask] = ("", -1, b"")
-
-Range = TypeVar("Range")
 
 
 def count_fitting_rows(rows: Iterable[Sequence[Any]], max_bytes: int) -> tuple[int, int, int]:
@@ -93,8 +93,7 @@ PRINCIPAL_TABLES: Final = ("totals", "idempotency", "owners")
 
 def add_to_receipt(number: int, counts: ErasureCounts) -> Query[int]:
     """Adds to the counts of a receipt."""
-    values = counts.tasks, counts.events, counts.messages, counts.artifacts, counts.chunks, counts.bytes
-    return change(_ADD_TO_RECEIPT, number, *values)
+    return change(_ADD_TO_RECEIPT, number, *astuple(counts))
 
 
 def delete_empty_contexts(contexts: Iterable[tuple[int, str]]) -> Query[None]:
@@ -176,136 +175,64 @@ def _finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
     return (yield from change(_DELETE_QUEUED_TASKS, number)) < ERASURE_STEP_ROWS
 
 
-def _last_receipts(limit: int) -> Query[list[ErasureReceipt]]:
-    """The newest receipts, the last one first."""
-    rows = yield from select(f"{_SELECT_RECEIPT} ORDER BY receipt DESC LIMIT ?1", limit)
+def _receipts(condition: str, value: int) -> Query[list[ErasureReceipt]]:
+    rows = yield from select(f"{_SELECT_RECEIPT} {condition}", value)
     return [receipt_from_row(row) for row in rows]
 
 
-def _read_receipt(number: int) -> Query[ErasureReceipt]:
-    """The receipt with a number."""
-    rows = yield from select(f"{_SELECT_RECEIPT} WHERE receipt = ?1", number)
-    return receipt_from_row(rows[0])
+class Eraser(ABC):
+    """Implements `dragoman.ports.Erasures`. One erasure at a time. A subclass has what differs between stores."""
 
-
-class SqlErasureStatements:
-    """The part of `ErasureStatements` that the SQL stores have in common."""
-
-    def __init__(self, runner: QueryRunner, sql: SelectionSql) -> None:
+    def __init__(self, runner: QueryRunner, sql: SelectionSql, after_erasure: Callable[[], Awaitable[None]]) -> None:
+        """after_erasure: deletes what else callers wrote."""
         self._runner = runner
         self._sql = sql
+        self._after_erasure = after_erasure
+        self._lock = asyncio.Lock()
 
-    def now(self) -> Awaitable[int]:
-        return self._runner.now()
-
-    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[TaskRange]]:
-        return self._runner.read(task_selection.task_ranges, self._sql, selection, now)
-
-    def read_page(
-        self, task_range: TaskRange, cursor: RangeCursor | None
-    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
-        return self._runner.read(task_selection.read_page, self._sql, task_range, cursor)
-
-    async def delete_task_content(self, number: int, after: QueuedTask) -> QueuedTask | None:
-        return await self._runner.write_low_priority(self._content_step, number, after, await self.now())
-
-    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
-        return self._runner.read(_digest_of_queued_ids, number)
-
-    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
-        return await self._runner.write_low_priority(_finish_receipt, number, ids_digest, await self.now())
-
-    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
-        return self._runner.read(_last_receipts, limit)
-
-    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
-        return self._runner.read(_read_receipt, number)
-
-    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
-        return self._runner.read(task_selection.inactive_states)
-
-    def _content_step(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
-        return delete_task_content(number, after)
-
-
-class ErasureStatements(Protocol[Range]):
-    """The reads and commits that a store provides for its `Eraser`: one for each method."""
-
-    def now(self) -> Awaitable[int]:
-        """The store's time in milliseconds."""
-
-    def task_ranges(self, selection: TaskSelection, now: int) -> Awaitable[Sequence[Range]]:
-        """Where tasks of the selection are. Not every task in a range has to match."""
-
-    def read_page(
-        self, task_range: Range, cursor: RangeCursor | None
-    ) -> Awaitable[tuple[list[TaskRecord], RangeCursor | None]]:
-        """The next tasks of a range, and the next cursor; None at the end."""
-
-    def measure(self, records: list[TaskRecord]) -> Awaitable[ErasureCounts]:
+    @abstractmethod
+    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
         """Counts the content of these tasks."""
 
-    def delete_task_records(
+    @abstractmethod
+    async def _delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
-    ) -> Awaitable[tuple[int, list[TaskRecord]]]:
+    ) -> tuple[int, list[TaskRecord]]:
         """Deletes the rows of those tasks that still match. Returns the receipt's number, and these tasks.
 
         number: 0 as long as nothing was deleted; the first deletion creates the receipt.
         """
 
-    def delete_task_content(self, number: int, after: QueuedTask) -> Awaitable[QueuedTask | None]:
-        """Deletes the next rows of this receipt's tasks. Returns where to continue; None when nothing is left."""
-
-    def digest_of_queued_ids(self, number: int) -> Awaitable[str]:
-        """The digest of the ids of a receipt's tasks, while they are still queued."""
-
-    def finish_receipt(self, number: int, ids_digest: str) -> Awaitable[bool]:
-        """Completes a receipt, and removes some of its tasks from the queue. True when none is left."""
-
-    def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
+    @abstractmethod
+    async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
         """Deletes the rows of a context or principal that belong to no task.
 
         Rows without a scope stay unless the selection covers all scopes.
         """
 
-    def unfinished_receipts(self) -> Awaitable[list[int]]:
+    @abstractmethod
+    async def _unfinished_receipts(self) -> list[int]:
         """Receipts of erasures that a crash or a canceled call interrupted."""
 
-    def last_receipts(self, limit: int) -> Awaitable[list[ErasureReceipt]]:
-        """The last receipts, newest first."""
+    def _delete_content(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
+        return delete_task_content(number, after)
 
-    def read_receipt(self, number: int) -> Awaitable[ErasureReceipt]:
-        """One receipt."""
-
-    def inactive_states(self) -> Awaitable[list[tuple[str, int]]]:
-        """The pairs of agent and state of tasks that have ended or wait for their caller."""
-
-
-class Eraser(Generic[Range]):
-    """Implements `dragoman.ports.Erasures`. One erasure at a time."""
-
-    def __init__(
-        self,
-        statements: ErasureStatements[Range],
-        clear_caches: Callable[[], None] = lambda: None,
-        after_erasure: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`clear_caches`: called when tasks have disappeared. `after_erasure`: deletes what else callers wrote."""
-        self._statements = statements
-        self._clear_caches = clear_caches
-        self._after_erasure = after_erasure
-        self._lock = asyncio.Lock()
-
-    async def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
-        async with aclosing(self._select(selection, await self._statements.now())) as pages:
-            async for records in pages:
-                yield records
+    async def select(self, selection: TaskSelection, now: int | None = None) -> AsyncGenerator[list[TaskRecord], None]:
+        now = await self._runner.now() if now is None else now
+        for task_range in await self._runner.read(task_selection.task_ranges, self._sql, selection, now):
+            cursor: RangeCursor | None = None
+            while True:
+                records, cursor = await self._runner.read(task_selection.read_page, self._sql, task_range, cursor)
+                if matching := [record for record in records if selection.matches(record, now)]:
+                    yield matching
+                if cursor is None:
+                    break
 
     async def measure(self, selection: TaskSelection) -> ErasureCounts:
         total = ErasureCounts()
-        async with aclosing(self._select(selection, await self._statements.now())) as pages:
+        async with aclosing(self.select(selection)) as pages:
             async for records in pages:
-                total += await self._statements.measure(records)
+                total += await self._measure(records)
         return total
 
     async def erase(
@@ -316,54 +243,42 @@ class Eraser(Generic[Range]):
         limit: int | None = None,
         on_erased: Callable[[list[TaskRecord]], None] | None = None,
     ) -> ErasureReceipt:
-        statements = self._statements
         async with self._lock:
-            now, number, remaining = await statements.now(), 0, sys.maxsize if limit is None else limit
-            async with aclosing(self._select(selection, now)) as pages:
+            now, number, remaining = await self._runner.now(), 0, sys.maxsize if limit is None else limit
+            async with aclosing(self.select(selection, now)) as pages:
                 async for records in pages:
-                    number, erased = await statements.delete_task_records(
+                    number, erased = await self._delete_task_records(
                         number, selection, records[:remaining], now, reason
                     )
-                    if erased:
-                        self._clear_caches()
-                        if on_erased is not None:
-                            on_erased(erased)
+                    if erased and on_erased is not None:
+                        on_erased(erased)
                     remaining -= len(erased)
                     if remaining <= 0:
                         break
             receipt = await self._finish(number) if number else None
             if selection.covers_context or selection.covers_owners:
-                await statements.delete_context_or_principal(selection)
-        if self._after_erasure is not None:
-            await self._after_erasure()
+                await self._delete_context_or_principal(selection)
+        await self._after_erasure()
         return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
     async def resume(self) -> list[ErasureReceipt]:
-        """Completes the erasures that were interrupted. Returns their receipts."""
         async with self._lock:
-            return [await self._finish(number) for number in await self._statements.unfinished_receipts()]
+            return [await self._finish(number) for number in await self._unfinished_receipts()]
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
-        return await self._statements.last_receipts(limit)
+        return await self._runner.read(_receipts, "ORDER BY receipt DESC LIMIT ?1", limit)
 
     async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._statements.inactive_states()
-
-    async def _select(self, selection: TaskSelection, now: int) -> AsyncGenerator[list[TaskRecord], None]:
-        for task_range in await self._statements.task_ranges(selection, now):
-            cursor: RangeCursor | None = None
-            while True:
-                records, cursor = await self._statements.read_page(task_range, cursor)
-                if matching := [record for record in records if selection.matches(record, now)]:
-                    yield matching
-                if cursor is None:
-                    break
+        return await self._runner.read(task_selection.inactive_states)
 
     async def _finish(self, number: int) -> ErasureReceipt:
-        after: QueuedTask | None = QUEUE_START
-        while after is not None:
-            after = await self._statements.delete_task_content(number, after)
-        digest = await self._statements.digest_of_queued_ids(number)
-        while not await self._statements.finish_receipt(number, digest):
+        """Deletes the rest of a receipt's tasks, and completes it."""
+        runner, after = self._runner, QUEUE_START
+        while (
+            done := await runner.write_low_priority(self._delete_content, number, after, await runner.now())
+        ) is not None:
+            after = done
+        digest = await runner.read(_digest_of_queued_ids, number)
+        while not await runner.write_low_priority(_finish_receipt, number, digest, await runner.now()):
             pass
-        return await self._statements.read_receipt(number)
+        return (await runner.read(_receipts, "WHERE receipt = ?1", number))[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
@@ -166,18 +166,23 @@ def audit_record_from_row(row: Sequence[Any]) -> AuditRecord:
 # Push configurations ----------------------------------------------------------------------------------------------
 
 PUSH_CONFIG_COLUMNS: Final = "url, token, scheme, credentials, dialect"
-DELIVERY_COLUMNS: Final = (
-    "last_delivered, last_state_sent, state, reason, failures, failing_since, due_at, session, claim_token,"
-    " attempt_count"
-)
+_DELIVERY_FIELDS: Final = (
+    "last_delivered", "last_state_sent", "state", "reason", "failures", "failing_since", "due_at", "session", "token",
+    "attempt_count",
+)  # fmt: skip
+DELIVERY_COLUMNS: Final = ", ".join(_DELIVERY_FIELDS).replace("token", "claim_token")
 PUSH_COLUMNS: Final = f"id, {PUSH_CONFIG_COLUMNS}, created, {DELIVERY_COLUMNS}"
 PUSH_TASK_COLUMNS: Final = "t.last_sequence, t.state, t.id, t.agent"
 """Columns of a push's task."""
 
+push_task_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter("last_sequence", "state", "id", "agent")
+"""Returns the values of PUSH_TASK_COLUMNS."""
 
-def push_task_values(record: TaskRecord) -> tuple[Any, ...]:
-    """The values of PUSH_TASK_COLUMNS."""
-    return record.last_sequence, record.state, record.id, record.agent
+config_values: Final[Callable[[PushConfig], tuple[Any, ...]]] = attrgetter(*PUSH_CONFIG_COLUMNS.split(", "))
+"""Returns the values of PUSH_CONFIG_COLUMNS."""
+
+delivery_values: Final[Callable[[PushRecord], tuple[Any, ...]]] = attrgetter(*_DELIVERY_FIELDS)
+"""Returns the values of DELIVERY_COLUMNS."""
 
 
 def new_push(
@@ -191,30 +196,12 @@ def new_push(
     )  # fmt: skip
 
 
-def config_values(config: PushConfig) -> tuple[str, ...]:
-    """The values of PUSH_CONFIG_COLUMNS."""
-    return config.url, config.token, config.scheme, config.credentials, config.dialect
-
-
-def delivery_values(push: PushRecord) -> tuple[Any, ...]:
-    """The values of DELIVERY_COLUMNS."""
-    return (
-        push.last_delivered, push.last_state_sent, int(push.state), push.reason, push.failures,
-        push.failing_since, push.due_at, push.session, push.token, push.attempt_count,
-    )  # fmt: skip
-
-
 def push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
     """The push in a row of PUSH_COLUMNS and PUSH_TASK_COLUMNS."""
-    id, url, token, scheme, credentials, dialect, created, *delivery, last_sequence, task_state, task_id, agent = row
-    last_delivered, last_state_sent, state, reason, failures, failing_since, due_at, session, claim, attempts = delivery
+    id, url, token, scheme, credentials, dialect, created, *delivery = row[:-4]
     config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
-    return PushRecord(
-        task=ref, config=config, created=created, last_delivered=last_delivered, last_state_sent=last_state_sent,
-        state=PushState(state), reason=reason, failures=failures, failing_since=failing_since, due_at=due_at,
-        session=session, token=claim, attempt_count=attempts, last_sequence=last_sequence,
-        task_ended=task_state in states.TERMINAL, task_id=task_id, agent=agent,
-    )  # fmt: skip
+    values = dict(zip(_DELIVERY_FIELDS, delivery, strict=True))
+    return replace(new_push(ref, config, created, 0, 0, row[-4:]), **{**values, "state": PushState(values["state"])})
 
 
 # Migrations -----------------------------------------------------------------------------------------------------------

@@ -37,11 +37,13 @@ _DELETE_REVOKED_API_KEYS: Final = "DELETE FROM api_keys WHERE principal = ?1 AND
 _TOUCH_API_KEY: Final = "UPDATE api_keys SET used = ?2 WHERE id = ?1 AND used < ?2"
 
 
-class StoredApiKeys:
-    """Implements `dragoman.ports.ApiKeys`."""
-
+class _Table:
     def __init__(self, runner: QueryRunner) -> None:
         self._runner = runner
+
+
+class StoredApiKeys(_Table):
+    """Implements `dragoman.ports.ApiKeys`."""
 
     async def add(self, key: ApiKey) -> None:
         if not await self._runner.write(change, _INSERT_API_KEY, *api_key_values(key)):
@@ -96,21 +98,20 @@ _AUDIT_STATEMENT_ROWS: Final = 32
 """Entries that one statement adds."""
 
 
-class StoredAuditLog:
+class StoredAuditLog(_Table):
     """Implements `dragoman.ports.AuditLog`."""
 
     def __init__(self, runner: QueryRunner, lock: str = "") -> None:
         """lock: a statement, so that one process adds entries at a time."""
-        self._runner = runner
+        super().__init__(runner)
         self._lock = lock
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         await self._runner.write(self._append, entries, [secrets.token_bytes(SALT_BYTES) for _ in entries])
 
     async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
-        return [
-            audit_record_from_row(row) for row in await self._runner.read(select, _SELECT_AUDIT_ENTRIES, after, limit)
-        ]
+        rows = await self._runner.read(select, _SELECT_AUDIT_ENTRIES, after, limit)
+        return [audit_record_from_row(row) for row in rows]
 
     async def truncate(self, before: int, limit: int = 1024) -> int:
         return await self._runner.write(_delete_audit_entries, before, limit)
@@ -151,11 +152,8 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE meta.value = ''
 _UPDATE_VALUE: Final = "UPDATE meta SET value = ?2 WHERE name = ?1 AND value = ?3"
 
 
-class StoredKeyValues:
+class StoredKeyValues(_Table):
     """Implements `dragoman.ports.KeyValues`."""
-
-    def __init__(self, runner: QueryRunner) -> None:
-        self._runner = runner
 
     async def get(self, name: str) -> str:
         row = await self._runner.read(select_first, _SELECT_VALUE, _KEY_VALUE_NAME.format(name))
@@ -179,11 +177,8 @@ _SELECT_WORKER_AGENTS: Final = f"SELECT {_WORKER_AGENT_COLUMNS} FROM worker_agen
 _DELETE_WORKER_AGENT: Final = "DELETE FROM worker_agents WHERE agent = ?1"
 
 
-class StoredWorkerRegistry:
+class StoredWorkerRegistry(_Table):
     """Implements `dragoman.ports.WorkerRegistry`."""
-
-    def __init__(self, runner: QueryRunner) -> None:
-        self._runner = runner
 
     async def register(self, entry: RegisteredAgent) -> RegisteredAgent:
         return await self._runner.write(_register, entry)
@@ -209,11 +204,8 @@ _SELECT_UPSTREAMS: Final = "SELECT agent, entry, since FROM upstreams ORDER BY s
 _DELETE_UPSTREAM: Final = "DELETE FROM upstreams WHERE agent = ?1"
 
 
-class StoredUpstreams:
+class StoredUpstreams(_Table):
     """Implements `dragoman.ports.UpstreamStore`."""
-
-    def __init__(self, runner: QueryRunner) -> None:
-        self._runner = runner
 
     async def add(self, added: AddedUpstream) -> bool:
         return await self._runner.write(change, _INSERT_UPSTREAM, added.agent, added.spec, added.added_at) > 0
@@ -246,12 +238,12 @@ DELETE FROM cancel_requests WHERE (owner, task) IN (
 _ANY_CANCELS: Final = "SELECT 1 FROM cancel_requests LIMIT 1"
 
 
-class StoredCancels:
+class StoredCancels(_Table):
     """Implements `dragoman.ports.CancelRequests`."""
 
     def __init__(self, runner: QueryRunner, row_lock: str = "") -> None:
         """row_lock: the end of a SELECT that locks its rows `c`, so that two processes never deadlock."""
-        self._runner = runner
+        super().__init__(runner)
         self._delete_obsolete = f"{_DELETE_OBSOLETE_CANCELS} {row_lock})"
 
     async def request(self, task: TaskRef, metadata: bytes = b"") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -69,16 +69,6 @@ class SelectionSql:
     join: str = "JOIN"
 
 
-def inactive_pairs(selection: TaskSelection, pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The pairs of agent and inactive state that the selection covers."""
-    return [(agent, state) for agent, state in pairs if state in selection.states and selection.agent in ("", agent)]
-
-
-def selects_active(selection: TaskSelection) -> bool:
-    """Whether the selection covers unfinished tasks. No index helps here: only operators select these."""
-    return selection.state in (states.SUBMITTED, states.WORKING)
-
-
 def inactive_states() -> Query[list[tuple[str, int]]]:
     """The pairs of agent and state of tasks that have ended or wait for their caller."""
     found: list[tuple[str, int]] = []
@@ -114,9 +104,12 @@ def task_ranges(sql: SelectionSql, selection: TaskSelection, now: int) -> Query[
         shared = yield from selected_owners(replace(selection, principal=SHARED_PRINCIPAL))
         return [TaskRange("t.owner = ?1", (number,)) for number in dict.fromkeys((*own, *shared))]
     before = now - selection.older_than
-    pairs = inactive_pairs(selection, (yield from inactive_states()))
-    ranges = [TaskRange(_INACTIVE, (*pair, before), by_time=True, index=sql.inactive_index) for pair in pairs]
-    if selects_active(selection):
+    ranges = [
+        TaskRange(_INACTIVE, (agent, state, before), by_time=True, index=sql.inactive_index)
+        for agent, state in (yield from inactive_states())
+        if state in selection.states and selection.agent in ("", agent)
+    ]
+    if selection.state in (states.SUBMITTED, states.WORKING):  # no index helps here: only operators select these
         ranges.append(TaskRange("t.state = ?1 AND t.updated <= ?2", (selection.state, before)))
     return ranges
 

@@ -29,16 +29,19 @@ from dragoman.core.task.contents import (
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
-from dragoman.core.task.projection import event_state, join_artifact_rows, summary_of, unframe_message
+from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 from dragoman.stores.sqlite.cold import task_tables
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
-ALIASES: Final = "SELECT task FROM tasks WHERE owner = ? AND id = ? AND alias"
+_LOCATE: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM (
+    SELECT o.owner, ?2 AS task FROM owners o UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1
+) f CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner) WHERE t.id = ?1 ORDER BY owner, task
+"""
 MESSAGE: Final = "SELECT data FROM messages WHERE owner = ? AND task = ? AND number = ?"
 MESSAGE_SIZE: Final = "SELECT length(data) FROM messages WHERE owner = ? AND task = ? AND number = ?"
 HISTORY: Final = """
@@ -89,7 +92,7 @@ SELECT scope, agent, sum(tasks), max(changed) AS newest FROM (
 ) GROUP BY scope, agent ORDER BY newest DESC, scope, agent
 """
 _PAGE: Final = f"""
-SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE owner = ? AND {{where}}
+SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE visible AND owner = ? AND {{where}}
 ORDER BY updated DESC, task DESC LIMIT ?
 """
 
@@ -99,26 +102,21 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
     return row[0] if row else None
 
 
-def owner_of(connection: sqlite3.Connection, number: int) -> Owner:
-    """The owner with this number."""
-    return Owner(*connection.execute("SELECT scope, principal FROM owners WHERE owner = ?", (number,)).fetchone())
-
-
 def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
     number = owner_number(connection, owner)
     if number is None:
         return None
     for key in _candidate_keys(connection, number, agent, task_id):
-        row = connection.execute(TASK, (number, key)).fetchone()
-        record = record_from_row(TaskRef(owner, key), row) if row else None
-        if record is not None and record.visible and record.agent == agent and record.id == task_id:
-            return record
+        if row := connection.execute(TASK, (number, key)).fetchone():
+            record = record_from_row(TaskRef(owner, key), row)
+            if record.visible and record.agent == agent and record.id == task_id:
+                return record
     return None
 
 
-def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, name: str) -> ContextState:
+def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, context: str) -> ContextState:
     number = owner_number(connection, owner)
-    return task_tables.read_context_state(connection, number, agent, name) if number is not None else ContextState()
+    return task_tables.read_context_state(connection, number, agent, context) if number is not None else ContextState()
 
 
 def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
@@ -130,16 +128,7 @@ def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task
 
 
 def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
-    found = []
-    for number, scope, principal in connection.execute("SELECT owner, scope, principal FROM owners").fetchall():
-        keys = {own_key} if (own_key := task_key_of(task_id)) else set()
-        keys |= {row[0] for row in connection.execute(ALIASES, (number, task_id))}
-        for key in sorted(keys):
-            row = connection.execute(TASK, (number, key)).fetchone()
-            record = record_from_row(TaskRef(Owner(scope, principal), key), row) if row else None
-            if record is not None and record.id == task_id:
-                found.append(record)
-    return found
+    return records_with_owners(connection.execute(_LOCATE, (task_id, task_key_of(task_id) or b"")))
 
 
 def read(
@@ -281,22 +270,16 @@ def content_rows(connection: sqlite3.Connection, content: StoredContent, first: 
     return found
 
 
-def first_summary(connection: sqlite3.Connection, owner: int, key: bytes) -> str:
-    """The summary of a task that was created before summaries were stored."""
-    row = connection.execute(MESSAGE, (owner, key, 1)).fetchone()
-    return summary_of(pb.Message.FromString(unframe_message(row[0]))) if row else ""
-
-
-def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:
-    number = owner_number(connection, ref.owner)
-    (start,) = connection.execute(EVENTS_FROM, (number, ref.key, after + 1)).fetchone()
+def events(connection: sqlite3.Connection, task: TaskRef, after: int, limit: int) -> list[Event]:
+    number = owner_number(connection, task.owner)
+    (start,) = connection.execute(EVENTS_FROM, (number, task.key, after + 1)).fetchone()
     found: list[Event] = []
     size = 0
     if start is None:
-        if first := oldest_sequence(connection, ref):
+        if first := oldest_sequence(connection, task):
             raise LogTruncated(first)
         return found
-    for first, count, ends, data in connection.execute(EVENTS, (number, ref.key, start)):
+    for first, count, ends, data in connection.execute(EVENTS, (number, task.key, start)):
         if first + count - 1 > after:
             for sequence, payload in enumerate(frames.undelimited(data), first):
                 if sequence > after:
@@ -308,27 +291,27 @@ def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int)
     return found
 
 
-def oldest_sequence(connection: sqlite3.Connection, ref: TaskRef) -> int:
-    number = owner_number(connection, ref.owner)
-    (first,) = connection.execute(OLDEST, (number, ref.key)).fetchone()
+def oldest_sequence(connection: sqlite3.Connection, task: TaskRef) -> int:
+    number = owner_number(connection, task.owner)
+    (first,) = connection.execute(OLDEST, (number, task.key)).fetchone()
     return first or 0
 
 
-def read_messages(connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
-    number = owner_number(connection, ref.owner)
-    row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
+def read_messages(connection: sqlite3.Connection, task: TaskRef, after: int) -> TaskMessages | None:
+    number = owner_number(connection, task.owner)
+    row = connection.execute(TASK, (number, task.key)).fetchone() if number is not None else None
     if row is None:
         return None
     messages = [
         StoredMessage(n, role, unframe_message(data), envelope, sender)
-        for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, ref.key, after))
+        for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, task.key, after))
     ]
-    return TaskMessages(record_from_row(ref, row), messages, row[-1], row[-2])
+    return TaskMessages(record_from_row(task, row), messages, row[-1], row[-2])
 
 
-def envelope(connection: sqlite3.Connection, ref: TaskRef, number: int) -> bytes:
-    owner = owner_number(connection, ref.owner)
-    row = connection.execute(ENVELOPE, (owner, ref.key, number)).fetchone()
+def envelope(connection: sqlite3.Connection, task: TaskRef, number: int) -> bytes:
+    owner = owner_number(connection, task.owner)
+    row = connection.execute(ENVELOPE, (owner, task.key, number)).fetchone()
     return bytes(row[0]) if row else b""
 
 
@@ -352,32 +335,18 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
 
 
 def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
-    where = "visible AND agent = ?"
-    values: list[Any] = [query.agent]
-    if query.context:
-        where += " AND context = ?"
-        values.append(query.context)
-    if query.state:
-        where += " AND state = ?"
-        values.append(query.state)
-    if query.updated_since:
-        where += " AND updated >= ?"
-        values.append(query.updated_since)
-    return where, tuple(values)
+    filters = (("context =", query.context), ("state =", query.state), ("updated >=", query.updated_since))
+    where = "agent = ?" + "".join(f" AND {comparison} ?" for comparison, value in filters if value)
+    return where, (query.agent, *(value for _, value in filters if value))
 
 
 def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: str, values: tuple[Any, ...]) -> int:
+    source = "coalesce(sum(tasks), 0) FROM totals WHERE"
     if query.context or query.updated_since:
         # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
-        sql = f"SELECT count(*) FROM tasks {index} WHERE owner = ? AND {where}"
-        count: int = connection.execute(sql, (owner, *values)).fetchone()[0]
-        return count
-    sql, arguments = "SELECT coalesce(sum(tasks), 0) FROM totals WHERE owner = ? AND agent = ?", [owner, query.agent]
-    if query.state:
-        sql += " AND state = ?"
-        arguments.append(query.state)
-    total: int = connection.execute(sql, arguments).fetchone()[0]
+        source = f"count(*) FROM tasks {index} WHERE visible AND"
+    total: int = connection.execute(f"SELECT {source} owner = ? AND {where}", (owner, *values)).fetchone()[0]
     return total
 
 
@@ -386,15 +355,8 @@ def agents_of(connection: sqlite3.Connection, principal: str) -> list[AgentTasks
 
 
 def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
-    known: dict[Owner, int | None] = {}
-    found: dict[bytes, int] = {}
-    for ref in tasks:
-        if ref.owner not in known:
-            known[ref.owner] = owner_number(connection, ref.owner)
-        sql = "SELECT last_sequence FROM tasks WHERE owner = ? AND task = ?"
-        if row := connection.execute(sql, (known[ref.owner], ref.key)).fetchone():
-            found[ref.key] = row[0]
-    return found
+    sql = f"SELECT last_sequence FROM tasks WHERE owner = ({OWNER}) AND task = ?"
+    return {key: row[0] for owner, key in tasks if (row := connection.execute(sql, (*owner, key)).fetchone())}
 
 
 def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit: int) -> list[TaskRecord]:
@@ -405,19 +367,17 @@ _COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agen
 _COUNT_WAITING: Final = (
     "SELECT agent, count(*), min(updated) FROM tasks INDEXED BY tasks_ready WHERE ready GROUP BY agent"
 )
-_COUNT_DUE: Final = (
-    "SELECT count(*), coalesce(min(due_at), 0) FROM pushes INDEXED BY pushes_due WHERE due_at > 0 AND due_at <= ?"
-)
-_MIN_FAILING: Final = """
-SELECT coalesce(min(failing_since), 0) FROM pushes INDEXED BY pushes_due WHERE due_at > 0 AND failing_since > 0
+_COUNT_PUSHES: Final = """
+SELECT count(*) FILTER (WHERE due_at <= ?1), coalesce(min(due_at) FILTER (WHERE due_at <= ?1), 0),
+    coalesce(min(failing_since) FILTER (WHERE failing_since > 0), 0)
+FROM pushes INDEXED BY pushes_due WHERE due_at > 0
 """
 _COUNT_DEAD: Final = "SELECT count(*) FROM pushes INDEXED BY pushes_given_up WHERE state = 2"
 
 
 def read_stats(connection: sqlite3.Connection, now: int) -> StoreStats:
     """Counts of the store's contents at `now`, in milliseconds."""
-    due, since = connection.execute(_COUNT_DUE, (now,)).fetchone()
-    (failing,) = connection.execute(_MIN_FAILING).fetchone()
+    due, since, failing = connection.execute(_COUNT_PUSHES, (now,)).fetchone()
     (dead,) = connection.execute(_COUNT_DEAD).fetchone()
     return StoreStats(
         counted_at=now,

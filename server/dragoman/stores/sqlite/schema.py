@@ -47,12 +47,7 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
         create_private_file(path)
     uri = f"{path.absolute().as_uri()}{'?mode=ro' if readonly else ''}"
     connection = sqlite3.connect(
-        uri,
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=10,
-        cached_statements=CACHED_STATEMENTS,
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=CACHED_STATEMENTS
     )
     try:
         if not readonly:

@@ -8,11 +8,11 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.counters import StoreStats
 from dragoman.core.daily_usage import (
@@ -26,18 +26,13 @@ from dragoman.core.daily_usage import (
     hour_of,
 )
 from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
-from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
-from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
-from dragoman.core.task.maintenance import (
-    DEFAULT_STORAGE_OPTIONS,
-    StorageOptions,
-)
+from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.log import Append, Appended, Event, TaskRecord, TaskRef
+from dragoman.core.task.maintenance import DEFAULT_STORAGE_OPTIONS, StorageOptions
 from dragoman.core.task.steps import StepRecord
-from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
-from dragoman.stores.shared.compaction import Compactor
-from dragoman.stores.shared.erasure import Eraser
+from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared.compaction import Compactor, merge_chunks
 from dragoman.stores.shared.errors import Verdict
 from dragoman.stores.shared.tables import (
     StoredApiKeys,
@@ -48,18 +43,11 @@ from dragoman.stores.shared.tables import (
     StoredWorkerRegistry,
 )
 from dragoman.stores.sqlite import reads
-from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, search, steps, task_counts, task_tables
+from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, search, task_tables
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
-from dragoman.stores.sqlite.cold.compaction import merge_chunks
-from dragoman.stores.sqlite.cold.erasure import SqliteErasureStatements
+from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
-from dragoman.stores.sqlite.errors import (
-    damaged_texts,
-    is_undecodable,
-    raising_failures,
-    row_of,
-    tolerate_damaged_text,
-)
+from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, raising_failures, row_of, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
@@ -115,8 +103,33 @@ def _open_backup_source(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _on_reader(
+    read: Callable[Concatenate[sqlite3.Connection, P], T],
+) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, T]]:
+    """A method of the store that runs a function on a reader's connection, in one transaction."""
+
+    async def method(store: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._read(read, *args, **kwargs)
+
+    return method
+
+
 class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
+
+    locate = _on_reader(reads.locate)
+    oldest_sequence = _on_reader(reads.oldest_sequence)
+    envelope = _on_reader(reads.envelope)
+    count_states = _on_reader(search.count_states)
+    open_tasks = _on_reader(search.open_tasks)
+    scopes = _on_reader(search.scopes)
+    agents_of = _on_reader(reads.agents_of)
+    last_sequences = _on_reader(reads.last_sequences)
+    ready_tasks = _on_reader(claims.ready_tasks)
+    context_state = _on_reader(reads.context_state)
+    usage = _on_reader(task_tables.read_usage)
+    delegated_tasks = _on_reader(task_tables.delegated_tasks)
+    sleeping_tasks = _on_reader(task_tables.sleeping_tasks)
 
     def __init__(
         self,
@@ -134,8 +147,8 @@ class SqliteStore:
         self._backup_pages = timings.backup_pages
         self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
         self.writer = SqliteWriter(connection, clock, self._checkpointer, timings)
-        self.commit_counters = self.writer.commits
-        self.quota_counters = self.writer.quota_counters
+        self.commit_counters = self.writer.committer.counters
+        self.quota_counters = self.writer.committer.quota_counters
         self._reader_local = threading.local()
         self._files = DatabaseFiles(path)
         self._backup_source = _open_backup_source(path)
@@ -147,16 +160,15 @@ class SqliteStore:
         self.blob_files = BlobFiles(backup.blob_folder(path))
         self.blobs = SqliteBlobRestorer(self.blob_files, self._read, secret, marker, sizes.inline_bytes, clock)
         self._blob_offloader = SqliteBlobOffloader(self.blob_files, self.blobs, marker, self.writer.submit)
-        write_low_priority = partial(self.writer.submit, low_priority=True)
-        self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, write_low_priority)
-        runner = SqliteQueryRunner(self._read, self.writer, clock)
+        self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, self.writer.submit)
+        runner = SqliteQueryRunner(self._read, self.writer.submit, clock)
         self._compactor = Compactor(runner, sizes, merge_chunks)
         self.api_keys = StoredApiKeys(runner)
         self.pushes = SqlitePushes(self._read, self.writer.submit, clock)
         self.worker_registry = StoredWorkerRegistry(runner)
         self.cancel_requests = cancels = StoredCancels(runner)
-        statements = SqliteErasureStatements(self._read, self.writer, clock)
-        self.erasures = Eraser(statements, self.loop_reader.clear_cache, cancels.delete_obsolete)
+        clear_cache = self.loop_reader.clear_cache
+        self.erasures = SqliteEraser(self._read, self.writer, clock, clear_cache, cancels.delete_obsolete)
         self.key_values = StoredKeyValues(runner)
         self.upstreams = StoredUpstreams(runner)
         self.audit = StoredAuditLog(runner)
@@ -173,9 +185,6 @@ class SqliteStore:
         except NotOnLoop:
             return await self._read(reads.find, owner, agent, task_id)
 
-    async def locate(self, task_id: str) -> list[TaskRecord]:
-        return await self._read(reads.locate, task_id)
-
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
         try:
             return self.loop_reader.read(task, history, artifacts)
@@ -191,14 +200,8 @@ class SqliteStore:
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
         return await self._read(self.blobs.events, task, after, limit)
 
-    async def oldest_sequence(self, task: TaskRef) -> int:
-        return await self._read(reads.oldest_sequence, task)
-
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
         return await self._read(self.blobs.messages, task, after)
-
-    async def envelope(self, task: TaskRef, number: int) -> bytes:
-        return await self._read(reads.envelope, task, number)
 
     async def page(self, query: TaskQuery) -> TaskPage:
         return await self._read(self.blobs.page, query)
@@ -206,29 +209,8 @@ class SqliteStore:
     async def search(self, query: TaskSearch) -> FoundTasks:
         return await self._read(self.blobs.search, query)
 
-    async def count_states(self, query: TaskSearch) -> list[StateCount]:
-        return await self._read(task_counts.count_states, query)
-
-    async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
-        return await self._read(task_counts.open_tasks, query)
-
-    async def scopes(self, limit: int) -> list[str]:
-        return await self._read(search.scopes, limit)
-
-    async def agents_of(self, principal: str) -> list[AgentTasks]:
-        return await self._read(reads.agents_of, principal)
-
-    async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
-        return await self._read(reads.last_sequences, tasks)
-
-    async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
-        return await self._read(claims.ready_tasks, agents, limit, after)
-
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)
-
-    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._read(reads.context_state, owner, agent, context)
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         begin = partial(claims.begin_session, now=self._clock(), lease=lease, exclusive=exclusive)
@@ -236,11 +218,8 @@ class SqliteStore:
 
     def renew_session(self, session: int, lease: float) -> int:
         self._check_files()
-        remaining: list[int] = []  # a job that is repeated appends another
-        self.writer.write_blocking(
-            lambda connection: remaining.append(claims.renew_session(connection, session, self._clock(), lease))
-        )
-        return remaining[-1]
+        now = self._clock
+        return self.writer.write_blocking(lambda connection: claims.renew_session(connection, session, now(), lease))
 
     async def sessions(self) -> dict[int, int]:
         return await self._read(claims.live_sessions, self._clock())
@@ -258,22 +237,11 @@ class SqliteStore:
         return result
 
     async def _compact_usage(self) -> int:
-        first_hour = hour_of(self._clock()) - KEPT_HOURS + 1
-        while (hour := await self._read(daily_usage.oldest_hour)) is not None and hour < first_hour:
-            await self.writer.submit(partial(daily_usage.merge_hour, hour=hour), low_priority=True)
-        first_kept_day = day_of(self._clock()) - KEPT_DAYS
-        if not await self._read(daily_usage.has_days_before, first_kept_day):
-            return 0
-        deleted: int = await self.writer.submit(
-            lambda connection: daily_usage.delete_days_before(connection, first_kept_day), low_priority=True
-        )
+        submit, now = partial(self.writer.submit, low_priority=True), self._clock()
+        while await submit(partial(daily_usage.merge_hours_before, hour=hour_of(now) - KEPT_HOURS + 1)):
+            pass
+        deleted: int = await submit(partial(daily_usage.delete_days_before, day=day_of(now) - KEPT_DAYS))
         return deleted
-
-    async def usage(self, task: TaskRef) -> Usage:
-        return await self._read(task_tables.read_usage, task)
-
-    async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
-        return await self._read(task_tables.delegated_tasks, task, limit)
 
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         await self.writer.write_figures()
@@ -285,9 +253,6 @@ class SqliteStore:
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self._read(self.blobs.steps, task, results)
-
-    async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
-        return await self._read(steps.sleeping_tasks, until, limit)
 
     async def stats(self) -> StoreStats:
         return await self._read(reads.read_stats, self._clock())

@@ -20,7 +20,7 @@ from dragoman.core.task.cursors import (
     parse_search_token,
     search_token,
 )
-from dragoman.core.task.log import Append, Appended, IncomingMessage, TaskRef
+from dragoman.core.task.log import Append, Appended, TaskRef
 from dragoman.ports import Store
 from dragoman.testing.fixtures import (
     SESSION,
@@ -28,7 +28,6 @@ from dragoman.testing.fixtures import (
     artifact,
     by_runner,
     created,
-    file_message,
     follow_up,
     new_ref,
     status,
@@ -167,14 +166,6 @@ class StoreSearches:
         assert found.record.status_text == "because of the quota"
         await store.append(follow_up(task.record.ref, "go on"))
         assert await self.keys(store, TaskSearch(text="quota")) == []
-
-    async def test_a_task_without_a_stored_summary_shows_its_first_message(self, store: Store, clock: Clock) -> None:
-        change = claimed(new_ref(ANN))
-        assert change.create is not None
-        older = replace(change, create=replace(change.create, summary=""))
-        await store.append(replace(older, message=IncomingMessage(file_message("f", b"x"))))
-        (found,) = (await store.search(TaskSearch())).tasks
-        assert found.record.summary == "(f)"
 
     async def test_hidden_tasks_are_not_found(self, store: Store) -> None:
         await store.append(created(new_ref(ANN), visible=False))

@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Never, Self, cast
 
-from dragoman.agents.functions.declaration import DeclaredAgent
 from dragoman.agents.functions.declaration import agent as declare
-from dragoman.agents.functions.runner import FAILED_AT_DECLARATION, FAILED_AT_LINE
+from dragoman.agents.functions.runner import FAILED_AT_DECLARATION, FAILED_AT_LINE, DeclaredAgent
 from dragoman.agents.functions.startup import started, startup_hooks_of
 from dragoman.agents.functions.steps import NOT_AWAITED, now_ms
 from dragoman.agents.values import data_part, file_part, fill_struct, parts_of

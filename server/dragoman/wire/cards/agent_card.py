@@ -101,6 +101,8 @@ class CardAddresses:
 
 _V03_CAPABILITIES: Final = frozenset(v03.AgentCapabilities.DESCRIPTOR.fields_by_camelcase_name)
 
+C = TypeVar("C", pb.AgentCard, v03.AgentCard)
+
 SignPayloads = Callable[[Sequence[bytes]], list[tuple[str, str]]]
 """Signs each payload of a card (wire/cards/card_security.py) and returns the protected headers and signatures."""
 
@@ -112,47 +114,28 @@ def no_signatures(_: Sequence[bytes]) -> list[tuple[str, str]]:
 
 def sign_v1_card(card: pb.AgentCard, sign: SignPayloads) -> pb.AgentCard:
     """Adds signatures to a 1.0 card, in place."""
-    for protected, signature in [] if sign is no_signatures else sign(card_security.v1_payloads(card)):
-        card.signatures.add(protected=protected, signature=signature)
-    return card
+    return _add_signatures(card, lambda: card_security.v1_payloads(card), sign)
 
 
 def sign_v03_card(card: v03.AgentCard, sign: SignPayloads) -> v03.AgentCard:
     """Adds signatures to a 0.3 card, in place."""
-    for protected, signature in (
-        [] if sign is no_signatures else sign(card_security.v03_payloads(_V03_CODEC.to_dict(card)))
-    ):
+    return _add_signatures(card, lambda: card_security.v03_payloads(_V03_CODEC.to_dict(card)), sign)
+
+
+def _add_signatures(card: C, payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> C:
+    for protected, signature in [] if sign is no_signatures else sign(payloads()):
         card.signatures.add(protected=protected, signature=signature)
     return card
 
 
 def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:
     """The 1.0 card. The first interface is the preferred one; 1.0 interfaces come first."""
-    card = pb.AgentCard(
-        name=spec.name,
-        description=_description(spec),
-        version=spec.version,
-        supported_interfaces=_v1_interfaces(spec, addresses),
-        capabilities=pb.AgentCapabilities(
-            streaming=addresses.capabilities.streaming, push_notifications=addresses.capabilities.push
-        ),
-        default_input_modes=spec.input_modes,
-        default_output_modes=spec.output_modes,
-        skills=[pb.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, addresses)],
-    )
-    for extension in (*shown_extensions(spec, extended=addresses.trusted), *SERVER_EXTENSIONS):
-        card.capabilities.extensions.append(_extension(pb.AgentExtension(), extension))
-    card_security.write_v1_security(spec, card)
+    card = pb.AgentCard(supported_interfaces=_v1_interfaces(spec, addresses))
     if addresses.capabilities.extended:
         card.capabilities.extended_agent_card = True
-    if spec.provider:
-        card.provider.organization = spec.provider.organization
-        card.provider.url = spec.provider.url
-    if spec.documentation_url:
-        card.documentation_url = spec.documentation_url
-    if spec.icon_url:
-        card.icon_url = spec.icon_url
-    return card
+    fields = _shared_fields(spec, addresses, pb.OAuthFlows)
+    fields["security_requirements"] = fields.pop("security")
+    return ParseDict(fields, card, ignore_unknown_fields=True)
 
 
 def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
@@ -160,31 +143,37 @@ def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
     interfaces = _v03_interfaces(spec, addresses)
     card = v03.AgentCard(
         protocol_version=V03_CARD_VERSION,
-        name=spec.name,
-        description=_description(spec),
         url=interfaces[0].url,
         preferred_transport=interfaces[0].transport,
         additional_interfaces=interfaces,  # 0.3 §5.6.2: includes the main one
-        version=spec.version,
-        documentation_url=spec.documentation_url,
-        icon_url=spec.icon_url,
-        capabilities=v03.AgentCapabilities(
-            streaming=addresses.capabilities.streaming,
-            push_notifications=addresses.capabilities.push,
-            state_transition_history=spec.state_transition_history,
-        ),
+        capabilities=v03.AgentCapabilities(state_transition_history=spec.state_transition_history),
         supports_authenticated_extended_card=addresses.capabilities.extended,
-        default_input_modes=spec.input_modes,
-        default_output_modes=spec.output_modes,
-        skills=[v03.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, addresses)],
     )
-    for extension in (*shown_extensions(spec, extended=addresses.trusted), *SERVER_EXTENSIONS):
-        card.capabilities.extensions.append(_extension(v03.AgentExtension(), extension))
-    card_security.write_v03_security(spec, card)
-    if spec.provider:
-        card.provider.organization = spec.provider.organization
-        card.provider.url = spec.provider.url
-    return card
+    return ParseDict(_shared_fields(spec, addresses, v03.OAuthFlows), card, ignore_unknown_fields=True)
+
+
+def _shared_fields(
+    spec: AgentSpec, addresses: CardAddresses, flows: type[pb.OAuthFlows] | type[v03.OAuthFlows]
+) -> dict[str, Any]:
+    """The fields that the cards of both versions have, as JSON with proto names; empty texts are left out."""
+    extensions = (*shown_extensions(spec, extended=addresses.trusted), *SERVER_EXTENSIONS)
+    fields = {
+        "name": spec.name,
+        "description": _description(spec),
+        "version": spec.version,
+        "provider": spec.provider and {"organization": spec.provider.organization, "url": spec.provider.url},
+        "documentation_url": spec.documentation_url,
+        "icon_url": spec.icon_url,
+        "capabilities": {
+            "streaming": addresses.capabilities.streaming,
+            "push_notifications": addresses.capabilities.push,
+            "extensions": [_extension(extension) for extension in extensions],
+        },
+        "default_input_modes": spec.input_modes,
+        "default_output_modes": spec.output_modes,
+        "skills": [_skill_fields(skill, spec) for skill in _skills(spec, addresses)],
+    }
+    return {key: value for key, value in fields.items() if value} | card_security.security_fields(spec, flows)
 
 
 def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
@@ -250,9 +239,6 @@ def _signed_document(document: Mapping[str, Any], payloads: Callable[[], Sequenc
     signed = [] if sign is no_signatures else sign(card_security.unique_payloads(payloads()))
     signatures = [{"protected": protected, "signature": signature} for protected, signature in signed]
     return orjson.dumps({**document, "signatures": signatures} if signatures else document)
-
-
-C = TypeVar("C", pb.AgentCard, v03.AgentCard)
 
 
 def _json_of(codec: protojson.Codec[C], card: C) -> dict[str, Any]:
@@ -387,13 +373,6 @@ def _skill_fields(skill: Skill, spec: AgentSpec) -> dict[str, Any]:
     }
 
 
-E = TypeVar("E", pb.AgentExtension, v03.AgentExtension)
-
-
-def _extension(out: E, extension: Extension) -> E:
-    out.uri = extension.uri
-    out.description = extension.description
-    out.required = extension.required
-    if extension.params:
-        ParseDict(dict(extension.params), out.params)
-    return out
+def _extension(extension: Extension) -> dict[str, Any]:
+    fields = {"uri": extension.uri, "description": extension.description, "required": extension.required}
+    return fields | ({"params": dict(extension.params)} if extension.params else {})

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import rfc8785
-from google.protobuf.json_format import ParseDict
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.wire.dialects import json_proto
@@ -31,28 +30,15 @@ _SCHEME_FIELDS: Final = {
 }
 
 
-def write_v1_security(spec: AgentSpec, card: pb.AgentCard) -> None:
-    """Adds schemes and requirements to a 1.0 card."""
-    for name, scheme in spec.security_schemes.items():
-        ParseDict(
-            _scheme_json(scheme, _flow_names(pb.OAuthFlows)), card.security_schemes[name], ignore_unknown_fields=True
-        )
-    for schemes in spec.security:
-        requirement = card.security_requirements.add()
-        for name, scopes in schemes.items():
-            requirement.schemes[name].list.extend(scopes)
-
-
-def write_v03_security(spec: AgentSpec, card: v03.AgentCard) -> None:
-    """Adds schemes and requirements to a 0.3 card."""
-    for name, scheme in spec.security_schemes.items():
-        ParseDict(
-            _scheme_json(scheme, _flow_names(v03.OAuthFlows)), card.security_schemes[name], ignore_unknown_fields=True
-        )
-    for schemes in spec.security:
-        requirement = card.security.add()
-        for name, scopes in schemes.items():
-            requirement.schemes[name].list.extend(scopes)
+def security_fields(spec: AgentSpec, flows_class: type[pb.OAuthFlows] | type[v03.OAuthFlows]) -> dict[str, Any]:
+    """Schemes and requirements of a card as JSON of its proto; 1.0 has another name for `security`."""
+    flows = [field.json_name for field in flows_class.DESCRIPTOR.fields]
+    return {
+        "security_schemes": {name: _scheme_json(scheme, flows) for name, scheme in spec.security_schemes.items()},
+        "security": [
+            {"schemes": {name: {"list": list(scopes)} for name, scopes in schemes.items()}} for schemes in spec.security
+        ],
+    }
 
 
 def v01_scheme_names(spec: AgentSpec) -> list[str]:
@@ -73,10 +59,6 @@ def _scheme_json(scheme: Mapping[str, Any], flows: Collection[str]) -> dict[str,
         known = [name for name in scheme["flows"] if name in flows]
         fields["flows"] = {name: scheme["flows"][name] for name in known[:1]}
     return {_SCHEME_FIELDS[scheme["type"]]: fields}
-
-
-def _flow_names(flows_class: type[pb.OAuthFlows] | type[v03.OAuthFlows]) -> list[str]:
-    return [field.json_name for field in flows_class.DESCRIPTOR.fields]
 
 
 _OAUTH_FLOWS: Final = ("AuthorizationCode", "ClientCredentials", "DeviceCode")

@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import orjson
 
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, Extension, Provider, Skill
+from dragoman.core.schemas import levels
 
 MAX_TEXT_CHARS: Final = 4000
 MAX_NAME_CHARS: Final = 200
@@ -220,17 +222,7 @@ def _extensions(value: object) -> tuple[Extension, ...]:
 def _params(value: object) -> dict[str, Any]:
     """The parameters of an extension; none if they nest too deeply to be shown on a card of protobuf."""
     params = _object(value)
-    level: list[Any] = [params]
-    for _ in range(MAX_PARAMS_DEPTH):
-        level = [
-            inner
-            for item in level
-            for inner in (item.values() if isinstance(item, dict) else item)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return params
-    return {}
+    return params if len(list(islice(levels(params), MAX_PARAMS_DEPTH + 1))) <= MAX_PARAMS_DEPTH else {}
 
 
 def _provider(value: object) -> Provider | None:

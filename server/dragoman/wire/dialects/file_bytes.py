@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+from collections.abc import Collection
 
 from google.protobuf.message import Message
 
@@ -23,9 +22,7 @@ from dragoman.core.agent_sources import FileForm
 from dragoman.core.cards.agent_spec import BASE64_FILES_EXTENSION
 from dragoman.core.errors import InvalidParams
 from dragoman.core.names import RESOURCE_NAME
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-_PACKAGE: Final = pb.DESCRIPTOR.package
+from dragoman.wire.dialects.parts import find_parts
 
 
 def are_base64(form: FileForm, tenant: str, extensions: Collection[str] = ()) -> bool:
@@ -41,7 +38,9 @@ def read_base64(message: Message) -> None:
 
     Raises InvalidParams, naming the part, for a file that is not canonical base64 text.
     """
-    for path, part in _files(message, ""):
+    for path, part in find_parts(message):
+        if not part.raw:
+            continue
         content = _decode(part.raw)
         if content is None:
             raise InvalidParams.field(
@@ -53,8 +52,9 @@ def read_base64(message: Message) -> None:
 
 def write_base64(message: Message) -> None:
     """Replaces the files of a 1.0 message with their base64 text, in place, before it is converted to `a2a.v1`."""
-    for _, part in _files(message, ""):
-        part.raw = b2a_base64(part.raw, newline=False)
+    for _, part in find_parts(message):
+        if part.raw:
+            part.raw = b2a_base64(part.raw, newline=False)
 
 
 def _decode(data: bytes) -> bytes | None:
@@ -64,20 +64,3 @@ def _decode(data: bytes) -> bytes | None:
     except Base64Error:
         return None
     return content if b2a_base64(content, newline=False) == data else None
-
-
-def _files(message: Any, path: str) -> Iterator[tuple[str, pb.Part]]:
-    """The parts with content as bytes anywhere in a message, with their paths; empty ones are left out."""
-    if isinstance(message, pb.Part):
-        if message.raw:
-            yield path, message
-        return
-    for field, value in message.ListFields():
-        if field.message_type is None or field.message_type.file.package != _PACKAGE:
-            continue
-        name = f"{path}.{field.json_name}" if path else field.json_name
-        if isinstance(value, Message):
-            yield from _files(value, name)
-        else:
-            for index, item in enumerate(value):
-                yield from _files(item, f"{name}[{index}]")

@@ -9,7 +9,6 @@ every release reads them beside the lower-case words that 0.3 of it writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,13 +28,7 @@ from dragoman.wire.json.protojson import Encode
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _ALWAYS_EMITTED: Final = {
-    "lf.a2a.v1.Task": {"id", "context_id"},
-    "lf.a2a.v1.Message": {"message_id", "role", "parts"},
-    "lf.a2a.v1.Artifact": {"artifact_id", "parts"},
-    "lf.a2a.v1.TaskStatus": {"state"},
-    "lf.a2a.v1.TaskStatusUpdateEvent": {"task_id", "context_id"},
-    "lf.a2a.v1.TaskArtifactUpdateEvent": {"task_id", "context_id"},
-    "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
+    **json_v03.ALWAYS_EMITTED,
     "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": {"configs"},
     # a2a-rust rejects an authentication without them.
     "lf.a2a.v1.AuthenticationInfo": {"scheme", "credentials"},
@@ -92,6 +85,7 @@ def is_rust(request: object) -> bool:
     return isinstance(first, dict) and "type" in first
 
 
+_TASK_V01: Final = protojson.compile(pb.Task, json_v01.JSON_V01)
 _TASK_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 
 
@@ -130,7 +124,7 @@ def merge(own: Any, other: Any) -> Any:
 
 def write_v01_task(task: pb.Task) -> dict[str, Any]:
     """A task created over 0.1, readable for 0.3 too."""
-    value: dict[str, Any] = merge(json_v01.write_task(task), _TASK_V03.to_dict(task))
+    value: dict[str, Any] = merge(_TASK_V01.to_dict(task), _TASK_V03.to_dict(task))
     return value
 
 
@@ -143,21 +137,6 @@ def write_rust_task(task: pb.Task) -> dict[str, Any]:
     """A task created by a2a-rust 0.3, with the keys of 0.3 added. States and roles are a2a-rust's."""
     value: dict[str, Any] = merge(_TASK_RUST.to_dict(task), _TASK_V03.to_dict(task))
     return value
-
-
-def v01_event_writer() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any]]]:
-    """Creates the event encoder of one stream of a task created over 0.1. No dialect needs a Task in this stream."""
-    stream = json_v01.V01StreamWriter()
-
-    def write(event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
-        updates = json_v01.to_updates(event)
-        last = len(updates) - 1
-        return [
-            merge(stream.write(update, ends and index == last), json_v03.write_event(update, ends and index == last))
-            for index, update in enumerate(updates)
-        ]
-
-    return write
 
 
 def write_fasta2a_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:

@@ -10,10 +10,9 @@ is written as one event per artifact, then its status. `rejected` and `auth-requ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import uuid4
 
-from dragoman.core.errors import InvalidParams
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID
 from dragoman.core.task import states
 from dragoman.wire.dialects import parts
@@ -23,12 +22,16 @@ from dragoman.wire.dialects.json_proto import (
     STATE_WORDS,
     STATUS_HOOK,
     decode_hook,
+    read_history,
     read_push,
 )
-from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, write_push
+from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, unwrap_union, wrap_union, write_push
 from dragoman.wire.json import protojson
+from dragoman.wire.json.protojson import Encode
+from dragoman.wire.json.wellknown import FieldError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+_TASK_REQUESTS: Final = ("GetTask", "CancelTask", "SubscribeToTask")
 _STATES: Final = {**STATE_WORDS, "TASK_STATE_REJECTED": "failed", "TASK_STATE_AUTH_REQUIRED": "input-required"}
 
 
@@ -75,6 +78,85 @@ def _read_artifact(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _required_id(value: dict[str, Any]) -> str:
+    task_id = value.get("id")
+    if type(task_id) is not str or not task_id:
+        raise FieldError("is required: the task id, a string that the client chooses", "id")
+    return task_id
+
+
+def _read_send(value: dict[str, Any]) -> dict[str, Any]:
+    """TaskSendParams. Generates a message id, which 0.1 does not have."""
+    message = value.get("message")
+    if type(message) is dict:
+        message_id = message.get("messageId") or str(uuid4())
+        ids = {"taskId": _required_id(value), "contextId": value.get("sessionId"), "messageId": message_id}
+        message = message | ids
+    configuration = {
+        "acceptedOutputModes": value.get("acceptedOutputModes"),
+        "historyLength": value.get("historyLength") or None,
+        "taskPushNotificationConfig": value.get("pushNotification"),
+    }
+    is_set = any(item is not None for item in configuration.values())
+    return {
+        "message": message,
+        "metadata": value.get("metadata"),
+        "configuration": configuration if is_set else None,
+    }
+
+
+def _send_encoder(encode: Encode) -> Encode:
+    def write(request: pb.SendMessageRequest) -> dict[str, Any]:
+        # Kept in the request, so that a retry has the same id: in 0.1 the client chooses it.
+        request.message.task_id = request.message.task_id or str(uuid4())
+        value = encode(request)
+        configuration = value.get("configuration", {})
+        push = configuration.get("taskPushNotificationConfig", {})
+        out = {
+            "id": request.message.task_id,
+            "message": value["message"],
+            "sessionId": request.message.context_id or None,
+            "acceptedOutputModes": configuration.get("acceptedOutputModes"),
+            "historyLength": configuration.get("historyLength") or None,
+            "pushNotification": push.get("pushNotificationConfig"),
+            "metadata": value.get("metadata"),
+        }
+        return {key: item for key, item in out.items() if item is not None}
+
+    return write
+
+
+def _read_get(value: dict[str, Any]) -> dict[str, Any]:
+    _required_id(value)
+    return read_history(value)
+
+
+def _completed(message: pb.Message) -> pb.TaskStatus:
+    """The status of a task that stands for a Message: 0.1 has only tasks."""
+    return pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
+
+
+def _response_encoder(encode: Encode) -> Encode:
+    def write(response: pb.SendMessageResponse) -> dict[str, Any]:
+        message = response.message
+        if response.WhichOneof("payload") == "message":
+            task = pb.Task(id=message.task_id, context_id=message.context_id, status=_completed(message))
+            response = pb.SendMessageResponse(task=task)
+        return cast("dict[str, Any]", unwrap_union(encode)(response))
+
+    return write
+
+
+def _read_event(value: dict[str, Any]) -> dict[str, Any]:
+    """One event of a 0.1 server; `artifact` distinguishes the two kinds."""
+    common = {"taskId": value.get("id"), "metadata": value.get("metadata")}
+    artifact = value.get("artifact")
+    if type(artifact) is dict:
+        flags = {"append": artifact.get("append"), "lastChunk": artifact.get("lastChunk")}
+        return {"artifactUpdate": {**common, "artifact": artifact, **flags}}
+    return {"statusUpdate": {**common, "status": value.get("status")}}
+
+
 JSON_V01: Final = protojson.JsonDialect(
     "0.1",
     enums=ENUM_ALIASES,
@@ -91,6 +173,10 @@ JSON_V01: Final = protojson.JsonDialect(
         "lf.a2a.v1.Part": parts.part_decoder,
         "lf.a2a.v1.Task": decode_hook(_read_task),
         "lf.a2a.v1.Artifact": decode_hook(_read_artifact),
+        "lf.a2a.v1.SendMessageRequest": decode_hook(_read_send),
+        "lf.a2a.v1.SendMessageResponse": wrap_union(lambda _: "task"),
+        "lf.a2a.v1.StreamResponse": decode_hook(_read_event),
+        "lf.a2a.v1.GetTaskRequest": decode_hook(_read_get),
         "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(_read_push),
         "lf.a2a.v1.GetTaskPushNotificationConfigRequest": decode_hook(
             lambda value: {**read_list_push_configs(value), "id": OLDEST_CONFIG_ID}
@@ -103,126 +189,17 @@ JSON_V01: Final = protojson.JsonDialect(
             _without("messageId", "contextId", "taskId", "extensions", "referenceTaskIds")
         ),
         "lf.a2a.v1.Artifact": encode_hook(_without("artifactId", "extensions")),
+        "lf.a2a.v1.SendMessageRequest": _send_encoder,
+        "lf.a2a.v1.SendMessageResponse": _response_encoder,
+        **{f"lf.a2a.v1.{name}Request": encode_hook(_without("tenant")) for name in _TASK_REQUESTS},
         "lf.a2a.v1.TaskPushNotificationConfig": encode_hook(_write_push),
     },
 )
-"""A2A 0.1, for objects that correspond to later versions."""
+"""A2A 0.1. The events of a stream are encoded by V01StreamWriter."""
 
-_SEND: Final = protojson.compile(pb.SendMessageRequest, JSON_V01)
-_CONFIGURATION: Final = protojson.compile(pb.SendMessageConfiguration, JSON_V01)
-_GET: Final = protojson.compile(pb.GetTaskRequest, JSON_V01)
 _TASK: Final = protojson.compile(pb.Task, JSON_V01)
 _STATUS: Final = protojson.compile(pb.TaskStatus, JSON_V01)
 _ARTIFACT: Final = protojson.compile(pb.Artifact, JSON_V01)
-_MESSAGE: Final = protojson.compile(pb.Message, JSON_V01)
-_EVENT: Final = protojson.compile(pb.StreamResponse, JSON_V01)
-_PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON_V01)
-
-
-# Requests --------------------------------------------------------------------------------------------------
-
-
-def read_send(params: object) -> pb.SendMessageRequest:
-    """TaskSendParams. Generates a message id, which 0.1 does not have.
-
-    Raises InvalidParams with the path of the field, as all decoders here do.
-    """
-    fields = _object(params)
-    message = fields.get("message")
-    if type(message) is dict:
-        message = {
-            **message,
-            "taskId": _required_id(fields),
-            "contextId": fields.get("sessionId"),
-            "messageId": message.get("messageId") or str(uuid4()),
-        }
-    configuration: dict[str, Any] = {"acceptedOutputModes": fields.get("acceptedOutputModes")}
-    if fields.get("historyLength"):
-        configuration["historyLength"] = fields["historyLength"]
-    request = _SEND.decode({"message": message, "metadata": fields.get("metadata")})
-    if any(value is not None for value in configuration.values()):
-        _CONFIGURATION.merge(request.configuration, configuration)
-    if fields.get("pushNotification") is not None:
-        _PUSH.merge(
-            request.configuration.task_push_notification_config, fields["pushNotification"], path="pushNotification"
-        )
-        request.configuration.task_push_notification_config.SetInParent()
-    return request
-
-
-def write_send(request: pb.SendMessageRequest) -> dict[str, Any]:
-    """TaskSendParams; the message must have a task id."""
-    message = request.message
-    out: dict[str, Any] = {"id": message.task_id, "message": _MESSAGE.to_dict(message)}
-    if message.context_id:
-        out["sessionId"] = message.context_id
-    configuration = request.configuration
-    if configuration.accepted_output_modes:
-        out["acceptedOutputModes"] = list(configuration.accepted_output_modes)
-    if configuration.history_length:
-        out["historyLength"] = configuration.history_length
-    if configuration.HasField("task_push_notification_config"):
-        config = _PUSH.to_dict(configuration.task_push_notification_config)
-        out["pushNotification"] = config["pushNotificationConfig"]
-    if request.HasField("metadata"):
-        out["metadata"] = _SEND.to_dict(pb.SendMessageRequest(metadata=request.metadata))["metadata"]
-    return out
-
-
-def read_get(params: object) -> pb.GetTaskRequest:
-    """TaskQueryParams."""
-    fields = dict(_object(params))
-    _required_id(fields)
-    if not fields.get("historyLength"):
-        fields.pop("historyLength", None)
-    return _GET.decode(fields)
-
-
-def _object(params: object) -> dict[str, Any]:
-    if type(params) is not dict:
-        raise InvalidParams.field("params", "must be a JSON object")
-    return params
-
-
-def _required_id(params: dict[str, Any]) -> str:
-    task_id = params.get("id")
-    if type(task_id) is not str or not task_id:
-        raise InvalidParams.field("id", "is required: the task id, a string that the client chooses")
-    return task_id
-
-
-# Responses -------------------------------------------------------------------------------------------------
-
-
-def write_task(task: pb.Task) -> dict[str, Any]:
-    """A Task as 0.1 JSON."""
-    return _TASK.to_dict(task)
-
-
-def write_send_response(response: pb.SendMessageResponse) -> dict[str, Any]:
-    """The response to a send. A Message becomes a completed task with it as status message: 0.1 has only tasks."""
-    if response.WhichOneof("payload") == "message":
-        message = response.message
-        status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
-        return write_task(pb.Task(id=message.task_id, context_id=message.context_id, status=status))
-    return write_task(response.task)
-
-
-def read_task(value: object) -> pb.Task:
-    """Decodes a Task of a 0.1 server; artifact ids are the indexes."""
-    return _TASK.decode(value)
-
-
-def read_event(value: object) -> pb.StreamResponse:
-    """Decodes one event of a 0.1 server; `artifact` distinguishes the two kinds."""
-    fields = _object(value)
-    task_id, metadata = fields.get("id"), fields.get("metadata")
-    artifact = fields.get("artifact")
-    common = {"taskId": task_id, "metadata": metadata}
-    if type(artifact) is dict:
-        flags = {"append": artifact.get("append"), "lastChunk": artifact.get("lastChunk")}
-        return _EVENT.decode({"artifactUpdate": {**common, "artifact": artifact, **flags}})
-    return _EVENT.decode({"statusUpdate": {**common, "status": fields.get("status")}})
 
 
 def to_updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
@@ -248,7 +225,7 @@ def to_updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
             status = pb.TaskStatusUpdateEvent(
                 task_id=message.task_id,
                 context_id=message.context_id,
-                status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message),
+                status=_completed(message),
             )
             return [pb.StreamResponse(status_update=status)]
         case _:

@@ -29,15 +29,6 @@ from dragoman.wire.json.wellknown import FieldError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-def constant_hook(key: str, value: str) -> Callable[[Encode], Encode]:
-    """A hook that writes a constant before the fields of a message."""
-
-    def around(encode: Encode) -> Encode:
-        return lambda message: {key: value, **encode(message)}
-
-    return around
-
-
 def encode_hook(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], Encode]:
     """A hook that applies `change` to the JSON of an object after encoding it."""
 
@@ -143,19 +134,26 @@ def union_member(value: dict[str, Any]) -> str:
     return "task" if "id" in value else "statusUpdate"
 
 
+def _with_kind(kind: str) -> Callable[[Encode], Encode]:
+    return encode_hook(lambda value: {"kind": kind, **value})
+
+
+ALWAYS_EMITTED: Final = {
+    "lf.a2a.v1.Task": {"id", "context_id"},
+    "lf.a2a.v1.Message": {"message_id", "role", "parts"},
+    "lf.a2a.v1.Artifact": {"artifact_id", "parts"},
+    "lf.a2a.v1.TaskStatus": {"state"},
+    "lf.a2a.v1.TaskStatusUpdateEvent": {"task_id", "context_id"},
+    "lf.a2a.v1.TaskArtifactUpdateEvent": {"task_id", "context_id"},
+    "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
+}
+"""The required fields that may be empty."""
+
 JSON_V03: Final = protojson.JsonDialect(
     "0.3",
     enums=ENUM_ALIASES,
     enum_words=ENUM_WORDS,
-    always_emitted={
-        "lf.a2a.v1.Task": {"id", "context_id"},
-        "lf.a2a.v1.Message": {"message_id", "role", "parts"},
-        "lf.a2a.v1.Artifact": {"artifact_id", "parts"},
-        "lf.a2a.v1.TaskStatus": {"state"},
-        "lf.a2a.v1.TaskStatusUpdateEvent": {"task_id", "context_id"},
-        "lf.a2a.v1.TaskArtifactUpdateEvent": {"task_id", "context_id"},
-        "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
-    },
+    always_emitted=ALWAYS_EMITTED,
     decode_hooks={
         **STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
@@ -170,10 +168,10 @@ JSON_V03: Final = protojson.JsonDialect(
     },
     encode_hooks={
         "lf.a2a.v1.Part": lambda _: parts.part_encoder("kind"),
-        "lf.a2a.v1.Task": constant_hook("kind", "task"),
-        "lf.a2a.v1.Message": constant_hook("kind", "message"),
-        "lf.a2a.v1.TaskStatusUpdateEvent": constant_hook("kind", "status-update"),
-        "lf.a2a.v1.TaskArtifactUpdateEvent": constant_hook("kind", "artifact-update"),
+        "lf.a2a.v1.Task": _with_kind("task"),
+        "lf.a2a.v1.Message": _with_kind("message"),
+        "lf.a2a.v1.TaskStatusUpdateEvent": _with_kind("status-update"),
+        "lf.a2a.v1.TaskArtifactUpdateEvent": _with_kind("artifact-update"),
         "lf.a2a.v1.SendMessageConfiguration": encode_hook(_write_configuration),
         "lf.a2a.v1.TaskPushNotificationConfig": encode_hook(_write_task_push),
         "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": encode_hook(lambda value: value.get("configs", [])),

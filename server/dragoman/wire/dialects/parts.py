@@ -13,11 +13,13 @@ part that is not a file are omitted, because they have no field for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
 
 from dragoman.wire.json import wellknown
 from dragoman.wire.json.protojson import Decode, Encode
 from dragoman.wire.json.wellknown import FieldError
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DATA_WRAPPER_KEY: Final = "data_part_compat"
 """Part metadata: the actual data is under the key `value`, because it is not an object."""
@@ -153,3 +155,19 @@ def _read_field(name: str, read: Any, message: Any, value: object) -> None:
     except FieldError as error:
         error.path.append(name)
         raise
+
+
+def find_parts(message: Any, path: str = "") -> Iterator[tuple[str, pb.Part]]:
+    """The parts anywhere in a message, with their paths."""
+    if isinstance(message, pb.Part):
+        yield path, message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.file.package != pb.DESCRIPTOR.package:
+            continue
+        name = f"{path}.{field.json_name}" if path else field.json_name
+        if field.is_repeated:
+            for index, item in enumerate(value):
+                yield from find_parts(item, f"{name}[{index}]")
+        else:
+            yield from find_parts(value, name)

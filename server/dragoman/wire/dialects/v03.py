@@ -1,4 +1,4 @@
-"""Server side of A2A 0.3 (`a2a.v1`): `read_…` converts to 1.0 messages, `write_…` converts back.
+"""A2A 0.3 (`a2a.v1`): converts its messages to those of 1.0 and back, for servers and clients.
 
 A task is a resource name (`tasks/ID`) in 0.3. `blocking` is the opposite of `returnImmediately`: a call without
 configuration blocks, one whose configuration omits `blocking` does not (false equals absent in proto3). Zero means
@@ -9,9 +9,13 @@ stream is `final`. Without a 0.3 field and omitted: media type and file name of 
 
 from __future__ import annotations
 
-from typing import Final, cast
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeVar, cast
 
 from google.protobuf import struct_pb2
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits import message_limits
@@ -22,129 +26,101 @@ from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-# Requests --------------------------------------------------------------------------------------------------
+M = TypeVar("M", bound=Message)
+
+# Messages with the same fields: one function for each pair, generated from their descriptors as in protojson.py
+#
+# Most fields have the same name and meaning. The code for a status:
+#
+#     def convert_a2a_v1_TaskStatus_to_TaskStatus(source, target):
+#         target.state = source.state
+#         if source.HasField("update"):
+#             target.message.SetInParent(); convert_a2a_v1_Message_to_Message(source.update, target.message)
+#         if source.HasField("timestamp"): target.timestamp.CopyFrom(source.timestamp)
+
+_V1_NAMES: Final = {
+    "content": "parts",
+    "update": "message",
+    "request": "message",
+    "msg": "message",
+    "push_notification": "task_push_notification_config",
+    "last_updated_time": "status_timestamp_after",
+}
+"""The fields of 0.3 that have another name in 1.0."""
 
 
-def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
-    """The tenant and task id in a resource name and the tenant of the request.
-
-    Accepts `tasks/ID`, `projects/…/agents/AGENT/tasks/ID` (the tenant is everything before `/tasks/`), and the plain
-    `ID` of clients of the 1.0 release candidate. Raises InvalidParams for `field` otherwise, and if name and request
-    have different tenants.
-    """
-    within, rest = split_resource_name(name)
-    task_id = rest.removeprefix("tasks/")
-    bare = task_id == rest
-    if not task_id or (bare and (within or "/" in task_id)):
-        raise InvalidParams.field(field, "must be tasks/ID or projects/…/agents/AGENT/tasks/ID")
-    if within and tenant and tenant.strip("/") != within:
-        raise InvalidParams.field("tenant", f"differs from the tenant in {field}; omit one of them")
-    return within or tenant, task_id
+def convert(source: Message, target: M) -> M:
+    """Fills a message from that of the other version, and returns it. Raises InvalidParams for too many parts."""
+    name = _define(cast(Descriptor, source.DESCRIPTOR), cast(Descriptor, target.DESCRIPTOR))
+    _CONVERTERS[name](source, target)
+    return target
 
 
-def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
-    """SendMessage and SendStreamingMessage.
-
-    `core.limits.message_limits` validates the message later; its errors call `content` `message.parts`, as later 0.3
-    texts do; in Google's form `message.content` (wire/errors.py).
-    """
-    out = pb.SendMessageRequest(tenant=request.tenant)
-    if request.HasField("request"):
-        _read_message(request.request, out.message)
-    if request.HasField("configuration"):
-        _read_configuration(request.configuration, out.configuration)
-    if request.HasField("metadata"):
-        out.metadata.CopyFrom(request.metadata)
-    return out
-
-
-def leaves_blocking_open(request: v03.SendMessageRequest) -> bool:
-    """Whether a send does not say whether it waits: one without configuration, which has no absent `blocking`."""
-    return not request.HasField("configuration")
-
-
-def _read_configuration(configuration: v03.SendMessageConfiguration, out: pb.SendMessageConfiguration) -> None:
-    out.accepted_output_modes.extend(configuration.accepted_output_modes)
-    out.return_immediately = not configuration.blocking
-    if configuration.history_length:
-        out.history_length = configuration.history_length
-    if configuration.HasField("push_notification"):
-        out.task_push_notification_config.CopyFrom(read_push_config(configuration.push_notification))
-
-
-def read_push_config(config: v03.PushNotificationConfig) -> pb.TaskPushNotificationConfig:
-    """A push configuration without its task."""
-    out = pb.TaskPushNotificationConfig(id=config.id, url=config.url, token=config.token)
-    if config.HasField("authentication"):
-        out.authentication.scheme = join_schemes(config.authentication.schemes)
-        out.authentication.credentials = config.authentication.credentials
-    return out
+@cache
+def _define(source: Descriptor, target: Descriptor) -> str:
+    """The name of the function that converts from one type to the other. Fields that the other lacks are left out."""
+    name = f"convert_{source.full_name.replace('.', '_')}_to_{target.name}"
+    if name in _CONVERTERS:
+        return name
+    old, new = (source, target) if source.file.package == "a2a.v1" else (target, source)
+    first = f"first_{source.full_name.replace('.', '_')}"
+    lines = [f"def {name}(source, target):", f" {first}(source, target)" if first in _CONVERTERS else " pass"]
+    for field in old.fields:
+        renamed = _V1_NAMES.get(field.name, field.name)
+        if renamed not in new.fields_by_name:
+            continue
+        ours, theirs = (field.name, renamed) if old is source else (renamed, field.name)
+        read, kind = source.fields_by_name[ours], target.fields_by_name[theirs].message_type
+        value, place = f"source.{ours}", f"target.{theirs}"
+        if kind is not None and kind.file.package != "google.protobuf":
+            inner = _define(cast(Descriptor, read.message_type), kind)
+            lines.append(
+                f" for one in {value}: {inner}(one, {place}.add())"
+                if read.is_repeated
+                else f" if source.HasField({ours!r}): {place}.SetInParent(); {inner}({value}, {place})"
+            )
+        elif read.is_repeated:
+            lines.append(f" {place}.extend({value})")
+        elif read.has_presence:
+            copy = f"{place}.CopyFrom({value})" if kind is not None else f"{place} = {value}"
+            lines.append(f" if source.HasField({ours!r}): {copy}")
+        else:
+            has_zero = not target.fields_by_name[theirs].has_presence
+            lines.append(f" {place} = {value}" if has_zero else f" if {value}: {place} = {value}")
+    exec("\n".join(lines), _CONVERTERS)
+    return name
 
 
-def read_get_task(request: v03.GetTaskRequest) -> pb.GetTaskRequest:
-    """GetTask. Raises InvalidParams for an invalid task name."""
-    tenant, task_id = parse_task_name("name", request.name, request.tenant)
-    out = pb.GetTaskRequest(tenant=tenant, id=task_id)
-    if request.history_length:
-        out.history_length = request.history_length
-    return out
+def _check_parts(source: v03.Message | v03.Artifact, _: Message) -> None:
+    parts = source.content if isinstance(source, v03.Message) else source.parts
+    message_limits.check_parts("message.parts", len(parts))
 
 
-def read_list_tasks(request: v03.ListTasksRequest) -> pb.ListTasksRequest:
-    """ListTasks, which existed only on the main branch of 0.3."""
-    out = pb.ListTasksRequest(
-        tenant=request.tenant,
-        context_id=request.context_id,
-        status=cast(pb.TaskState, request.status),
-        page_token=request.page_token,
-    )
-    if request.page_size:
-        out.page_size = request.page_size
-    if request.history_length:
-        out.history_length = request.history_length
-    if request.HasField("last_updated_time"):
-        out.status_timestamp_after.CopyFrom(request.last_updated_time)
-    if request.include_artifacts:
-        out.include_artifacts = True
-    return out
+def _read_blocking(source: v03.SendMessageConfiguration, target: pb.SendMessageConfiguration) -> None:
+    target.return_immediately = not source.blocking
 
 
-def read_cancel_task(request: v03.CancelTaskRequest) -> pb.CancelTaskRequest:
-    """CancelTask. Raises InvalidParams for an invalid task name."""
-    tenant, task_id = parse_task_name("name", request.name, request.tenant)
-    return pb.CancelTaskRequest(tenant=tenant, id=task_id)
+def _write_blocking(source: pb.SendMessageConfiguration, target: v03.SendMessageConfiguration) -> None:
+    target.blocking = not source.return_immediately
 
 
-def read_subscription(request: v03.TaskSubscriptionRequest) -> pb.SubscribeToTaskRequest:
-    """TaskSubscription (SubscribeToTask in 1.0). Raises InvalidParams for an invalid task name."""
-    tenant, task_id = parse_task_name("name", request.name, request.tenant)
-    return pb.SubscribeToTaskRequest(tenant=tenant, id=task_id)
+def _read_schemes(source: v03.AuthenticationInfo, target: pb.AuthenticationInfo) -> None:
+    target.scheme = join_schemes(source.schemes)
 
 
-def read_get_agent_card(request: v03.GetAgentCardRequest) -> pb.GetExtendedAgentCardRequest:
-    """GetAgentCard; its only field is the tenant."""
-    return pb.GetExtendedAgentCardRequest(tenant=request.tenant)
+def _write_schemes(source: pb.AuthenticationInfo, target: v03.AuthenticationInfo) -> None:
+    target.schemes.extend(split_schemes(source.scheme))
 
 
-def read_message(message: v03.Message) -> pb.Message:
-    """A message as 1.0 message; a part without content remains one."""
-    out = pb.Message()
-    _read_message(message, out)
-    return out
-
-
-def _read_message(message: v03.Message, out: pb.Message) -> None:
-    out.message_id = message.message_id
-    out.context_id = message.context_id
-    out.task_id = message.task_id
-    out.role = cast(pb.Role, message.role)  # the numbers are the same
-    message_limits.check_parts("message.parts", len(message.content))
-    for part in message.content:
-        _read_part(part, out.parts.add())
-    if message.HasField("metadata"):
-        out.metadata.CopyFrom(message.metadata)
-    out.extensions.extend(message.extensions)
-    out.reference_task_ids.extend(message.reference_task_ids)
+_FIRST_STEPS: Final[dict[str, Callable[[Any, Any], None]]] = {
+    "a2a.v1.Message": _check_parts,
+    "a2a.v1.Artifact": _check_parts,
+    "a2a.v1.SendMessageConfiguration": _read_blocking,
+    "lf.a2a.v1.SendMessageConfiguration": _write_blocking,
+    "a2a.v1.AuthenticationInfo": _read_schemes,
+    "lf.a2a.v1.AuthenticationInfo": _write_schemes,
+}
+"""What a conversion does before it copies fields, by the type that it reads."""
 
 
 def _read_part(part: v03.Part, out: pb.Part) -> None:
@@ -178,121 +154,6 @@ def _is_wrapped(part: v03.Part) -> bool:
     return DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[DATA_WRAPPER_KEY].bool_value
 
 
-# Responses -------------------------------------------------------------------------------------------------
-
-
-def write_send_message(response: pb.SendMessageResponse) -> v03.SendMessageResponse:
-    """The response to a send: a task or a message."""
-    out = v03.SendMessageResponse()
-    match response.WhichOneof("payload"):
-        case "task":
-            _write_task(response.task, out.task)
-        case "message":
-            _write_message(response.message, out.msg)
-    return out
-
-
-def write_stream(response: pb.StreamResponse, *, is_last: bool = False) -> v03.StreamResponse:
-    """One event of a stream. A status update is `final` if it `is_last` or its state is terminal."""
-    out = v03.StreamResponse()
-    match response.WhichOneof("payload"):
-        case "task":
-            _write_task(response.task, out.task)
-        case "message":
-            _write_message(response.message, out.msg)
-        case "status_update":
-            _write_status_update(response.status_update, out.status_update, is_last)
-        case "artifact_update":
-            _write_artifact_update(response.artifact_update, out.artifact_update)
-    return out
-
-
-def write_list_tasks(response: pb.ListTasksResponse) -> v03.ListTasksResponse:
-    """One page of tasks."""
-    out = v03.ListTasksResponse(next_page_token=response.next_page_token, total_size=response.total_size)
-    for task in response.tasks:
-        _write_task(task, out.tasks.add())
-    return out
-
-
-def write_task(task: pb.Task) -> v03.Task:
-    """A task as 0.3 message."""
-    out = v03.Task()
-    _write_task(task, out)
-    return out
-
-
-def write_message(message: pb.Message) -> v03.Message:
-    """A message as 0.3 message."""
-    out = v03.Message()
-    _write_message(message, out)
-    return out
-
-
-def _write_task(task: pb.Task, out: v03.Task) -> None:
-    out.id = task.id
-    out.context_id = task.context_id
-    if task.HasField("status"):
-        _write_status(task.status, out.status)
-    for artifact in task.artifacts:
-        _write_artifact(artifact, out.artifacts.add())
-    for message in task.history:
-        _write_message(message, out.history.add())
-    if task.HasField("metadata"):
-        out.metadata.CopyFrom(task.metadata)
-
-
-def _write_status(status: pb.TaskStatus, out: v03.TaskStatus) -> None:
-    out.state = cast(v03.TaskState, status.state)  # the numbers are the same, CANCELED is CANCELLED
-    if status.HasField("message"):
-        _write_message(status.message, out.update)
-    if status.HasField("timestamp"):
-        out.timestamp.CopyFrom(status.timestamp)
-
-
-def _write_status_update(update: pb.TaskStatusUpdateEvent, out: v03.TaskStatusUpdateEvent, is_last: bool) -> None:
-    out.task_id = update.task_id
-    out.context_id = update.context_id
-    _write_status(update.status, out.status)
-    out.final = is_last or states.is_terminal(update.status.state)
-    if update.HasField("metadata"):
-        out.metadata.CopyFrom(update.metadata)
-
-
-def _write_artifact_update(update: pb.TaskArtifactUpdateEvent, out: v03.TaskArtifactUpdateEvent) -> None:
-    out.task_id = update.task_id
-    out.context_id = update.context_id
-    _write_artifact(update.artifact, out.artifact)
-    out.append = update.append
-    out.last_chunk = update.last_chunk
-    if update.HasField("metadata"):
-        out.metadata.CopyFrom(update.metadata)
-
-
-def _write_artifact(artifact: pb.Artifact, out: v03.Artifact) -> None:
-    out.artifact_id = artifact.artifact_id
-    out.name = artifact.name
-    out.description = artifact.description
-    for part in artifact.parts:
-        _write_part(part, out.parts.add())
-    if artifact.HasField("metadata"):
-        out.metadata.CopyFrom(artifact.metadata)
-    out.extensions.extend(artifact.extensions)
-
-
-def _write_message(message: pb.Message, out: v03.Message) -> None:
-    out.message_id = message.message_id
-    out.context_id = message.context_id
-    out.task_id = message.task_id
-    out.role = cast(v03.Role, message.role)
-    for part in message.parts:
-        _write_part(part, out.content.add())
-    if message.HasField("metadata"):
-        out.metadata.CopyFrom(message.metadata)
-    out.extensions.extend(message.extensions)
-    out.reference_task_ids.extend(message.reference_task_ids)
-
-
 def _write_part(part: pb.Part, out: v03.Part) -> None:
     if part.HasField("metadata"):
         out.metadata.CopyFrom(part.metadata)
@@ -320,13 +181,75 @@ def _write_file(part: pb.Part, out: v03.FilePart) -> None:
     out.mime_type = part.media_type
 
 
+_CONVERTERS: Final[dict[str, Callable[[Any, Any], None]]] = {
+    "convert_a2a_v1_Part_to_Part": _read_part,
+    "convert_lf_a2a_v1_Part_to_Part": _write_part,
+    **{f"first_{name.replace('.', '_')}": step for name, step in _FIRST_STEPS.items()},
+}
+
+
+# Requests and responses --------------------------------------------------------------------------------------
+
+
 PUSH_CONFIGS_COLLECTION: Final = "/pushNotificationConfigs"
 
 _MISSING_IDS: Final = ("", "None", "undefined", "null")
 """Placeholders in names from clients without a configuration id."""
 
 
-# Requests --------------------------------------------------------------------------------------------------
+def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
+    """The tenant and task id in a resource name and the tenant of the request.
+
+    Accepts `tasks/ID`, `projects/…/agents/AGENT/tasks/ID` (the tenant is everything before `/tasks/`), and the plain
+    `ID` of clients of the 1.0 release candidate. Raises InvalidParams for `field` otherwise, and if name and request
+    have different tenants.
+    """
+    within, rest = split_resource_name(name)
+    task_id = rest.removeprefix("tasks/")
+    bare = task_id == rest
+    if not task_id or (bare and (within or "/" in task_id)):
+        raise InvalidParams.field(field, "must be tasks/ID or projects/…/agents/AGENT/tasks/ID")
+    if within and tenant and tenant.strip("/") != within:
+        raise InvalidParams.field("tenant", f"differs from the tenant in {field}; omit one of them")
+    return within or tenant, task_id
+
+
+def read_request(request: Any, target: M) -> M:
+    """Converts a request that may name a task. Raises InvalidParams for an invalid task name.
+
+    `core.limits.message_limits` validates a message later; its errors call `content` `message.parts`, as later 0.3
+    texts do; in Google's form `message.content` (wire/errors.py).
+    """
+    out: Any = convert(request, target)
+    if "name" in request.DESCRIPTOR.fields_by_name:
+        out.tenant, out.id = parse_task_name("name", request.name, request.tenant)
+    return target
+
+
+def write_request(request: Any, target: M) -> M:
+    """The inverse of `read_request`, for clients.
+
+    `blocking` is always set, because servers differ if it is absent. A history of zero messages cannot be requested.
+    """
+    out: Any = convert(request, target)
+    if "name" in out.DESCRIPTOR.fields_by_name:
+        out.name = f"tasks/{request.id}"
+    elif isinstance(request, pb.SendMessageRequest):
+        out.configuration.blocking = not request.configuration.return_immediately
+    return target
+
+
+def write_stream(response: pb.StreamResponse, *, is_last: bool = False) -> v03.StreamResponse:
+    """One event of a stream. A status update is `final` if it `is_last` or its state is terminal."""
+    out = convert(response, v03.StreamResponse())
+    if response.HasField("status_update"):
+        out.status_update.final = is_last or states.is_terminal(response.status_update.status.state)
+    return out
+
+
+def leaves_blocking_open(request: v03.SendMessageRequest) -> bool:
+    """Whether a send does not say whether it waits: one without configuration, which has no absent `blocking`."""
+    return not request.HasField("configuration")
 
 
 def read_create_push_config(request: v03.CreateTaskPushNotificationConfigRequest) -> pb.TaskPushNotificationConfig:
@@ -335,7 +258,7 @@ def read_create_push_config(request: v03.CreateTaskPushNotificationConfigRequest
     The published HTTP rule includes the collection in `parent`.
     """
     tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
-    out = read_push_config(request.config.push_notification_config)
+    out = convert(request.config.push_notification_config, pb.TaskPushNotificationConfig())
     out.tenant, out.task_id, out.id = tenant, task_id, request.config_id or out.id
     return out
 
@@ -404,18 +327,12 @@ def _parse_config_name(name: str, tenant: str) -> tuple[str, str, str]:
     return *parse_task_name("name", task.removesuffix(PUSH_CONFIGS_COLLECTION), tenant), id
 
 
-# Responses -------------------------------------------------------------------------------------------------
-
-
 def write_push_config(config: pb.TaskPushNotificationConfig) -> v03.TaskPushNotificationConfig:
     """A configuration of a task."""
-    out = v03.TaskPushNotificationConfig(name=f"tasks/{config.task_id}{PUSH_CONFIGS_COLLECTION}/{config.id}")
-    inner = out.push_notification_config
-    inner.id, inner.url, inner.token = config.id, config.url, config.token
-    if config.HasField("authentication"):
-        inner.authentication.credentials = config.authentication.credentials
-        inner.authentication.schemes.extend(split_schemes(config.authentication.scheme))
-    return out
+    return v03.TaskPushNotificationConfig(
+        name=f"tasks/{config.task_id}{PUSH_CONFIGS_COLLECTION}/{config.id}",
+        push_notification_config=convert(config, v03.PushNotificationConfig()),
+    )
 
 
 def write_push_configs(

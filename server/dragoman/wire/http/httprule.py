@@ -93,28 +93,23 @@ class Rule:
     primary: bool = True
 
 
-def rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
-    """Yields all bindings of a service's methods, in declared order; additional bindings follow the method's rule.
-
-    Methods without the option are skipped. Raises TemplateError.
-    """
-    return iter(_rules(service))
-
-
 @lru_cache(16)
-def _rules(service: ServiceDescriptor) -> list[tuple[MethodDescriptor, Rule]]:
-    """Cached: all servers of a process use the same rules."""
-    rules_of_methods = []
+def rules(service: ServiceDescriptor) -> tuple[tuple[MethodDescriptor, Rule], ...]:
+    """All bindings of a service's methods, in declared order; additional bindings follow the method's rule.
+
+    Methods without the option are skipped. Raises TemplateError. Cached: all servers of a process use the same rules.
+    """
+    return tuple(_rules(service))
+
+
+def _rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
     for method in service.methods:
         # Options are always in the default pool, even if the service is in another one; hence this form of access.
         extensions = method.GetOptions().Extensions
         if annotations_pb2.http in extensions:
             option = extensions[annotations_pb2.http]
-            rules_of_methods.append((method, _rule(option, primary=True)))
-            rules_of_methods.extend(
-                (method, _rule(additional, primary=False)) for additional in option.additional_bindings
-            )
-    return rules_of_methods
+            yield method, _rule(option, primary=True)
+            yield from ((method, _rule(additional, primary=False)) for additional in option.additional_bindings)
 
 
 def _rule(option: http_pb2.HttpRule, *, primary: bool) -> Rule:

@@ -315,6 +315,6 @@ def _empty_value(field: FieldDescriptor) -> object:
         return field.enum_type.values_by_number[field.default_value].name
     if field.type == FieldDescriptor.TYPE_BYTES:
         return ""
-    if field.type in INT64_TYPES:
+    if field.cpp_type in INT64_TYPES:
         return "0"
     return field.default_value

@@ -182,22 +182,9 @@ WELL_KNOWN_ENCODERS: Mapping[str, Encode] = {
     "google.protobuf.Empty": lambda _: {},
 }
 
-INT64_TYPES = {
-    FieldDescriptor.TYPE_INT64,
-    FieldDescriptor.TYPE_UINT64,
-    FieldDescriptor.TYPE_SINT64,
-    FieldDescriptor.TYPE_FIXED64,
-    FieldDescriptor.TYPE_SFIXED64,
-}
-_PLAIN_TYPES = {
-    FieldDescriptor.TYPE_BOOL,
-    FieldDescriptor.TYPE_STRING,
-    FieldDescriptor.TYPE_INT32,
-    FieldDescriptor.TYPE_UINT32,
-    FieldDescriptor.TYPE_SINT32,
-    FieldDescriptor.TYPE_FIXED32,
-    FieldDescriptor.TYPE_SFIXED32,
-}
+INT64_TYPES = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
+"""In JSON these are strings, because JavaScript rounds large numbers."""
+_PLAIN_TYPES = {FieldDescriptor.CPPTYPE_BOOL, FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32}
 _FLOAT_TYPES = {FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT}
 
 
@@ -306,20 +293,21 @@ class Encoders:
                 return "text(k)"
 
     def _value(self, field: FieldDescriptor, variable: str) -> str:
-        if field.type in _PLAIN_TYPES:
+        if field.cpp_type in _PLAIN_TYPES or field.type == FieldDescriptor.TYPE_STRING:
             return variable
-        if field.type in INT64_TYPES:
+        if field.cpp_type in INT64_TYPES:
             return f"text({variable})"
-        if field.type == FieldDescriptor.TYPE_BYTES:
-            return f"encode_bytes({variable})"
-        if field.type == FieldDescriptor.TYPE_DOUBLE:
-            return f"double({variable})"
-        if field.type == FieldDescriptor.TYPE_FLOAT:
-            return f"short({variable})"
-        if field.type == FieldDescriptor.TYPE_MESSAGE:
-            return f"{self._message(cast(Descriptor, field.message_type))}({variable})"
-        if field.type == FieldDescriptor.TYPE_ENUM:
-            return self._enum(cast(EnumDescriptor, field.enum_type), variable)
+        match field.type:
+            case FieldDescriptor.TYPE_BYTES:
+                return f"encode_bytes({variable})"
+            case FieldDescriptor.TYPE_DOUBLE:
+                return f"double({variable})"
+            case FieldDescriptor.TYPE_FLOAT:
+                return f"short({variable})"
+            case FieldDescriptor.TYPE_MESSAGE:
+                return f"{self._message(cast(Descriptor, field.message_type))}({variable})"
+            case FieldDescriptor.TYPE_ENUM:
+                return self._enum(cast(EnumDescriptor, field.enum_type), variable)
         raise TypeError(f"{field.full_name} is of a kind that has no JSON codec")
 
     def _enum(self, enum: EnumDescriptor, variable: str) -> str:
@@ -368,19 +356,11 @@ WELL_KNOWN_DECODERS: Mapping[str, Decode] = {
 }
 
 _INTEGER = re.compile(r"-?[0-9]+(?:\.0+)?")
-_SIGNED_32 = (-(2**31), 2**31 - 1)
-_SIGNED_64 = (-(2**63), 2**63 - 1)
 _BOUNDS = {
-    FieldDescriptor.TYPE_INT32: _SIGNED_32,
-    FieldDescriptor.TYPE_SINT32: _SIGNED_32,
-    FieldDescriptor.TYPE_SFIXED32: _SIGNED_32,
-    FieldDescriptor.TYPE_INT64: _SIGNED_64,
-    FieldDescriptor.TYPE_SINT64: _SIGNED_64,
-    FieldDescriptor.TYPE_SFIXED64: _SIGNED_64,
-    FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
-    FieldDescriptor.TYPE_FIXED32: (0, 2**32 - 1),
-    FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
-    FieldDescriptor.TYPE_FIXED64: (0, 2**64 - 1),
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
 }
 
 
@@ -406,25 +386,20 @@ class Decoders:
         if name in WELL_KNOWN_DECODERS:
             return WELL_KNOWN_DECODERS[name]
         if name not in self._decoders:
-            if name == wellknown.ANY_TYPE:
-                self._decoders[name] = wellknown.any_decoder(self.decoder_for)
-                return self._decoders[name]
-            if name in wellknown.WRAPPER_TYPES:
-                self._decoders[name] = wellknown.wrapper_decoder(self.converter_for(descriptor.fields_by_name["value"]))
-                return self._decoders[name]
             # A recursive type uses this while its own function is being created.
-            self._decoders[name] = self._deferred(name)
-            decode = self._message(descriptor)
-            self._decoders[name] = (
-                self._dialect.decode_hooks[name](decode) if name in self._dialect.decode_hooks else decode
-            )
+            self._decoders[name] = partial(self._decode_later, name)
+            if name == wellknown.ANY_TYPE:
+                decode = wellknown.any_decoder(self.decoder_for)
+            elif name in wellknown.WRAPPER_TYPES:
+                decode = _scalar_step("value", self.converter_for(descriptor.fields_by_name["value"]))
+            else:
+                decode = self._message(descriptor)
+            around = self._dialect.decode_hooks.get(name)
+            self._decoders[name] = around(decode) if around else decode
         return self._decoders[name]
 
-    def _deferred(self, name: str) -> Decode:
-        def decode(message: Any, data: object) -> None:
-            self._decoders[name](message, data)
-
-        return decode
+    def _decode_later(self, name: str, message: Any, data: object) -> None:
+        self._decoders[name](message, data)
 
     def accepted_keys(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
         """All keys that a message accepts, with their fields."""
@@ -439,8 +414,8 @@ class Decoders:
 
     def converter_for(self, field: FieldDescriptor) -> Convert:
         """The conversion function for a scalar value of `field`."""
-        if field.type in _BOUNDS:
-            return partial(_integer, *_BOUNDS[field.type])
+        if field.cpp_type in _BOUNDS:
+            return partial(_integer, *_BOUNDS[field.cpp_type])
         match field.type:
             case FieldDescriptor.TYPE_STRING:
                 return _string
@@ -556,9 +531,18 @@ class Decoders:
         key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
         convert_key = _bool_key if key.type == FieldDescriptor.TYPE_BOOL else self.converter_for(key)
         if value.message_type is None:
-            return _scalar_map_step(field.name, convert_key, self.converter_for(value))
-        nullable = value.message_type.full_name == "google.protobuf.Value"
-        return _message_map_step(field.name, convert_key, self._decoder(value.message_type), nullable)
+            convert = self.converter_for(value)
+            return _map_step(
+                field.name, convert_key, lambda container, key, item: container.__setitem__(key, convert(item))
+            )
+        decode, nullable = self._decoder(value.message_type), _takes_null(value)
+
+        def put(container: Any, key: Any, item: object) -> None:
+            if item is None and not nullable:
+                raise FieldError("must not be null")
+            decode(container[key], item)
+
+        return _map_step(field.name, convert_key, put)
 
 
 def _takes_null(field: FieldDescriptor) -> bool:
@@ -636,31 +620,16 @@ def _messages_step(name: str, decode: Decode, nullable: bool) -> Decode:
     return step
 
 
-def _scalar_map_step(name: str, key: Convert, value: Convert) -> Decode:
+def _map_step(name: str, key: Convert, put: Callable[[Any, Any, object], None]) -> Decode:
+    """`put` adds a JSON value to the container, under its key."""
+
     def step(message: Any, data: object) -> None:
         if type(data) is not dict:
             raise FieldError("must be a JSON object")
         container = getattr(message, name)
         for text, item in data.items():
             try:
-                container[key(text)] = value(item)
-            except FieldError as error:
-                error.path.append(text)
-                raise
-
-    return step
-
-
-def _message_map_step(name: str, key: Convert, decode: Decode, nullable: bool) -> Decode:
-    def step(message: Any, data: object) -> None:
-        if type(data) is not dict:
-            raise FieldError("must be a JSON object")
-        container = getattr(message, name)
-        for text, item in data.items():
-            try:
-                if item is None and not nullable:
-                    raise FieldError("must not be null")
-                decode(container[key(text)], item)
+                put(container, key(text), item)
             except FieldError as error:
                 error.path.append(text)
                 raise

@@ -280,23 +280,7 @@ def encode_duration(message: Any) -> str:
 
     Raises ValueError beyond ten thousand years, and for seconds and nanoseconds of different signs.
     """
-    seconds, nanos = message.seconds, message.nanos
-    if (
-        abs(seconds) > _MAX_DURATION_SECONDS
-        or abs(nanos) > 999_999_999
-        or (seconds < 0 < nanos)
-        or (nanos < 0 < seconds)
-    ):
-        raise ValueError(f"a Duration of {seconds} s and {nanos} ns cannot be written")
-    sign = "-" if seconds < 0 or nanos < 0 else ""
-    seconds, nanos = abs(seconds), abs(nanos)
-    if not nanos:
-        return f"{sign}{seconds}s"
-    if not nanos % 1_000_000:
-        return f"{sign}{seconds}.{nanos // 1_000_000:03}s"
-    if not nanos % 1_000:
-        return f"{sign}{seconds}.{nanos // 1_000:06}s"
-    return f"{sign}{seconds}.{nanos:09}s"
+    return cast(str, message.ToJsonString())
 
 
 def decode_duration(message: Any, data: object) -> None:
@@ -328,18 +312,6 @@ def decode_mask(message: Any, data: object) -> None:
         if not _MASK_PATH.fullmatch(path):
             raise FieldError(f"{path[:64]!r} is not a path; separate field names by commas")
         message.paths.append(re.sub("[A-Z]", lambda found: "_" + found[0].lower(), path))
-
-
-# ---- wrappers
-
-
-def wrapper_decoder(convert: Callable[[object], Any]) -> Callable[[Any, object], None]:
-    """Creates the decoder of a wrapper message whose value `convert` converts."""
-
-    def decode(message: Any, data: object) -> None:
-        message.value = convert(data)
-
-    return decode
 
 
 # ---- float

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.bindings.fake_service import make_cards
 
-from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import TaskNotCancelable
 from dragoman.extensions.mcp.endpoint.services import McpServices
 
@@ -32,7 +32,7 @@ class Cancels:
 
 def services(cancels: Cancels, *, closed: bool = False) -> McpServices:
     pipeline: Any = SimpleNamespace(
-        options=HttpOptions(),
+        options=ServerOptions(),
         streams=SimpleNamespace(is_closed=closed),
         operations=SimpleNamespace(cancel=cancels),
     )

@@ -22,6 +22,8 @@ from dragoman.extensions.mcp.servers.call_state import CallState, read_call_stat
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import LeaseLost, OutboundStreams, StateUpdate, is_remote
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def outbound() -> AsyncIterator[OutboundStreams]:

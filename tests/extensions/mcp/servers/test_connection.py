@@ -29,6 +29,8 @@ from dragoman.extensions.mcp.servers.transport import (
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams
 
+pytestmark = pytest.mark.long
+
 
 async def no_answers(params: types.ElicitRequestParams) -> types.ErrorData:
     return types.ErrorData(code=types.INTERNAL_ERROR, message="no")

@@ -20,6 +20,8 @@ from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.longest
+
 NOW = pb.SendMessageConfiguration(return_immediately=True)
 
 

@@ -36,6 +36,8 @@ from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 NOW = pb.SendMessageConfiguration(return_immediately=True)
 WAIT_TIMEOUT = 30.0
 

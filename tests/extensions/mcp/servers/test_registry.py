@@ -17,6 +17,8 @@ from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegist
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams, RemoteAgent
 
+pytestmark = pytest.mark.long
+
 
 class Agents:
     """Implements `RemoteAgentRegistry`: counts what it is told."""
@@ -136,13 +138,12 @@ async def test_an_error_while_tools_are_read_keeps_the_known_ones(tmp_path: Path
     async with http_server(tool_server(), port) as url:
         await servers.connect([McpSpec(url=url)], [])
     (agent,) = servers.agents
-    (entry,) = servers.entries
-    await servers.refresh(entry)
+    await servers.refresh(agent)
     assert (len(agent.tools), agent.is_unavailable) == (17, False)  # calls decide that
     agent.breaker.open("gone")
-    await servers.refresh(entry)
+    await servers.refresh(agent)
     assert (agent.is_unavailable, "refused the connection" in agent.problem) == (True, True)
     async with http_server(tool_server(), port):
-        await servers.refresh(entry)
+        await servers.refresh(agent)
         assert (agent.is_unavailable, agent.breaker.is_half_open) == (False, True)
         await servers.close()

@@ -19,6 +19,8 @@ from dragoman.core.task import states
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 
+pytestmark = pytest.mark.long
+
 RAW_SERVER: Final = Path(__file__).with_name("raw_server.py")
 
 AT_ONCE: Final = 10.0

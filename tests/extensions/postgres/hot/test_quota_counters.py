@@ -27,6 +27,8 @@ from dragoman.testing.fixtures import (
     status,
 )
 
+pytestmark = pytest.mark.long
+
 
 async def test_the_last_free_capacity_is_given_once(stores: Stores) -> None:
     quota = Quota(live_tasks=20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.extensions.postgres.two_stores import Stores, all_of, reasons
 
 from dragoman.core.task import states
@@ -24,6 +25,8 @@ from dragoman.testing.fixtures import (
     running,
     status,
 )
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_task_is_claimed_once(stores: Stores) -> None:

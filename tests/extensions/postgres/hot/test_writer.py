@@ -19,6 +19,8 @@ from dragoman.testing.fixtures import (
     new_ref,
 )
 
+pytestmark = pytest.mark.long
+
 
 class TestBatches(StoreBatches):
     null_errors = (StoreFault,)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dragoman.testing.contracts.store_size import StoreSize
+
+pytestmark = pytest.mark.long
 
 
 class TestSize(StoreSize):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.extensions.postgres.two_stores import Stores
 from tests.postgres import execute
 
@@ -18,6 +19,8 @@ from dragoman.testing.fixtures import (
     new_ref,
     running,
 )
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_principal_erased_by_another_process_may_return(stores: Stores) -> None:

@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Iterator
 
 import pytest
-from tests import new_store
 
 from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE
 from dragoman.core.names import Owner
 from dragoman.core.task.log import DuplicateKey, IdempotencyKey
 from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS
+from dragoman.stores.sqlite import schema
 from dragoman.stores.sqlite.cold import task_tables
 
 ALICE, BOB = Owner("default", "alice"), Owner("default", "bob")
@@ -22,7 +22,7 @@ NOW = 1_700_000_000_000
 @pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    new_store.created().backup(connection)
+    schema.migrate(connection)
     connection.executemany("INSERT INTO owners (owner, scope, principal) VALUES (?, ?, ?)", [(1, *ALICE), (2, *BOB)])
     yield connection
     connection.close()

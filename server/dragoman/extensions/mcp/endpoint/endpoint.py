@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from dragoman.bindings.http.plain import Response
+from dragoman.bindings.http.connections import Response
 from dragoman.extensions.mcp.endpoint.exchange import McpExchange, McpResumption
 from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.wire.errors import MethodNotAllowed

@@ -15,7 +15,7 @@ import orjson
 from aiohttp import web
 
 from dragoman.bindings import well_known
-from dragoman.bindings.http.plain import Response
+from dragoman.bindings.http.connections import Response
 from dragoman.bindings.http.request import (
     JSON_CONTENT_TYPE,
     JSONRPC_SSE_FRAMING,
@@ -27,7 +27,7 @@ from dragoman.bindings.http.request import (
     retry_after_header,
 )
 from dragoman.bindings.method_table import ExtensionRow
-from dragoman.bindings.pipeline import challenge_headers
+from dragoman.bindings.pipeline import challenge_headers, log_call_fault
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
 from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
@@ -142,7 +142,7 @@ class McpExchange(HttpExchange):
             return self._decoder.answer(TaskAnswers({question.key: answer}), question.tenant, question.task_id)
         self.envelope = read_envelope(method, params, self.headers)
         parent = self.envelope.meta.get("traceparent")
-        if self.log_entry.is_traced and isinstance(parent, str) and TRACE_HEADER not in self.headers:
+        if self.log_entry.metrics.tracer is not None and isinstance(parent, str) and TRACE_HEADER not in self.headers:
             self.log_entry.start_trace(parent)
         return self._decoder.decode(method, params)
 
@@ -199,17 +199,15 @@ class McpExchange(HttpExchange):
 
     async def stream(self, events: EventStream, registration: OpenStream) -> Response | web.StreamResponse:
         assert self.decoded is not None
-        client, tool, call = self.envelope.client, self.decoded.tool, self.call()
+        tool, call = self.decoded.tool, self.call()
         # Nobody can come back for the result of a call without a key: the end of its stream cancels it
         # (2026-07-28 basic/patterns/cancellation).
-        cancels = client.is_stateless and tool is not None and not call.idempotency_key
+        cancels = self.envelope.client.is_stateless and tool is not None and not call.idempotency_key
         tool_call = WaitingCall(
             self.pipeline.operations,
             call,
-            client,
+            self.envelope,
             self.rpc.id,
-            self.envelope.progress_token,
-            self._tenant,
             tool,
             wait=self._services.wait,
             on_disconnect=self._services.cancel_in_background if cancels else None,
@@ -263,7 +261,7 @@ class McpExchange(HttpExchange):
         return self.identity.principal, self.envelope.client.session, f"{type(rpc_id).__name__}:{rpc_id}"
 
     def _failure(self, error: Exception) -> bytes:
-        self.pipeline.log_fault(error, self.name)
+        log_call_fault(error, self.name)
         if not self.rpc.method:  # the envelope of JSON-RPC was not read, or is invalid
             self.rpc = json_request.partial_request(self.body)
         failure = mcp_error(error)

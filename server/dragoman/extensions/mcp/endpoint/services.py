@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http.request import HttpPipeline
+from dragoman.bindings.pipeline import Pipeline
 from dragoman.core.errors import A2AError
 from dragoman.extensions.mcp.endpoint.catalog import ToolCatalog
 from dragoman.ids import IDS
@@ -31,7 +31,7 @@ class McpServices:
 
     def __init__(
         self,
-        pipeline: HttpPipeline,
+        pipeline: Pipeline,
         cards: Cards,
         wait: float,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,

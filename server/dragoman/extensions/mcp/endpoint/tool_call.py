@@ -12,11 +12,12 @@ from typing import Any, Final
 import orjson
 
 from dragoman.core.errors import InvalidParams, Unavailable
+from dragoman.core.names import tenant_of
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.extensions.mcp.endpoint.answers import read_view
 from dragoman.extensions.mcp.wire import results
-from dragoman.extensions.mcp.wire.envelope import CURSOR_META, TASK_META, ClientFeatures
+from dragoman.extensions.mcp.wire.envelope import CURSOR_META, TASK_META, ClientFeatures, Envelope
 from dragoman.extensions.mcp.wire.results import TaskView
 from dragoman.extensions.mcp.wire.tools import AgentTool, handle_of
 from dragoman.runtime import Operations
@@ -114,10 +115,8 @@ class WaitingCall:
         self,
         operations: Operations,
         call: Call,
-        client: ClientFeatures,
+        envelope: Envelope,
         rpc_id: str | int | None,
-        progress_token: str | int | None,
-        tenant: str,
         tool: AgentTool | None,
         *,
         wait: float,
@@ -128,10 +127,10 @@ class WaitingCall:
         end. `find_task`: returns what the call began, when no event has named it."""
         self._operations = operations
         self.call = call
-        self._client = client
+        self._client = envelope.client
         self._rpc_id = rpc_id
-        self._token = progress_token
-        self.tenant = tenant
+        self._token = envelope.progress_token
+        self.tenant = tenant_of(call.caller.owner.scope, call.caller.agent)
         self._tool = tool
         self._wait = wait
         self._on_disconnect = on_disconnect

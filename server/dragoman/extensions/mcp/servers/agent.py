@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ import mcp_types as types
 from mcp.client.client import Client
 
 from dragoman.agents.called.agent import CalledAgent
-from dragoman.agents.called.calls import Sleep
+from dragoman.agents.called.turn import Sleep
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ClientError, ProtocolError, ServerUnavailable
@@ -51,12 +50,9 @@ class McpAgent(CalledAgent[McpTurn]):
         new_id: NewId,
         *,
         on_availability_change: Callable[[], None] = lambda: None,
-        on_tools_changed: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """on_availability_change: also called when it loses its connection. on_tools_changed: called when it says that
-        its tools have changed. clock: monotonic seconds."""
+        """on_availability_change: also called when it loses its connection."""
         spec = discovery.unread_spec(server)
         super().__init__(spec, server.location, server.turns, breaker, on_availability_change)
         self.server = server
@@ -67,15 +63,13 @@ class McpAgent(CalledAgent[McpTurn]):
             outbound,
             max_response_bytes,
             elicit=self.calls.elicit,
-            on_tools_changed=on_tools_changed,
-            on_lost=lambda _: on_availability_change(),
+            on_tools_changed=self.wake.set,
+            on_lost=lambda _: self.availability_changed(),
         )
         self._output_checks: dict[str, SchemaCheck] = {}
         """The checks of results, by tool."""
         self._new_id = new_id
-        self._clock = clock
         self._sleep = sleep
-        self._on_tools_changed = on_tools_changed
 
     # RemoteAgent, for the runtime -------------------------------------------------------------------------------
 
@@ -143,7 +137,7 @@ class McpAgent(CalledAgent[McpTurn]):
         tools = await self.call(discovery.read_tools)
         if self.discovered is not None and self.discovered.tools != tools:
             self._take(replace(self.discovered, tools=tools))
-            self._on_tools_changed()
+            self.wake.set()
 
     # Discovery --------------------------------------------------------------------------------------------------
 
@@ -175,7 +169,7 @@ class McpAgent(CalledAgent[McpTurn]):
 
     def new_turn(self, context: TurnContext) -> McpTurn:
         """A turn that has not begun."""
-        return McpTurn(context, self, self._new_id, clock=self._clock, sleep=self._sleep)
+        return McpTurn(context, self, self._new_id, clock=self.breaker.clock, sleep=self._sleep)
 
     async def stop(self, turn: McpTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
         """Cancels the server's task of a turn for a client or a deadline, and waits for its end, for a limited time."""

@@ -55,7 +55,7 @@ def question_status(
     else:
         parts.append(data_part({"schema": params.requested_schema}))
         state = states.INPUT_REQUIRED
-    message = message_of(parts, new_id, task_id=context.task_id, context_id=context.context_id)
+    message = message_of(parts, new_id, context)
     return StatusChange(state, message.SerializeToString())
 
 

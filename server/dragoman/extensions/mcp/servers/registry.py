@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from dragoman.agents.called.registry import CalledEntry, CalledRegistry
+from dragoman.agents.called.registry import CalledRegistry
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
@@ -39,11 +39,7 @@ class InvalidMcpServer(Exception):
     """A configured MCP server that cannot be served. The text names it and says why."""
 
 
-class McpEntry(CalledEntry[McpAgent]):
-    """One server and its refresh task."""
-
-
-class McpRegistry(CalledRegistry[McpEntry]):
+class McpRegistry(CalledRegistry[McpAgent]):
     """Serves the configured MCP servers as agents. Implements `dragoman.ports.extension.AgentSource`."""
 
     log = log
@@ -63,17 +59,16 @@ class McpRegistry(CalledRegistry[McpEntry]):
         self._max_response_bytes = max_response_bytes
         self._monotonic = monotonic
         self._new_id = new_id
-        self.entries: list[McpEntry] = []
+        self.servers: list[McpAgent] = []
         """The servers, in the order of the settings."""
 
-    def all_entries(self) -> Sequence[McpEntry]:
-        """The servers, in the order of the settings."""
-        return self.entries
+    def all_agents(self) -> Sequence[McpAgent]:
+        return self.servers
 
     @property
     def agents(self) -> Sequence[McpAgent]:
         """The agents, in the order of the settings, without those whose id is not known yet."""
-        return [entry.agent for entry in self.entries if entry.agent.spec.id]
+        return [agent for agent in self.servers if agent.spec.id]
 
     async def connect(self, servers: Sequence[McpSpec], reserved_ids: Sequence[str]) -> None:
         """Connects to all servers and reads their tools. `reserved_ids`: those of other agents.
@@ -81,11 +76,11 @@ class McpRegistry(CalledRegistry[McpEntry]):
         A server that is unavailable, or cannot be read, is served, too, if its id is known; one that cannot be read
         and has no id is served as soon as it can. Raises InvalidMcpServer.
         """
-        self.entries = [self._new_entry(server) for server in servers]
-        results = await asyncio.gather(*map(self.discover, self.entries))
+        self.servers = [self._new_agent(server) for server in servers]
+        results = await asyncio.gather(*map(self.discover, self.servers))
         ids = list(reserved_ids)
-        for entry, found in zip(self.entries, results, strict=True):
-            agent, location = entry.agent, entry.agent.location
+        for agent, found in zip(self.servers, results, strict=True):
+            location = agent.location
             if isinstance(found, ClientError):
                 if not agent.server.id and (self.agent_registry is None or not isinstance(found, ProtocolError)):
                     is_transient = isinstance(found, ServerUnavailable)
@@ -97,7 +92,7 @@ class McpRegistry(CalledRegistry[McpEntry]):
             elif not agent.server.id and found.spec.id in ids and self.agent_registry is not None:
                 self._reject_id(agent, found.spec.id)
             else:
-                self.apply(entry, found)
+                self.apply(agent, found)
             if agent.spec.id in ids:
                 raise InvalidMcpServer(
                     f'{location}: the id "{agent.spec.id}" belongs to another agent here; choose one with {MCP_FORMAT}'
@@ -112,7 +107,7 @@ class McpRegistry(CalledRegistry[McpEntry]):
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The status of each server, in the order of the settings."""
-        return [self._status_of(entry.agent) for entry in self.entries]
+        return [self._status_of(agent) for agent in self.servers]
 
     def _status_of(self, agent: McpAgent) -> UpstreamStatus:
         server, discovered = agent.server, agent.discovered
@@ -134,39 +129,33 @@ class McpRegistry(CalledRegistry[McpEntry]):
         """Starts to follow the tools of all servers."""
         self.start_refresh()
 
-    def _new_entry(self, server: McpSpec) -> McpEntry:
-        entry: McpEntry
-        agent = McpAgent(
+    def _new_agent(self, server: McpSpec) -> McpAgent:
+        return McpAgent(
             server,
             self._outbound,
             self._max_response_bytes,
             CircuitBreaker(self._monotonic),
             self._new_id,
-            on_availability_change=lambda: self.on_availability_change(entry),
-            on_tools_changed=lambda: entry.wake.set(),  # noqa: PLW0108 - there is no entry yet
-            clock=self._monotonic,
+            on_availability_change=self.capacity_changed,
         )
-        entry = McpEntry(agent)
-        return entry
 
-    async def discover(self, entry: McpEntry) -> DiscoveredServer | ClientError:
+    async def discover(self, agent: McpAgent) -> DiscoveredServer | ClientError:
         """Reads what a server offers."""
         try:
-            return await entry.agent.discover()
+            return await agent.discover()
         except ClientError as error:
             return error
 
-    def may_serve(self, entry: McpEntry, found: DiscoveredServer) -> bool:
+    def may_serve(self, agent: McpAgent, found: DiscoveredServer) -> bool:
         """Whether a server may have the id that it gives itself."""
-        agent, registry = entry.agent, self.agent_registry
+        registry = self.agent_registry
         if agent.spec.id or registry is None or not registry.is_registered(found.spec.id):
             return True
         self._reject_id(agent, found.spec.id)
         return False
 
-    def apply(self, entry: McpEntry, found: DiscoveredServer) -> bool:
+    def apply(self, agent: McpAgent, found: DiscoveredServer) -> bool:
         """Applies what a server offers now. Returns whether the spec of its agent has changed."""
-        agent = entry.agent
         is_new = agent.discovered is None
         if found.left_out and (is_new or agent.left_out != found.left_out):
             log.warning("agent %s lacks tools that cannot be read: %s", found.spec.id, "; ".join(found.left_out))
@@ -181,22 +170,22 @@ class McpRegistry(CalledRegistry[McpEntry]):
 
     # Refresh ----------------------------------------------------------------------------------------------------
 
-    async def run_refresh(self, entry: McpEntry) -> None:
+    async def run_refresh(self, agent: McpAgent) -> None:
         """Reads the tools when they change and periodically, and reconnects. Runs until canceled."""
-        agent, failures, available_since = entry.agent, 0, self._monotonic()
+        failures, available_since = 0, self._monotonic()
         while True:
-            entry.wake.clear()
+            agent.wake.clear()
             if agent.is_reachable:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(TOOLS_REFRESH_INTERVAL):
-                        await entry.wake.wait()
+                        await agent.wake.wait()
             if agent.is_reachable:
                 await asyncio.sleep(CHANGE_DELAY)
             else:
                 failures = 1 if self._monotonic() - available_since >= STABLE_SECONDS else failures + 1
                 await asyncio.sleep(RECONNECT_BACKOFF.delay(failures))
                 available_since = self._monotonic()
-            await self.refresh(entry)
+            await self.refresh(agent)
 
 
 def _without(location: str, text: str) -> str:

@@ -16,8 +16,7 @@ import mcp_types as types
 from mcp.client.client import Client
 from mcp.shared.dispatcher import ProgressFnT
 
-from dragoman.agents.called.calls import Sleep
-from dragoman.agents.called.turn import CalledTurn
+from dragoman.agents.called.turn import CalledTurn, Sleep
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
@@ -133,7 +132,7 @@ class McpTurn(CalledTurn):
         except InvalidToolCall:
             if self._server.announces_changes:
                 raise
-        await self.calls.repeat(self._server.read_tools)  # it may be new
+        await self.repeat(self._server.read_tools)  # it may be new
         return choose_tool(self.context.message, self._server.tools)
 
     def _read_answer(self) -> TurnResult | None:
@@ -162,8 +161,8 @@ class McpTurn(CalledTurn):
         attempt, rounds, is_fresh = 0, 0, False
         while True:
             attempt += 1
-            await self.calls.until_available(self._server.connect)
-            self.calls.is_sent = True
+            await self.until_available(self._server.connect)
+            self.is_sent = True
             try:
                 result = await self._step(self._start_call())
             except ServerUnavailable as failure:
@@ -173,7 +172,7 @@ class McpTurn(CalledTurn):
                 self._server.record_success()
                 if refused.rpc_code == types.HEADER_MISMATCH and not is_fresh:
                     is_fresh = True
-                    await self.calls.repeat(self._server.read_tools)
+                    await self.repeat(self._server.read_tools)
                     continue
                 if (question := self._required_urls(refused)) is not None:
                     return question
@@ -194,9 +193,9 @@ class McpTurn(CalledTurn):
         """Waits after a call without an answer. Raises OutcomeUnknown, WorkerLost."""
         if failure.may_have_arrived and not self._is_repeatable():
             reason = failure.message if isinstance(failure, ServerSilent) else "the connection was lost"
-            raise self.calls.outcome_unknown(failure, self._unknown_text(f"{reason} while it ran"))  # others name hosts
-        self.calls.is_sent = failure.may_have_arrived
-        await self.calls.wait_to_retry(failure, attempt)
+            raise self.outcome_unknown(failure, self._unknown_text(f"{reason} while it ran"))  # others name hosts
+        self.is_sent = failure.may_have_arrived
+        await self.wait_to_retry(failure, attempt)
 
     def _start_call(self) -> OpenCall:
         """Calls the tool once."""
@@ -257,7 +256,7 @@ class McpTurn(CalledTurn):
                 raise OutcomeUnknown(self._unknown_text("its call was lost while it waited for the answer"))
             self._replay = (params, answer)
             return await self._call()
-        self.calls.is_sent = True
+        self.is_sent = True
         call.on_progress = self.output.on_progress
         call.answer(answer)
         try:
@@ -360,7 +359,7 @@ class McpTurn(CalledTurn):
 
     async def _repeat(self, request: Callable[[Client], Awaitable[T]]) -> T:
         """The answer to a call that runs no tool."""
-        return await self.calls.repeat(lambda: self._server.call(request))
+        return await self.repeat(lambda: self._server.call(request))
 
     def _is_repeatable(self) -> bool:
         tool = next((one for one in self._server.tools if one.name == self.output.state.tool), None)

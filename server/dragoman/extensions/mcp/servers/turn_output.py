@@ -63,7 +63,7 @@ class McpTurnOutput:
 
     def show_progress(self, text: str, metadata: bytes = b"") -> None:
         """Writes WORKING with this text, at most every `PROGRESS_INTERVAL`. metadata: a serialized Struct."""
-        message = message_of(text, self._new_id, task_id=self._context.task_id, context_id=self._context.context_id)
+        message = message_of(text, self._new_id, self._context)
         self._next_progress = StatusChange(states.WORKING, message.SerializeToString(), metadata)
         if self._timer is None:
             delay = self._last_progress_at + PROGRESS_INTERVAL - self._clock()
@@ -115,7 +115,7 @@ class McpTurnOutput:
         return result
 
     def _result(self, state: int, text: str, reason: str = "") -> TurnResult:
-        message = message_of(text, self._new_id, task_id=self._context.task_id, context_id=self._context.context_id)
+        message = message_of(text, self._new_id, self._context)
         if reason:
             message.metadata.update({"reason": reason})
         return TurnResult(StatusChange(state, message.SerializeToString()), state_update=self._state_update())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from asyncpg import Connection
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
+from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.extensions.postgres import blobs, daily_usage, pushes, task_tables
 from dragoman.extensions.postgres.database import Database
 from dragoman.extensions.postgres.hot import quota_counters
@@ -19,8 +19,8 @@ from dragoman.extensions.postgres.hot.transaction import ADD_TO_TOTALS
 from dragoman.extensions.postgres.queries import PostgresQueryRunner, run_query
 from dragoman.extensions.postgres.rows import PostgresBulkStatement
 from dragoman.stores.shared.erasure import (
+    Eraser,
     QueuedTask,
-    SqlErasureStatements,
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
@@ -96,7 +96,7 @@ async def delete_task_records(
     reason: str,
     counter_slot: int,
 ) -> tuple[int, list[TaskRecord]]:
-    """See `ErasureStatements`. counter_slot: whose counters this process adds to."""
+    """See `Eraser`. counter_slot: whose counters this process adds to."""
     refs = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in (record.ref for record in records)}
     erased: list[tuple[TaskRowKey, TaskRecord]] = []
     for scope, principal, owner, key, *row in await _LOCK_TASKS.fetch(connection, sorted(refs)):
@@ -153,20 +153,20 @@ async def measure(connection: Connection, records: Sequence[TaskRecord]) -> Eras
     return total
 
 
-class PostgresErasureStatements(SqlErasureStatements):
-    """Implements `ErasureStatements` on a database that several processes may share."""
+class PostgresEraser(Eraser):
+    """Erases from a database that several processes may share."""
 
-    def __init__(self, database: Database, counter_slot: int) -> None:
-        super().__init__(PostgresQueryRunner(database), SELECTION)
+    def __init__(self, database: Database, counter_slot: int, after_erasure: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(PostgresQueryRunner(database), SELECTION, after_erasure)
         self._database = database
         self._counter_slot = counter_slot
         self._own_receipts: set[int] = set()
         """Receipts that this process created and that are not complete. Another process may be working on others."""
 
-    async def measure(self, records: list[TaskRecord]) -> ErasureCounts:
+    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
         return await self._database.read_snapshot(measure, records)
 
-    async def delete_task_records(
+    async def _delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
     ) -> tuple[int, list[TaskRecord]]:
         number, erased = await self._database.write(
@@ -176,19 +176,18 @@ class PostgresErasureStatements(SqlErasureStatements):
             self._own_receipts.add(number)
         return number, erased
 
-    async def delete_context_or_principal(self, selection: TaskSelection) -> None:
+    async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
         await self._database.write_exclusively(erase_context_or_principal, selection)
 
-    async def unfinished_receipts(self) -> list[int]:
-        return await self._database.read(unfinished_receipts, self._own_receipts, await self.now())
+    async def _unfinished_receipts(self) -> list[int]:
+        return await self._database.read(unfinished_receipts, self._own_receipts, await self._runner.now())
 
-    def _content_step(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
+    def _delete_content(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
         # It locks the receipt, too: two processes that complete an erasure count each row once.
         yield from change(_TOUCH_RECEIPT, number, now)
-        return (yield from super()._content_step(number, after, now))
+        return (yield from super()._delete_content(number, after, now))
 
-    async def finish_receipt(self, number: int, ids_digest: str) -> bool:
-        finished = await super().finish_receipt(number, ids_digest)
-        if finished:
-            self._own_receipts.discard(number)
-        return finished
+    async def _finish(self, number: int) -> ErasureReceipt:
+        receipt = await super()._finish(number)
+        self._own_receipts.discard(number)
+        return receipt

@@ -26,12 +26,10 @@ from dragoman.core.task.cursors import (
     metadata_entries,
 )
 from dragoman.core.task.log import TaskRef
-from dragoman.core.task.projection import summary_of, unframe_message
 from dragoman.core.task.states import STORED_STATES
 from dragoman.extensions.postgres.reads import CHUNKS, TASK, TASK_WIDTH, task_bytes
 from dragoman.extensions.postgres.rows import text_array
 from dragoman.stores.shared.rows import record_from_row
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_OWNER_RANGES: Final = 64
 """The tasks of a scope with more owners are read by agent and state, and those of other scopes skipped."""
@@ -67,9 +65,7 @@ RANGES: Final = (
     " WITH ORDINALITY r(owner, agent, state, low_updated, low_owner, low_task, n)"
 )
 _FOUND_TASKS: Final = f"""
-SELECT {TASK.format(history="$3::bigint")}, t.task, o.scope, o.principal, t.created, t.owner,
-    CASE WHEN t.summary = '' THEN
-        (SELECT m.data FROM messages m WHERE m.owner = t.owner AND m.task = t.task AND m.number = 1) END
+SELECT {TASK.format(history="$3::bigint")}, t.task, o.scope, o.principal, t.created, t.owner
 FROM unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY f(owner, task, n)
 JOIN tasks t ON t.owner = f.owner AND t.task = f.task JOIN owners o ON o.owner = t.owner
 {CHUNKS.format(artifacts="$4::boolean")}
@@ -346,10 +342,8 @@ async def _found_tasks(
         used.setdefault((owner, task), []).append((tokens, cost, delegated))
     found = []
     for row in await connection.fetch(_FOUND_TASKS, *keys, 0, query.artifacts):
-        key, scope, principal, created, owner, message = row[TASK_WIDTH:]
+        key, scope, principal, created, owner = row[TASK_WIDTH:]
         record = record_from_row(TaskRef(Owner(scope, principal), key), row)
-        if message is not None:
-            record.summary = summary_of(pb.Message.FromString(unframe_message(message)))
         usage = Usage.total(used.get((owner, key), ()))
         task = await task_bytes(connection, record, row, 0, budget)
         found.append(FoundTask(record, created, task, usage))

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import BackupProgress
+from dragoman.stores.sqlite.cold.blobs import fsync
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS
 from dragoman.stores.sqlite.schema import check_version, connect
 
@@ -202,8 +203,7 @@ def _count_live_pushes(copy: sqlite3.Connection) -> int:
     """The number of live configurations. A backup may be older than the table."""
     if not copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'pushes'").fetchone():
         return 0
-    count: int = copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()[0]
-    return count
+    return int(copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()[0])
 
 
 def _create_partial(destination: Path) -> Path:
@@ -265,13 +265,7 @@ def _link_or_copy(source: Path, destination: Path) -> None:
 def _fsync(path: Path) -> None:
     """Flushes a file, or a folder and its files, to the disk."""
     for entry in (*path.glob("*"), path):
-        if entry.is_dir() and os.name == "nt":
-            continue
-        file = os.open(entry, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        fsync(entry)
 
 
 def _read_manifest(source: Path) -> dict[str, Any]:

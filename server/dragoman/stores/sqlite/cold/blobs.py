@@ -18,12 +18,12 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dragoman.core.errors import lacks_memory
 from dragoman.core.names import Owner
@@ -43,14 +43,12 @@ from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads
-from dragoman.stores.sqlite.cold import search, steps
+from dragoman.stores.sqlite.cold import search, task_tables
 from dragoman.stores.sqlite.errors import failure_of
+from dragoman.stores.sqlite.queries import Read, Submit
 from dragoman.supervision import RepeatedFailures, describe_fault, log_fault
 
 log = logging.getLogger("dragoman.store")
-
-RunJob = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
-"""Runs a function of a connection."""
 
 BLOBS_PER_SWEEP_STEP: Final = 64
 """Files removed in one commit."""
@@ -140,9 +138,9 @@ class BlobFiles:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        _fsync(path.parent)
+        fsync(path.parent)
         for folder in new:
-            _fsync(folder.parent)
+            fsync(folder.parent)
 
     def remove(self, digest: bytes) -> bool:
         """Removes a blob unless it is held. True when it no longer exists."""
@@ -165,11 +163,9 @@ class BlobFiles:
         return digests
 
 
-def _fsync(folder: Path) -> None:
-    """Makes new names in a folder durable, where the system allows it."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
+def fsync(path: Path) -> None:
+    """Flushes a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -180,9 +176,8 @@ class SqliteBlobRestorer(BlobRestorer):
     """Implements `dragoman.ports.Blobs` on files beside the database."""
 
     def __init__(
-        self, blob_files: BlobFiles, read: RunJob, secret: bytes, marker: bytes, limit: int, clock: Callable[[], int]
+        self, blob_files: BlobFiles, read: Read, secret: bytes, marker: bytes, limit: int, clock: Callable[[], int]
     ) -> None:
-        """read: runs a job on a reader, in one transaction."""
         super().__init__(secret, marker, limit, clock)
         self._blob_files = blob_files
         self._read = read
@@ -201,12 +196,10 @@ class SqliteBlobRestorer(BlobRestorer):
             return None
 
     async def read_rows(self, content: StoredContent, first: int, limit: int) -> Sequence[RowData]:
-        rows: list[RowData] = await self._read(partial(reads.content_rows, content=content, first=first, limit=limit))
-        return rows
+        return await self._read(reads.content_rows, content, first, limit)
 
     async def read_sizes(self, content: StoredContent) -> Sequence[RowSize]:
-        sizes: list[RowSize] = await self._read(partial(reads.content_sizes, content=content))
-        return sizes
+        return await self._read(reads.content_sizes, content)
 
     def read(
         self, connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool
@@ -215,15 +208,10 @@ class SqliteBlobRestorer(BlobRestorer):
         snapshot = reads.read(connection, ref, history, artifacts, budget)
         if snapshot is None or self._marker not in snapshot.task:
             return snapshot
-        return replace(snapshot, task=self._restore(snapshot.task, TASK_TREE, budget))
+        return replace(snapshot, task=self.restore(snapshot.task, TASK_TREE, budget))
 
     def get(
-        self,
-        connection: sqlite3.Connection,
-        owner: Owner,
-        agent: str,
-        task_id: str,
-        history: int | None,
+        self, connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str, history: int | None
     ) -> TaskSnapshot | None:
         record = reads.find(connection, owner, agent, task_id)
         return self.read(connection, record.ref, history, True) if record else None
@@ -232,35 +220,31 @@ class SqliteBlobRestorer(BlobRestorer):
         """At most `limit` events; fewer when their blobs alone fill one response."""
         events = reads.events(connection, ref, after, limit)
         for event, budget in self._events_to_restore(events):
-            event.data = self._restore(event.data, EVENT_TREE, budget)
+            event.data = self.restore(event.data, EVENT_TREE, budget)
         return events
 
     def messages(self, connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
         found = reads.read_messages(connection, ref, after)
-        if found is None:
-            return None
-        messages = [
-            replace(stored, message=self._restore(stored.message, MESSAGE_TREE, unlimited_budget()))
-            for stored in found.messages
-        ]
-        return replace(found, messages=messages)
+        for stored in found.messages if found else ():
+            stored.message = self.restore(stored.message, MESSAGE_TREE, unlimited_budget())
+        return found
 
     def steps(self, connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
-        found = steps.read_steps(connection, ref, results)
+        found = task_tables.read_steps(connection, ref, results)
         for step in found:
             if self._marker in step.result:
-                step.result = self._restore(step.result, PART_TREE, unlimited_budget())
+                step.result = self.restore(step.result, PART_TREE, unlimited_budget())
         return found
 
     def page(self, connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
         budget = self.budget()
         page = reads.page(connection, query, budget)
-        return replace(page, tasks=[self._restore(task, TASK_TREE, budget) for task in page.tasks])
+        return replace(page, tasks=[self.restore(task, TASK_TREE, budget) for task in page.tasks])
 
     def search(self, connection: sqlite3.Connection, query: TaskSearch) -> FoundTasks:
         budget = self.budget()
         found = search.search(connection, query, budget)
-        tasks = [replace(one, task=self._restore(one.task, TASK_TREE, budget)) for one in found.tasks]
+        tasks = [replace(one, task=self.restore(one.task, TASK_TREE, budget)) for one in found.tasks]
         return replace(found, tasks=tasks)
 
 
@@ -312,11 +296,10 @@ class SqliteBlobOffloader(BlobOffloader):
 class SqliteBlobSweeper:
     """Removes files without references, in steps on the writer's thread."""
 
-    def __init__(self, files: BlobFiles, read: RunJob, write: RunJob) -> None:
-        """write: runs a job in a commit of its own when no append waits."""
+    def __init__(self, files: BlobFiles, read: Read, submit: Submit) -> None:
         self._files = files
         self._read = read
-        self._write = write
+        self._submit = submit
         self._startup_sweep_done = False
 
     async def remove_unused(self) -> int:
@@ -326,10 +309,13 @@ class SqliteBlobSweeper:
             earlier = await asyncio.to_thread(self._files.files_before_start)
             for at in range(0, len(earlier), BLOBS_PER_SWEEP_STEP):
                 digests = earlier[at : at + BLOBS_PER_SWEEP_STEP]
-                removed_files += await self._write(partial(self._remove_unknown, digests=digests))
+                removed_files += await self._submit(partial(self._remove_unknown, digests=digests), low_priority=True)
             self._startup_sweep_done = True
-        while await self._read(_has_unused_blobs) and (removed := await self._write(self._remove_unused)):
+        while await self._read(_has_unused_blobs):
+            removed: int = await self._submit(self._remove_unused, low_priority=True)
             removed_files += removed
+            if not removed:
+                break
         return removed_files
 
     def _remove_unused(self, connection: sqlite3.Connection) -> int:

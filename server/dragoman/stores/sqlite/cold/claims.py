@@ -55,7 +55,9 @@ WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
 """
 
 
-def ready_tasks(connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
+def ready_tasks(
+    connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str = ""
+) -> list[TaskRecord]:
     """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     found: list[TaskRecord] = []
     queues: list[Iterator[TaskRecord]] = []
@@ -82,7 +84,8 @@ def _tasks_by_principal(
     for principal, pairs in groupby(_principal_agent_pairs(connection, after), key=lambda pair: pair[0]):
         served = [agent for _, agent in pairs if agent in agents]
         ages = [connection.execute(_OLDEST_TASKS, (principal, agent, limit)) for agent in served]
-        yield map(_record, heapq.merge(*ages, key=lambda row: row[:2]))
+        rows = heapq.merge(*ages, key=lambda row: row[:2])
+        yield (record_from_row(TaskRef(Owner(row[2], row[3]), row[1]), row[4:]) for row in rows)
 
 
 def _principal_agent_pairs(connection: sqlite3.Connection, after: str) -> Iterator[tuple[str, str]]:
@@ -101,7 +104,3 @@ def _next_pair(connection: sqlite3.Connection, pair: tuple[str, str]) -> Any:
         connection.execute(_NEXT_AGENT, pair).fetchone() or connection.execute(_NEXT_PRINCIPAL, pair[:1]).fetchone()
     )
     return following if following and following > pair else None  # damaged text reads as a smaller one
-
-
-def _record(row: tuple[Any, ...]) -> TaskRecord:
-    return record_from_row(TaskRef(Owner(row[2], row[3]), row[1]), row[4:])

@@ -6,8 +6,8 @@ A batch adds to the rows of its hour. After KEPT_HOURS these are merged into tho
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
 
 from dragoman.core.daily_usage import (
     DAY_HOURS,
@@ -71,21 +71,12 @@ def erase_principal(connection: sqlite3.Connection, principal: str, scope: str) 
         connection.execute(statement, (principal, scope))
 
 
-def oldest_hour(connection: sqlite3.Connection) -> int | None:
-    """The first hour that is not merged into its day; None without any."""
-    hour: int | None = connection.execute("SELECT min(hour) FROM hourly_usage").fetchone()[0]
-    return hour
-
-
-def merge_hour(connection: sqlite3.Connection, hour: int) -> None:
-    """Adds the figures of an hour to those of its day, and deletes its rows."""
-    for statement in _MERGE_HOUR:
-        connection.execute(statement, (hour,))
-
-
-def has_days_before(connection: sqlite3.Connection, day: int) -> bool:
-    """Whether there are figures of earlier days."""
-    return connection.execute("SELECT 1 FROM daily_usage WHERE day < ? LIMIT 1", (day,)).fetchone() is not None
+def merge_hours_before(connection: sqlite3.Connection, hour: int) -> bool:
+    """Merges the first of the earlier hours into its day. False if there is none."""
+    (first,) = connection.execute("SELECT min(hour) FROM hourly_usage WHERE hour < ?", (hour,)).fetchone()
+    for statement in _MERGE_HOUR if first is not None else ():
+        connection.execute(statement, (first,))
+    return first is not None
 
 
 def delete_days_before(connection: sqlite3.Connection, day: int) -> int:
@@ -93,49 +84,45 @@ def delete_days_before(connection: sqlite3.Connection, day: int) -> int:
     return connection.execute("DELETE FROM daily_usage WHERE day < ?", (day,)).rowcount
 
 
+Condition = tuple[str, Sequence[int | str]]
+"""A condition and its values."""
+
+
 def read(connection: sqlite3.Connection, query: DailyUsageQuery) -> list[DailyUsageRow]:
     """The sums of each group."""
-    conditions, values = _conditions(query)
-    conditions.append("day BETWEEN ? AND ?")
-    values += query.first_day, query.last_day
+    conditions: list[Condition] = [("day BETWEEN ? AND ?", (query.first_day, query.last_day)), *_conditions(query)]
     if query.principal:
-        conditions.append("principal = ?")
-        values.append(query.principal)
-    groups = ", ".join(query.group_by)
+        conditions.append(("principal = ?", (query.principal,)))
     if query.after:
-        conditions.append(f"({groups}) > ({', '.join('?' * len(query.after))})")
-        values += query.after
-    by_group = f"GROUP BY {groups} ORDER BY {groups}" if groups else ""
-    rows = connection.execute(
-        f"SELECT {', '.join([*query.group_by, _SUMS])} FROM {_BY_DAY} WHERE {' AND '.join(conditions)}"
-        f" {by_group} LIMIT ?",
-        (*values, query.limit),
-    )
-    width = len(query.group_by)
-    return [DailyUsageRow(tuple(row[:width]), _figures(row[width:])) for row in rows]
+        conditions.append((f"({', '.join(query.group_by)}) > ({_marks(query.after)})", query.after))
+    return [DailyUsageRow(*row) for row in _sums(connection, _BY_DAY, query.group_by, conditions, query.limit)]
 
 
 def read_hours(connection: sqlite3.Connection, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
     """The sums of each agent and hour, in this order."""
-    conditions, values = _conditions(query)
-    conditions.append("hour >= ?")
-    rows = connection.execute(
-        f"SELECT agent, hour, {_SUMS} FROM hourly_usage WHERE {' AND '.join(conditions)}"
-        " GROUP BY agent, hour ORDER BY agent, hour",
-        (*values, query.first_hour),
-    )
-    return [HourlyUsageRow(agent, hour, _figures(sums)) for agent, hour, *sums in rows]
+    conditions: list[Condition] = [("hour >= ?", (query.first_hour,)), *_conditions(query)]
+    rows = _sums(connection, "hourly_usage", ("agent", "hour"), conditions)
+    return [HourlyUsageRow(agent, hour, figures) for (agent, hour), figures in rows]
 
 
-def _conditions(query: DailyUsageQuery | HourlyUsageQuery) -> tuple[list[str], list[int | str]]:
+def _sums(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str], conditions: Sequence[Condition], limit: int = -1
+) -> Iterator[tuple[tuple[Any, ...], DailyFigures]]:
+    """The sums of the rows for each group of `columns`, in their order."""
+    groups, width = ", ".join(columns), len(columns)
+    where = " AND ".join(condition for condition, _ in conditions)
+    values = [value for _, values in conditions for value in values]
+    by_group = f"GROUP BY {groups} ORDER BY {groups}" if groups else ""
+    sql = f"SELECT {', '.join([*columns, _SUMS])} FROM {table} WHERE {where} {by_group} LIMIT ?"
+    for row in connection.execute(sql, (*values, limit)):
+        yield tuple(row[:width]), DailyFigures._make(min(int(value), MAX_USAGE) for value in row[width:])
+
+
+def _conditions(query: DailyUsageQuery | HourlyUsageQuery) -> list[Condition]:
     """The conditions on scope and agent."""
-    conditions, values = list[str](), list[int | str]()
-    for column, names in (("scope", query.scopes), ("agent", query.agents)):
-        if names:
-            conditions.append(f"{column} IN ({', '.join('?' * len(names))})")
-            values += sorted(names)
-    return conditions, values
+    wanted = (("scope", query.scopes), ("agent", query.agents))
+    return [(f"{column} IN ({_marks(names)})", sorted(names)) for column, names in wanted if names]
 
 
-def _figures(sums: Sequence[float]) -> DailyFigures:
-    return DailyFigures._make(min(int(value), MAX_USAGE) for value in sums)
+def _marks(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))

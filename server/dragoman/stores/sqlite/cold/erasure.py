@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
-from dragoman.stores.shared.erasure import (
-    SqlErasureStatements,
-    add_to_receipt,
-    delete_context_or_principal,
-    delete_empty_contexts,
-)
+from dragoman.stores.shared.erasure import Eraser, add_to_receipt, delete_context_or_principal, delete_empty_contexts
+from dragoman.stores.shared.queries import select
 from dragoman.stores.shared.rows import record_from_row
 from dragoman.stores.shared.task_selection import SelectionSql
 from dragoman.stores.sqlite.cold import daily_usage, pushes, task_tables
@@ -73,7 +69,7 @@ def delete_task_records(
     now: int,
     reason: str,
 ) -> tuple[int, list[TaskRecord]]:
-    """See `ErasureStatements`."""
+    """See `Eraser`."""
     erased: list[TaskRecord] = []
     totals: Counter[tuple[int, str, int]] = Counter()
     contexts: set[tuple[int, str]] = set()
@@ -100,8 +96,7 @@ def delete_task_records(
     return number, erased
 
 
-def measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> ErasureCounts:
-    """Counts and bytes of these tasks."""
+def _measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> ErasureCounts:
     total = ErasureCounts()
     for record in records:
         where = (owner_number(connection, record.ref.owner), record.ref.key)
@@ -110,24 +105,29 @@ def measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> Er
     return total
 
 
-def unfinished_receipts(connection: sqlite3.Connection) -> list[int]:
-    """Receipts of erasures that were interrupted."""
-    return [number for (number,) in connection.execute(_SELECT_UNFINISHED)]
+class SqliteEraser(Eraser):
+    """Reads on the readers, writes as low-priority work of the writer."""
 
-
-class SqliteErasureStatements(SqlErasureStatements):
-    """Implements `ErasureStatements`: reads on the readers, writes as low-priority work of the writer."""
-
-    def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
-        super().__init__(SqliteQueryRunner(read, writer, clock, secure_delete=True), SELECTION)
+    def __init__(
+        self,
+        read: Read,
+        writer: SqliteWriter,
+        clock: Callable[[], int],
+        clear_caches: Callable[[], None],
+        after_erasure: Callable[[], Awaitable[None]],
+    ) -> None:
+        """clear_caches: called when tasks have disappeared."""
+        runner = SqliteQueryRunner(read, writer.submit, clock)
+        runner.secure_delete = True
+        super().__init__(runner, SELECTION, after_erasure)
         self._read = read
         self._writer = writer
+        self._clear_caches = clear_caches
 
-    async def measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        counts: ErasureCounts = await self._read(measure, records)
-        return counts
+    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
+        return await self._read(_measure, records)
 
-    async def delete_task_records(
+    async def _delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
     ) -> tuple[int, list[TaskRecord]]:
         def delete(connection: sqlite3.Connection) -> tuple[int, list[TaskRecord]]:
@@ -135,23 +135,23 @@ class SqliteErasureStatements(SqlErasureStatements):
             for record in erased:
                 owner = owner_number(connection, record.ref.owner)
                 assert owner is not None, "the task existed"
-                self._writer.quota_counters.record_erasure(connection, owner, record)
+                self._writer.committer.quota_counters.record_erasure(connection, owner, record)
             return receipt, erased
 
         result: tuple[int, list[TaskRecord]] = await self._writer.submit(delete, low_priority=True)
+        if result[1]:
+            self._clear_caches()
         return result
 
-    async def delete_context_or_principal(self, selection: TaskSelection) -> None:
+    async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
         def delete(connection: sqlite3.Connection) -> None:
             with overwriting_deleted_rows(connection):
                 if selection.covers_owners:
                     daily_usage.erase_principal(connection, selection.principal, selection.scope)
                 if run_query(connection, delete_context_or_principal(selection)):
-                    self._writer.clear_owner_numbers()
-                    self._writer.quota_counters.clear()
+                    self._writer.committer.clear_owners()
 
         await self._writer.submit(delete, low_priority=True)
 
-    async def unfinished_receipts(self) -> list[int]:
-        receipts: list[int] = await self._read(unfinished_receipts)
-        return receipts
+    async def _unfinished_receipts(self) -> list[int]:
+        return [row[0] for row in await self._runner.read(select, _SELECT_UNFINISHED)]

@@ -7,9 +7,9 @@ an index finds what is to be delivered, whatever else is stored, after a crash a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
@@ -39,25 +39,13 @@ from dragoman.stores.shared.rows import (
     push_task_values,
     qualified,
 )
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-Read = Callable[..., Awaitable[Any]]
-"""Runs a function of a reader's connection and further arguments."""
-
-Submit = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
-"""Runs a function of the writer's connection in the next commit."""
+from dragoman.stores.sqlite.queries import SqliteAccess, in_commit, on_reader
+from dragoman.stores.sqlite.reads import owner_number
 
 _COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
-_SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-_SELECT_PUSH: Final = f"""
+_SELECT_PUSHES: Final = f"""
 SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
-WHERE t.owner = ? AND t.task = ? AND p.id = ?
-"""
-_SELECT_PUSHES_OF_TASK: Final = f"""
-SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
-WHERE t.owner = ? AND t.task = ? ORDER BY p.created, p.id
+WHERE t.owner = ?1 AND t.task = ?2 AND (?3 IS NULL OR p.id = ?3) ORDER BY p.created, p.id
 """
 _SELECT_TASK: Final = "SELECT last_sequence, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
 _UPSERT_PUSH: Final = f"""
@@ -96,6 +84,7 @@ SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY {{index}} CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
 WHERE {{where}} LIMIT ?
 """
+_WAITING: Final = (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0"))
 _DELETE_PUSHES_OF_TASK: Final = tuple(
     f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("pushes", "deliveries")
 )
@@ -107,9 +96,11 @@ _DELETE_PUSH: Final = tuple(
 # Inside an append --------------------------------------------------------------------------------------------------
 
 
-def check_push_limit(connection: sqlite3.Connection, owner: int, record: TaskRecord, id: str) -> None:
+def check_push_limit(
+    connection: sqlite3.Connection, owner: int, key: bytes, id: str, record: TaskRecord | None
+) -> None:
     """Raises AppendRejected (TOO_MANY_CONFIGS) when a task cannot have another configuration with this id."""
-    (others,) = connection.execute(_COUNT_OTHERS, (owner, record.ref.key, id)).fetchone()
+    (others,) = connection.execute(_COUNT_OTHERS, (owner, key, id)).fetchone()
     if others >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, record)
 
@@ -133,32 +124,36 @@ def delete_pushes_of_task(connection: sqlite3.Connection, owner: int, task: byte
 # Outside appends ---------------------------------------------------------------------------------------------------
 
 
-class SqlitePushes:
+class SqlitePushes(SqliteAccess):
     """Implements `dragoman.ports.PushStore` on the store's file."""
 
-    def __init__(self, read: Read, submit: Submit, clock: Callable[[], int]) -> None:
-        self._read = read
-        self._submit = submit
-        self._clock = clock
+    @in_commit
+    def put(self, connection: sqlite3.Connection, task: TaskRef, config: PushConfig) -> PushRecord:
+        owner, now = owner_number(connection, task.owner), self._clock()
+        row = connection.execute(_SELECT_TASK, (owner, task.key)).fetchone()
+        if owner is None or row is None:
+            raise AppendRejected(ABSENT, None)
+        check_push_limit(connection, owner, task.key, config.id, None)
+        stored = _upsert_push(connection, owner, new_push(task, config, now, row[0], row[1], row), now)
+        connection.execute(_UPDATE_LIVE_PUSH, (owner, task.key))
+        return stored
 
-    async def _write(
-        self, job: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        result: T = await self._submit(lambda connection: job(connection, *args, **kwargs))
-        return result
+    @on_reader
+    def list_configs(self, connection: sqlite3.Connection, task: TaskRef) -> list[PushRecord]:
+        return _pushes(connection, owner_number(connection, task.owner), task)
 
-    async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
-        return await self._write(_put, task, config, self._clock())
+    @in_commit
+    def remove(self, connection: sqlite3.Connection, task: TaskRef, id: str) -> bool:
+        owner = owner_number(connection, task.owner)
+        for statement in _DELETE_PUSH:
+            deleted = connection.execute(statement, (owner, task.key, id)).rowcount > 0
+        connection.execute(_UPDATE_LIVE_PUSH, (owner, task.key))
+        return deleted
 
-    async def list_configs(self, task: TaskRef) -> list[PushRecord]:
-        found: list[PushRecord] = await self._read(_pushes_of_task, task)
-        return found
-
-    async def remove(self, task: TaskRef, id: str) -> bool:
-        return await self._write(_remove, task, id)
-
-    async def due(
+    @on_reader
+    def due(
         self,
+        connection: sqlite3.Connection,
         *,
         per_host: int,
         max_hosts: int,
@@ -166,180 +161,108 @@ class SqlitePushes:
         expired: bool = True,
         longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> tuple[list[PushRecord], str]:
-        found: tuple[list[PushRecord], str] = await self._read(
-            _due, per_host, max_hosts, after_host, expired, longest_delay, self._clock()
-        )
-        return found
+        found, now = list[PushRecord](), self._clock()
+        for _ in range(max_hosts):
+            row = connection.execute(_NEXT_HOST, (after_host,)).fetchone()
+            if row is None or row[0] <= after_host:  # damaged text reads as a smaller one
+                return found, ""
+            (after_host,) = row
+            values = (after_host, now, now + longest_delay, now if expired else 0, per_host)
+            found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, values))
+        return found, after_host
 
-    async def claim(
+    @in_commit
+    def claim(
         self,
+        connection: sqlite3.Connection,
         session: int,
         keys: Sequence[PushConfigKey],
         *,
         expired: bool = True,
         longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> list[PushRecord]:
-        return await self._write(_claim, session, keys, expired, longest_delay, self._clock())
+        now = self._clock()
+        others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now if expired else 0,))} - {session}
+        claimed = []
+        for ref, id in keys:
+            owner = owner_number(connection, ref.owner)
+            for push in _pushes(connection, owner, ref, id):
+                if push.state is not PushState.LIVE or push.session in others or not is_due(push, now, longest_delay):
+                    continue
+                if connection.execute(_IS_TASK_VISIBLE, (owner, ref.key)).fetchone():
+                    push = replace(push, session=session, token=push.token + 1)
+                    _update_delivery(connection, owner, push)
+                    claimed.append(push)
+        return claimed
 
-    async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
-        return await self._write(_apply_reports, reports, self._clock())
+    @in_commit
+    def apply_reports(
+        self, connection: sqlite3.Connection, reports: Sequence[DeliveryReport]
+    ) -> list[PushRecord | None]:
+        return [_apply_report(connection, report, self._clock()) for report in reports]
 
-    async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
-        found: list[DeliveryAttempt] = await self._read(_attempts, task, id)
-        return found
+    @on_reader
+    def attempts(self, connection: sqlite3.Connection, task: TaskRef, id: str) -> list[DeliveryAttempt]:
+        rows = connection.execute(_SELECT_ATTEMPTS, (owner_number(connection, task.owner), task.key, id))
+        return [
+            DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
+        ]
 
-    async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        return await self._write(_restart, task, ids, after, self._clock())
+    @in_commit
+    def restart(
+        self, connection: sqlite3.Connection, task: TaskRef, ids: Collection[str], after: int | None = None
+    ) -> list[PushRecord]:
+        owner, now = owner_number(connection, task.owner), self._clock()
+        pushes = _pushes(connection, owner, task)
+        restarted = [restart_record(push, now, after) for push in pushes if not ids or push.config.id in ids]
+        for push in restarted:
+            _update_delivery(connection, owner, push)
+        connection.execute(_UPDATE_LIVE_PUSH, (owner, task.key))
+        return restarted
 
-    async def unfinished(self, limit: int) -> list[PushRecord]:
-        found: list[PushRecord] = await self._read(_unfinished, limit)
-        return found
-
-
-def _put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> PushRecord:
-    owner = _owner_number(connection, ref.owner)
-    row = connection.execute(_SELECT_TASK, (owner, ref.key)).fetchone()
-    if row is None:
-        raise AppendRejected(ABSENT, None)
-    (others,) = connection.execute(_COUNT_OTHERS, (owner, ref.key, config.id)).fetchone()
-    if others >= MAX_PUSH_CONFIGS:
-        raise AppendRejected(TOO_MANY_CONFIGS, None)
-    stored = _upsert_push(connection, owner, new_push(ref, config, now, row[0], row[1], row), now)
-    connection.execute(_UPDATE_LIVE_PUSH, (owner, ref.key))
-    return stored
-
-
-def _remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
-    owner = _owner_number(connection, ref.owner)
-    for statement in _DELETE_PUSH:
-        deleted = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
-    connection.execute(_UPDATE_LIVE_PUSH, (owner, ref.key))
-    return deleted
-
-
-def _pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
-    return [
-        push_from_row(ref, row)
-        for row in connection.execute(_SELECT_PUSHES_OF_TASK, (_owner_number(connection, ref.owner), ref.key))
-    ]
-
-
-def _attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
-    rows = connection.execute(_SELECT_ATTEMPTS, (_owner_number(connection, ref.owner), ref.key, id))
-    return [
-        DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
-    ]
-
-
-def _due(
-    connection: sqlite3.Connection, each: int, hosts: int, after: str, expired: bool, longest_delay: int, now: int
-) -> tuple[list[PushRecord], str]:
-    found: list[PushRecord] = []
-    for _ in range(hosts):
-        row = connection.execute(_NEXT_HOST, (after,)).fetchone()
-        if row is None or row[0] <= after:  # damaged text reads as a smaller one
-            return found, ""
-        (after,) = row
-        values = (after, now, now + longest_delay, now if expired else 0, each)
-        found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, values))
-    return found, after
-
-
-def _claim(
-    connection: sqlite3.Connection,
-    session: int,
-    keys: Sequence[PushConfigKey],
-    expired: bool,
-    longest_delay: int,
-    now: int,
-) -> list[PushRecord]:
-    others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now if expired else 0,))} - {session}
-    claimed = []
-    for ref, id in keys:
-        push = _find_push(connection, ref, id)
-        if push is None or push.state is not PushState.LIVE or push.session in others:
-            continue
-        if not is_due(push, now, longest_delay):
-            continue
-        if not connection.execute(_IS_TASK_VISIBLE, (_owner_number(connection, ref.owner), ref.key)).fetchone():
-            continue
-        push = replace(push, session=session, token=push.token + 1)
-        _update_delivery(connection, push)
-        claimed.append(push)
-    return claimed
-
-
-def _apply_reports(
-    connection: sqlite3.Connection, reports: Sequence[DeliveryReport], now: int
-) -> list[PushRecord | None]:
-    return [_apply_report(connection, report, now) for report in reports]
-
-
-def _restart(
-    connection: sqlite3.Connection, ref: TaskRef, ids: Collection[str], after: int | None, now: int
-) -> list[PushRecord]:
-    restarted = [
-        restart_record(push, now, after)
-        for push in _pushes_of_task(connection, ref)
-        if not ids or push.config.id in ids
-    ]
-    for push in restarted:
-        _update_delivery(connection, push)
-    connection.execute(_UPDATE_LIVE_PUSH, (_owner_number(connection, ref.owner), ref.key))
-    return restarted
-
-
-def _unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
-    found: list[PushRecord] = []
-    for index, where in (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0")):
-        found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))
-    # A claimed push with nothing to deliver is not waiting.
-    found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
-    return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
-
-
-# -------------------------------------------------------------------------------------------------------------------
+    @on_reader
+    def unfinished(self, connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
+        found: list[PushRecord] = []
+        for index, where in _WAITING:
+            sql = _SELECT_WAITING.format(index=index, where=where)
+            found += _pushes_with_owners(connection.execute(sql, (limit,)))
+        # A claimed push with nothing to deliver is not waiting.
+        found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
+        return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
 
 def _apply_report(connection: sqlite3.Connection, report: DeliveryReport, now: int) -> PushRecord | None:
-    push = _find_push(connection, report.task, report.id)
-    after = apply_report(push, report, now) if push else None
-    if after is None:
-        return None
-    _update_delivery(connection, after)
-    owner = _owner_number(connection, report.task.owner)
-    if (attempt := report.attempt) is not None:
-        slot = after.attempt_count % MAX_KEPT_ATTEMPTS
-        where = (owner, report.task.key, report.id, slot, after.attempt_count)
-        values = (attempt.sequence, now, attempt.status, attempt.error, attempt.duration_ms)
-        connection.execute(_INSERT_ATTEMPT, (*where, *values))
-    if after.state is not PushState.LIVE:
-        connection.execute(_UPDATE_LIVE_PUSH, (owner, report.task.key))
-    return after
+    owner, key = owner_number(connection, report.task.owner), report.task.key
+    for push in _pushes(connection, owner, report.task, report.id):
+        if (after := apply_report(push, report, now)) is None:
+            break
+        _update_delivery(connection, owner, after)
+        if (attempt := report.attempt) is not None:
+            where = (owner, key, report.id, after.attempt_count % MAX_KEPT_ATTEMPTS, after.attempt_count)
+            values = (attempt.sequence, now, attempt.status, attempt.error, attempt.duration_ms)
+            connection.execute(_INSERT_ATTEMPT, (*where, *values))
+        if after.state is not PushState.LIVE:
+            connection.execute(_UPDATE_LIVE_PUSH, (owner, key))
+        return after
+    return None
+
+
+def _pushes(connection: sqlite3.Connection, owner: int | None, ref: TaskRef, id: str | None = None) -> list[PushRecord]:
+    """The configurations of a task; with `id`, the one with that id, if it exists."""
+    return [push_from_row(ref, row) for row in connection.execute(_SELECT_PUSHES, (owner, ref.key, id))]
+
+
+def _pushes_with_owners(rows: Iterable[Sequence[Any]]) -> list[PushRecord]:
+    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
 
 
 def _upsert_push(connection: sqlite3.Connection, owner: int, new: PushRecord, now: int) -> PushRecord:
-    row = connection.execute(_SELECT_PUSH, (owner, new.task.key, new.config.id)).fetchone()
-    push = replace_record(new, push_from_row(new.task, row) if row else None, now)
+    previous = _pushes(connection, owner, new.task, new.config.id)
+    push = replace_record(new, previous[0] if previous else None, now)
     values = (owner, push.task.key, push.config.host, push.config.id, *config_values(push.config), push.created)
     connection.execute(_UPSERT_PUSH, (*values, *delivery_values(push)))
     return push
 
 
-def _update_delivery(connection: sqlite3.Connection, push: PushRecord) -> None:
-    where = (_owner_number(connection, push.task.owner), push.task.key, push.config.id)
-    connection.execute(_UPDATE_DELIVERY, (*delivery_values(push), *where))
-
-
-def _find_push(connection: sqlite3.Connection, ref: TaskRef, id: str) -> PushRecord | None:
-    row = connection.execute(_SELECT_PUSH, (_owner_number(connection, ref.owner), ref.key, id)).fetchone()
-    return push_from_row(ref, row) if row else None
-
-
-def _pushes_with_owners(rows: sqlite3.Cursor) -> list[PushRecord]:
-    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
-
-
-def _owner_number(connection: sqlite3.Connection, owner: Owner) -> int:
-    row = connection.execute(_SELECT_OWNER_NUMBER, (owner.scope, owner.principal)).fetchone()
-    return row[0] if row else -1
+def _update_delivery(connection: sqlite3.Connection, owner: int | None, push: PushRecord) -> None:
+    connection.execute(_UPDATE_DELIVERY, (*delivery_values(push), owner, push.task.key, push.config.id))

@@ -8,27 +8,33 @@ by row, in about `searched_rows` rows for a page at most: it then ends where the
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task.contents import ResponseBudget
 from dragoman.core.task.cursors import (
+    MAX_TOTAL,
     FoundTask,
     FoundTasks,
+    OpenTasks,
     SearchPosition,
+    StateCount,
     TaskSearch,
     id_digits,
     like_pattern,
     metadata_entries,
+    open_task_counts,
+    state_counts,
 )
 from dragoman.core.task.log import TaskRef
-from dragoman.core.task.states import STORED_STATES
+from dragoman.core.task.states import OPEN, STORED_STATES
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite.cold import task_tables
-from dragoman.stores.sqlite.reads import first_summary, owner_of, task_bytes
+from dragoman.stores.sqlite.reads import task_bytes
 
 MAX_OWNER_RANGES: Final = 64
 """The tasks of a scope with more owners are read by agent and state, and those of other scopes skipped."""
@@ -46,7 +52,17 @@ SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
 """
 _IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
 """Whether a principal created all tasks of an owner. Others may have tasks of theirs where a scope shares its tasks."""
-_NEXT_AGENT: Final = "SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} AND agent > ? ORDER BY agent LIMIT 1"
+_HAS_PRINCIPAL: Final = """
+coalesce(nullif(t.principal, ''), (SELECT o.principal FROM owners o WHERE o.owner = t.owner)) = ?
+"""
+_AGENTS: Final = """
+WITH RECURSIVE a (agent) AS (
+    SELECT (SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} ORDER BY agent LIMIT 1)
+    UNION ALL SELECT (
+        SELECT t.agent FROM tasks t INDEXED BY {index} WHERE {states} AND t.agent > a.agent ORDER BY t.agent LIMIT 1
+    ) FROM a WHERE a.agent IS NOT NULL
+) SELECT agent FROM a WHERE agent IS NOT NULL
+"""
 _INACTIVE: Final = ("tasks_inactive", "state > 2")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
 """Tasks in other states than SUBMITTED and WORKING are always visible."""
@@ -54,7 +70,8 @@ _BY_KEY: Final = "INDEXED BY tasks_by_key"
 _LOOKUP_COST: Final = 10
 """Tasks that follow each other in an index over all owners are far apart in the table."""
 _FOUND_TASK: Final = f"""
-SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.created FROM tasks t WHERE t.owner = ? AND t.task = ?
+SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.created, o.scope, o.principal
+FROM tasks t JOIN owners o USING (owner) WHERE t.owner = ? AND t.task = ?
 """
 
 
@@ -86,7 +103,7 @@ class SqliteRange:
 
 def search(connection: sqlite3.Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
     """One page of a search."""
-    reader = SqliteRangeReader(connection, query, ranges_of(connection, query))
+    reader = SqliteRangeReader(connection, query)
     positions, following = reader.page()
     total, is_total_exact = reader.count() if query.after is None else (0, False)
     tasks = [_found_task(connection, query, position, budget) for position in positions]
@@ -98,35 +115,65 @@ def scopes(connection: sqlite3.Connection, limit: int) -> list[str]:
     return [scope for (scope,) in connection.execute(_SELECT_SCOPES, (limit,))]
 
 
+def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[StateCount]:
+    """The number of tasks in each state that match a search, whatever its states are."""
+    query = query.for_counts
+    reader = SqliteRangeReader(connection, query)
+    counts, unread = Counter[int](), set[int]()
+    for one in reader.ranges:
+        limit = MAX_TOTAL + 1 - counts[one.state] if one.state else query.searched_rows
+        if limit <= 0:
+            continue
+        low = reader.low(one)
+        rows, values = reader.rows(one, "t.state", low=low)
+        found = dict(connection.execute(f"SELECT state, count(*) FROM ({rows}) GROUP BY state", (*values, limit)))
+        counts.update(found)
+        if low is not None or sum(found.values()) == limit:
+            unread.update((one.state,) if one.state else STORED_STATES)
+    return state_counts(counts, unread)
+
+
+def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[OpenTasks]:
+    """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
+    reader = SqliteRangeReader(connection, replace(query, states=OPEN))
+    found = []
+    for one in reader.ranges:
+        low = reader.low(one)
+        rows, values = reader.rows(one, "t.updated", low=low, direction="ASC")
+        sql = f"SELECT count(*), min(updated) FROM ({rows})"
+        count, oldest = connection.execute(sql, (*values, MAX_TOTAL + 1)).fetchone()
+        if count or low is not None:
+            found.append(OpenTasks(one.agent, one.state, count, low is None, oldest or 0))
+    return open_task_counts(found)
+
+
 class SqliteRangeReader:
     """Reads the ranges of one search."""
 
-    def __init__(self, connection: sqlite3.Connection, query: TaskSearch, ranges: list[SqliteRange]) -> None:
+    def __init__(self, connection: sqlite3.Connection, query: TaskSearch) -> None:
         self._connection = connection
         self._query = query
-        self.ranges = ranges
-        self.rows_per_range = max(query.searched_rows // _ROUNDS // max(len(ranges), 1), _MIN_RANGE_ROWS)
+        self.ranges = _ranges_of(connection, query)
+        self._rows_per_range = max(query.searched_rows // _ROUNDS // max(len(self.ranges), 1), _MIN_RANGE_ROWS)
         self._by_creation = query.order == "created"
-        # Counts use it too: without an order, SQLite takes less of an index, and reads the rows of other states.
-        self.order = "t.task DESC" if self._by_creation else "t.updated DESC, t.owner DESC, t.task DESC"
         self._position = "0, t.owner, t.task" if self._by_creation else "t.updated, t.owner, t.task"
 
     def page(self) -> tuple[list[SearchPosition], SearchPosition | None]:
         """The positions of the next tasks, and where the page after them continues."""
         size, after, read = self._query.page_size, self._query.after, 0
         found: list[SearchPosition] = []
-        range_rows = self.rows_per_range
         while True:
             floor: SearchPosition | None = None
             rows: list[SearchPosition] = []
             for one in self.ranges:
-                low = self.low(one, after, range_rows // one.cost)
-                matching = self._matching(one, after, low, size + 1)
+                low = self.low(one, after)
+                sql, values = self.rows(one, self._position, after, low)
+                matching = self._connection.execute(sql, (*values, size + 1)).fetchall()
                 rows += matching
                 cut = matching[-1] if len(matching) > size else low
                 if cut is not None:  # what this range has below is not known yet
                     floor = cut if floor is None else max(floor, cut, key=self._sort_key)
-                    read += range_rows
+                    read += self._rows_per_range
             rows.sort(key=self._sort_key, reverse=True)
             found += [row for row in rows if floor is None or self._sort_key(row) >= self._sort_key(floor)]
             if len(found) > size:
@@ -137,101 +184,89 @@ class SqliteRangeReader:
 
     def count(self) -> tuple[int, bool]:
         """The number of tasks that match, at most `max_total`, and whether that is all."""
-        total, is_exact = 0, True
-        rows = self.rows_per_range
+        total, is_exact, most = 0, True, self._query.max_total
         for one in self.ranges:
-            low = self.low(one, None, rows // one.cost)
-            where, values = self.where(one, None, low)
-            rows_sql = f"SELECT 1 FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
-            sql = f"SELECT count(*) FROM ({rows_sql})"
-            total += self._connection.execute(sql, (*values, self._query.max_total + 1 - total)).fetchone()[0]
+            low = self.low(one)
+            rows, values = self.rows(one, "1", low=low)
+            total += self._connection.execute(f"SELECT count(*) FROM ({rows})", (*values, most + 1 - total)).fetchone()[
+                0
+            ]
             is_exact = is_exact and low is None
-            if total > self._query.max_total:
-                return self._query.max_total, False
+            if total > most:
+                return most, False
         return total, is_exact
+
+    def low(self, one: SqliteRange, after: SearchPosition | None = None) -> SearchPosition | None:
+        """The last position to read of a range; None if it has fewer rows, or all of them match."""
+        if not one.row_where:
+            return None
+        sql, values = self.rows(replace(one, row_where="", row_values=()), self._position, after)
+        offset = max(self._rows_per_range // one.cost, 1) - 1
+        found: SearchPosition | None = self._connection.execute(f"{sql} OFFSET ?", (*values, 1, offset)).fetchone()
+        return found
+
+    def rows(
+        self,
+        one: SqliteRange,
+        columns: str,
+        after: SearchPosition | None = None,
+        low: SearchPosition | None = None,
+        direction: str = "DESC",
+    ) -> tuple[str, list[Any]]:
+        """A statement for the tasks of a range between two positions that match, and its values without the limit.
+
+        Always in order: otherwise SQLite takes less of an index, and reads the rows of other states.
+        """
+        query, where, values = self._query, one.where, list(one.values)
+        top = after or _HIGHEST
+        if not self._by_creation and query.changed_before:
+            top = min(top, (query.changed_before, 0, b""))
+        key = ("t.task",) if self._by_creation else ("t.updated", "t.owner", "t.task")
+        for position, comparison in ((top, "<"), (low, ">=")):
+            if position is not None:
+                where += f" AND ({', '.join(key)}) {comparison} ({_marks(key)})"
+                values += position[-len(key) :]
+        if query.changed_since and not self._by_creation:
+            where += " AND t.updated >= ?"
+            values.append(query.changed_since)
+        order = ", ".join(f"{column} {direction}" for column in key)
+        sql = f"SELECT {columns} FROM tasks t {one.index} WHERE {where}{one.row_where} ORDER BY {order} LIMIT ?"
+        return sql, [*values, *one.row_values]
 
     def _sort_key(self, position: SearchPosition) -> Any:
         return position[2] if self._by_creation else position
 
-    def low(self, one: SqliteRange, after: SearchPosition | None, rows: int) -> SearchPosition | None:
-        """The last position to read of a range; None if it has fewer rows, or all of them match."""
-        if not one.row_where:
-            return None
-        where, values = self._bounded(one, after, None)
-        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT 1 OFFSET ?"
-        found: SearchPosition | None = self._connection.execute(sql, (*values, max(rows, 1) - 1)).fetchone()
-        return found
-
-    def _matching(
-        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None, limit: int
-    ) -> list[SearchPosition]:
-        where, values = self.where(one, after, low)
-        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
-        return self._connection.execute(sql, (*values, limit)).fetchall()
-
-    def where(
-        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
-    ) -> tuple[str, tuple[Any, ...]]:
-        where, values = self._bounded(one, after, low)
-        return where + one.row_where, (*values, *one.row_values)
-
-    def _bounded(
-        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
-    ) -> tuple[str, tuple[Any, ...]]:
-        where, values = one.where, one.values
-        top = after or _HIGHEST
-        if not self._by_creation and self._query.changed_before:
-            top = min(top, (self._query.changed_before, 0, b""))
-        for position, comparison in ((top, "<"), (low, ">=")):
-            if position is not None and self._by_creation:
-                where, values = f"{where} AND t.task {comparison} ?", (*values, position[2])
-            elif position is not None:
-                where = f"{where} AND (t.updated, t.owner, t.task) {comparison} (?, ?, ?)"
-                values = (*values, *position)
-        if self._query.changed_since and not self._by_creation:
-            where, values = f"{where} AND t.updated >= ?", (*values, self._query.changed_since)
-        return where, values
-
 
 def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
     """Conditions on each row: on these fields of the search, and on its text and metadata."""
-    where, values = "", list[Any]()
-    for name, column, wanted in (("agents", "t.agent", query.agents), ("states", "t.state", query.states)):
-        if name in names and wanted:
-            where += f" AND {column} IN ({_marks(wanted)})"
-            values += sorted(wanted)
-    if "scopes" in names and query.scopes:
-        scopes = f"o.scope IN ({_marks(query.scopes)})"
-        where += f" AND EXISTS (SELECT 1 FROM owners o WHERE o.owner = t.owner AND {scopes})"
-        values += sorted(query.scopes)
-    if "principal" in names and query.principal:
-        owner = "(SELECT o.principal FROM owners o WHERE o.owner = t.owner)"
-        where += f" AND coalesce(nullif(t.principal, ''), {owner}) = ?"
-        values.append(query.principal)
-    if "context" in names and query.context:
-        where += " AND t.context = ?"
-        values.append(query.context)
-    for time, comparison in ((query.changed_since, ">="), (query.changed_before, "<")):
-        if "times" in names and time:
-            where += f" AND t.updated {comparison} ?"
-            values.append(time)
+    in_scopes = f"EXISTS (SELECT 1 FROM owners o WHERE o.owner = t.owner AND o.scope IN ({_marks(query.scopes)}))"
+    fields: tuple[tuple[str, str, list[Any]], ...] = (
+        ("agents", f"t.agent IN ({_marks(query.agents)})", sorted(query.agents)),
+        ("states", f"t.state IN ({_marks(query.states)})", sorted(query.states)),
+        ("scopes", in_scopes, sorted(query.scopes)),
+        ("principal", _HAS_PRINCIPAL, [query.principal]),
+        ("context", "t.context = ?", [query.context]),
+        ("times", "t.updated >= ?", [query.changed_since]),
+        ("times", "t.updated < ?", [query.changed_before]),
+    )
+    conditions = [(condition, values) for name, condition, values in fields if name in names and any(values)]
     if query.text:
-        digits = id_digits(query.text)
+        digits, pattern = id_digits(query.text), like_pattern(query.text)
         of_id = " OR hex(t.task) LIKE ?" if digits else ""
-        where += f" AND (t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
-        values += [like_pattern(query.text)] * 2 + [f"%{digits}%"] * bool(digits)
+        texts = f"(t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
+        conditions.append((texts, [pattern, pattern, *([f"%{digits}%"] if digits else ())]))
     for key, value in query.metadata:
-        entries = metadata_entries(key, value)
-        where += f" AND ({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})"
-        values += entries
-    return where, tuple(values)
+        entries: list[Any] = [*metadata_entries(key, value)]
+        conditions.append((f"({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})", entries))
+    values = (value for _, values in conditions for value in values)
+    return "".join(f" AND {condition}" for condition, _ in conditions), tuple(values)
 
 
-def _marks(values: frozenset[Any]) -> str:
+def _marks(values: Collection[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
+def _ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
     """Where tasks may match."""
     if query.task_id:
         rest = _conditions(query, "scopes", "agents", "states", "principal", "context", "times")
@@ -300,26 +335,17 @@ def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSear
 def _pairs(connection: sqlite3.Connection, index: str, condition: str, query: TaskSearch) -> list[tuple[str, int]]:
     """The pairs of agent and state in an index that the search may cover."""
     indexed = sorted(state for state in query.states or STORED_STATES if (state > 2) == (index == _INACTIVE[0]))
-    agents = sorted(query.agents) or list(_agents(connection, _NEXT_AGENT.format(index=index, states=condition)))
+    agents = sorted(query.agents)
+    if not agents:
+        agents = [agent for (agent,) in connection.execute(_AGENTS.format(index=index, states=condition))]
     return [(agent, state) for agent in agents for state in indexed]
-
-
-def _agents(connection: sqlite3.Connection, next_agent: str) -> Iterator[str]:
-    agent = ""
-    while row := connection.execute(next_agent, (agent,)).fetchone():
-        if row[0] <= agent:  # damaged text, which reads as a smaller one
-            return
-        (agent,) = row
-        yield agent
 
 
 def _found_task(
     connection: sqlite3.Connection, query: TaskSearch, position: SearchPosition, budget: ResponseBudget
 ) -> FoundTask:
     _, number, key = position
-    *row, created = connection.execute(_FOUND_TASK, (number, key)).fetchone()
-    record = record_from_row(TaskRef(Owner(*owner_of(connection, number)), key), row)
-    if not record.summary:
-        record.summary = first_summary(connection, number, key)
+    *row, created, scope, principal = connection.execute(_FOUND_TASK, (number, key)).fetchone()
+    record = record_from_row(TaskRef(Owner(scope, principal), key), row)
     task = task_bytes(connection, number, record, row[-1], 0, query.artifacts, budget)
     return FoundTask(record, created, task, task_tables.usage_of(connection, number, key))

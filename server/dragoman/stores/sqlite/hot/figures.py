@@ -6,8 +6,8 @@ Each is a `CommitObserver`, so the transaction names none of them. What they wri
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol, TypeVar
@@ -18,7 +18,7 @@ from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_qu
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
-from dragoman.stores.shared.compaction import MAX_COUNTED_TASKS, ArtifactGrowth
+from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.sqlite.cold import daily_usage
 from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
 
@@ -106,7 +106,7 @@ V = TypeVar("V")
 class SqlitePrincipalLoad:
     """Unfinished tasks by agent, and bytes of undelivered messages."""
 
-    live_tasks: dict[str, int] = field(default_factory=dict)
+    live_tasks: Counter[str] = field(default_factory=Counter)
     queued_bytes: int = 0
 
 
@@ -139,7 +139,7 @@ class SqliteQuotaCounters(CommitObserver):
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
         check_quota(
             quota,
-            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks.get(agent, 0), load.queued_bytes, wait),
+            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks[agent], load.queued_bytes, wait),
             plan,
         )
         if every and starts_turn(plan):
@@ -182,11 +182,7 @@ class SqliteQuotaCounters(CommitObserver):
 
     def _count(self, principal: str, agent: str, delta: int) -> None:
         if load := self.loads.get(principal):
-            live = load.live_tasks.get(agent, 0) + delta
-            if live > 0:
-                load.live_tasks[agent] = live
-            else:
-                load.live_tasks.pop(agent, None)
+            load.live_tasks[agent] = max(load.live_tasks[agent] + delta, 0)
 
     def _queue(self, messages: UnreadMessages, sign: int) -> None:
         for _, size, sender in messages:
@@ -214,12 +210,9 @@ class SqliteQuotaCounters(CommitObserver):
     ) -> None:
         """Subtracts the messages after one number, up to another: they are delivered."""
         unread = self.unread.pop(record.ref.key, None)
-        if unread is None:
-            unread = (
-                _message_sizes(flushed_connection(), owner, record, after, record.last_received)
-                if record.last_received > after
-                else []
-            )
+        if unread is None and record.last_received > after:
+            unread = _message_sizes(flushed_connection(), owner, record, after, record.last_received)
+        unread = unread or []
         self._queue([message for message in unread if message[0] <= upto], -1)
         if remaining := [message for message in unread if message[0] > upto]:
             _remember(self.unread, record.ref.key, remaining)
@@ -240,17 +233,13 @@ def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipal
         for agent, state, tasks in connection.execute(_SELECT_TOTALS, (number,)).fetchall():
             if (number,) in shared:
                 (tasks,) = connection.execute(_COUNT_IN_SHARED, (number, agent, state, principal)).fetchone()
-            load.live_tasks[agent] = load.live_tasks.get(agent, 0) + tasks
+            load.live_tasks[agent] += tasks
     for (agent,) in connection.execute(_HIDDEN_TASKS, (principal,)):
-        load.live_tasks[agent] = load.live_tasks.get(agent, 0) + 1
+        load.live_tasks[agent] += 1
     # Tasks of others can have messages of this principal only where tasks are shared.
-    for owner, task in _unfinished_tasks(connection, "" if shared else principal):
+    for owner, task in connection.execute(_UNFINISHED_TASKS, ("" if shared else principal,)).fetchall():
         load.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]
     return load
-
-
-def _unfinished_tasks(connection: sqlite3.Connection, principal: str) -> Iterator[tuple[int, bytes]]:
-    yield from connection.execute(_UNFINISHED_TASKS, (principal,)).fetchall()
 
 
 def _message_sizes(
@@ -279,8 +268,8 @@ _INSERT_LONG_LOG: Final = "INSERT OR IGNORE INTO long_logs (ended, owner, task) 
 class SqliteArtifactGrowth(CommitObserver):
     """Records the tasks that are worth compacting."""
 
-    def __init__(self, max_tasks: int = MAX_COUNTED_TASKS) -> None:
-        self._growth = ArtifactGrowth(max_tasks)
+    def __init__(self) -> None:
+        self._growth = ArtifactGrowth()
 
     def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         row_key = owner, plan.record.ref.key

@@ -20,7 +20,7 @@ from dragoman.core.task.contents import unlimited_budget
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.projection import cached_response
 from dragoman.ports import TaskSnapshot
-from dragoman.stores.shared.rows import RECORD_COLUMNS, record_from_row
+from dragoman.stores.shared.rows import RECORD_COLUMNS, RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite import reads
 
 T = TypeVar("T")
@@ -44,13 +44,12 @@ READS_SKIPPED_WHEN_SLOW: Final = 32
 _BUDGET: Final = unlimited_budget()
 """Limits of `fetch_few`: its result fits into every response."""
 
-_RECORD_NAMES: Final = [name.strip() for name in RECORD_COLUMNS.split(",")]
-_AGENT, _ID, _VISIBLE = (1 + _RECORD_NAMES.index(name) for name in ("agent", "id", "visible"))
+_AGENT, _ID, _VISIBLE = (1 + RECORD_COLUMNS.split(", ").index(name) for name in ("agent", "id", "visible"))
 SELECT_TASK_ONCE: Final = f"""
-SELECT t.owner, {", ".join(f"t.{name}" for name in _RECORD_NAMES)}, t.metadata
+SELECT t.owner, {TABLE_RECORD_COLUMNS}, t.metadata
 FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND t.task = ?
-UNION ALL SELECT {", ".join(["NULL"] * (len(_RECORD_NAMES) + 2))}
+UNION ALL SELECT {", ".join(["NULL"] * (RECORD_WIDTH + 2))}
 """
 """The row of a task, and a dummy row: as long as the second is not fetched, the cursor keeps one snapshot for all
 reads, without BEGIN and ROLLBACK. Each of these would release the interpreter lock, which gRPC's threads take."""
@@ -164,9 +163,8 @@ class LoopReader:
 
     def _read_task(self, ref: TaskRef, row: tuple[Any, ...], history: int | None) -> TaskSnapshot:
         record = record_from_row(ref, row[1:])
-        snapshot = TaskSnapshot(
-            record, cached_response(self._task_bytes(record, row, history, artifacts=True), record.dialect)
-        )
+        task = self._task_bytes(record, row, history, artifacts=True)
+        snapshot = TaskSnapshot(record, cached_response(task, record.dialect))
         if (size := len(snapshot.task)) <= MAX_LOOP_BYTES:
             self._cache[row[0], ref.key, history] = row, snapshot
             self._cache_bytes += size

@@ -25,7 +25,6 @@ from dragoman.stores.shared.rows import (
 )
 from dragoman.stores.sqlite.cold import pushes, task_tables
 from dragoman.stores.sqlite.cold.blobs import release_blobs, use_blobs
-from dragoman.stores.sqlite.cold.steps import WRITE_STEPS, end_turn
 from dragoman.stores.sqlite.hot.figures import CommitObserver, Flush
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SqliteBulkStatement
 
@@ -157,7 +156,7 @@ class SqliteTransaction:
             for observer in self._observers:
                 observer.admit(self, planned, now)
         if change.push_config is not None:
-            pushes.check_push_limit(self.connection, owner, planned.record, change.push_config.id)
+            pushes.check_push_limit(self.connection, owner, ref.key, change.push_config.id, planned.record)
         if change.context_state is not None:
             task_tables.write_context_state(self.connection, owner, planned.record, change.context_state)
         if change.idempotency_key is not None:
@@ -265,7 +264,7 @@ class SqliteTransaction:
         if change.steps:
             self._steps += [(owner, bound_key, *step_values(step)) for step in change.steps]
         if plan.past_turn:
-            end_turn(self.flushed_connection(), owner, key, plan.past_turn)
+            task_tables.end_turn(self.flushed_connection(), owner, key, plan.past_turn)
         if change.blobs:
             use_blobs(self.connection, owner, key, change.blobs)
 
@@ -308,7 +307,7 @@ class SqliteTransaction:
             (_UPSERT_ARTIFACTS, self._replaced_artifacts),
             (_INSERT_ARTIFACTS, self._new_artifacts),
             (_INSERT_CHUNKS, self._chunks),
-            (WRITE_STEPS, self._steps),
+            (task_tables.WRITE_STEPS, self._steps),
         ):
             if rows:
                 statement.run(cursor, rows)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
@@ -44,22 +43,6 @@ IDLE_ITERATIONS: Final = 2
 """Consecutive idle iterations before a loop counts as idle: work of gRPC's thread takes one to arrive."""
 
 T = TypeVar("T")
-
-
-class WriterSignal(Enum):
-    """Wakes the writer for something other than a change."""
-
-    LOW = "low"
-    CLOSE = "close"
-
-
-@dataclass(slots=True)
-class UrgentWrite:
-    """A write that precedes all others, and the thread that waits for it."""
-
-    job: Callable[[sqlite3.Connection], Any]
-    done: threading.Event = field(default_factory=threading.Event)
-    error: Exception | None = None
 
 
 class WriteCoalescer(Generic[T]):
@@ -175,9 +158,10 @@ class SqliteCommitter:
         """Whether figures of earlier commits wait for the next one."""
         return any(observer.has_deferred_rows for observer in self._observers)
 
-    def clear_owner_numbers(self) -> None:
-        """After owners were deleted."""
+    def clear_owners(self) -> None:
+        """For a job that deleted owners: drops what is cached of them."""
         self._owner_numbers.clear()
+        self.quota_counters.clear()
 
     def commit(self, batch: Sequence[SqliteQueuedWrite]) -> None:
         """Adds each write to `results`."""
@@ -230,13 +214,15 @@ class SqliteCommitter:
         self.counters.changes.add(len(batch))
         self.counters.seconds.add(time.perf_counter() - started)
 
-    def commit_job(self, job: Callable[[sqlite3.Connection], Any]) -> None:
+    def commit_job(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Runs one job in a transaction of its own, which writes deferred figures too. Raises what it raised."""
         self._begin()
         try:
-            SqliteTransaction(self._connection, self._clock, self._owner_numbers, self._observers).run(job)
+            transaction = SqliteTransaction(self._connection, self._clock, self._owner_numbers, self._observers)
+            result: T = transaction.run(job)
             self._connection.execute("COMMIT")
             self._end_batch(committed=True)
+            return result
         except Exception:
             self._end_batch(committed=False)
             self._roll_back()
@@ -272,15 +258,14 @@ class SqliteWriter:
         """Only for jobs on this thread, and to trace its statements."""
         self._checkpointer = checkpointer
         self._timings = timings
-        self._committer = SqliteCommitter(connection, clock)
-        self.quota_counters = self._committer.quota_counters
-        """Only for jobs on this thread."""
-        self.commits = self._committer.counters
+        self.committer = SqliteCommitter(connection, clock)
+        """Only for jobs on this thread, but for its counters."""
         self.refusal = ""
         """Why writes are rejected now; empty while they are accepted."""
-        self._queue: SimpleQueue[list[SqliteQueuedWrite] | UrgentWrite | WriterSignal] = SimpleQueue()
+        self._queue: SimpleQueue[list[SqliteQueuedWrite] | None] = SimpleQueue()
+        """What was handed over; an empty list wakes the thread for a write of the queues below, None closes it."""
         self._coalescer = WriteCoalescer(self._enqueue, timings.max_batch, timings)
-        self._urgent_writes: deque[UrgentWrite] = deque()
+        self._urgent_writes: deque[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = deque()
         self._low_priority_writes: deque[SqliteQueuedWrite] = deque()
         self._commits_since_low_priority = 0
         self._closed = False
@@ -304,7 +289,7 @@ class SqliteWriter:
             future.set_exception(Unavailable(self.refusal))
         elif low_priority:
             self._low_priority_writes.append(SqliteQueuedWrite(job, future))
-            self._queue.put(WriterSignal.LOW)
+            self._queue.put([])
         else:
             self._coalescer.add(SqliteQueuedWrite(job, future))
         return future
@@ -321,33 +306,27 @@ class SqliteWriter:
         else:
             self._queue.put(writes)
 
-    def write_blocking(self, job: Callable[[sqlite3.Connection], Any]) -> None:
-        """Runs a write in the next commit, before all that waits. Blocks. Raises what the write raised."""
+    def write_blocking(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs a write in the next commit, before all that waits. Blocks. Returns, or raises, what the write does."""
         if self._closed:
             raise RuntimeError("the store is closed")
         if self.refusal:
             raise Unavailable(self.refusal)
-        urgent = UrgentWrite(job)
-        self._urgent_writes.append(urgent)
-        self._queue.put(urgent)  # only to wake the thread
-        urgent.done.wait()
-        if urgent.error is not None:
-            raise urgent.error
+        future = Future[T]()
+        self._urgent_writes.append((job, future))
+        self._queue.put([])
+        return future.result()
 
     async def write_figures(self) -> None:
         """Returns when daily usage has the figures of all commits so far."""
-        if self._committer.has_deferred_figures:
+        if self.committer.has_deferred_figures:
             await self.submit(lambda connection: None)
-
-    def clear_owner_numbers(self) -> None:
-        """For a job that deleted owners: drops the cached numbers."""
-        self._committer.clear_owner_numbers()
 
     def close(self) -> None:
         """Commits what waits and ends the thread. Blocks. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._queue.put(WriterSignal.CLOSE)
+            self._queue.put(None)
         self._thread.join()
 
     def _run(self) -> None:
@@ -362,8 +341,8 @@ class SqliteWriter:
         while self._low_priority_writes:
             self._write([self._low_priority_writes.popleft()])
         self._write_urgent()
-        if self._committer.has_deferred_figures:
-            self._committer.commit_job(lambda connection: None)
+        if self.committer.has_deferred_figures:
+            self.committer.commit_job(lambda connection: None)
         self._checkpointer.truncate(self.connection)
         self.connection.close()
 
@@ -379,7 +358,7 @@ class SqliteWriter:
 
     def _settle_failed_round(self) -> None:
         """Delivers the results of a round that failed; its writes without a result were rolled back."""
-        results = self._committer.results
+        results = self.committer.results
         for item in (*self._taken, *self._arriving):
             if not any(result is item for result in results):
                 item.error = Unavailable(_ROUND_FAILED)
@@ -394,18 +373,16 @@ class SqliteWriter:
 
     def _write_urgent(self) -> None:
         while self._urgent_writes:
-            urgent = self._urgent_writes.popleft()
+            job, future = self._urgent_writes.popleft()
             try:
-                self._committer.commit_job(urgent.job)
+                future.set_result(self.committer.commit_job(job))
             except Exception as error:
-                urgent.error = failure_or_self(error)
-            finally:
-                urgent.done.set()
+                future.set_exception(failure_or_self(error))
 
     def _write(self, writes: list[SqliteQueuedWrite]) -> None:
         if writes:
             self._taken = writes
-            self._committer.commit(writes)
+            self.committer.commit(writes)
             self._taken = self._arriving = []
             self._deliver()
             self._checkpointer.after_commit(self.connection)
@@ -416,12 +393,11 @@ class SqliteWriter:
         item = self._queue.get()
         with suppress(Empty):
             while True:
-                if item is WriterSignal.CLOSE:
+                if item is None:
                     self._open_for_more = False
                     break
-                if isinstance(item, list):
-                    self._arriving = item
-                    work += item
+                self._arriving = item
+                work += item
                 if len(work) >= self._timings.max_batch:
                     break
                 item = self._queue.get_nowait()
@@ -430,14 +406,14 @@ class SqliteWriter:
     def _deliver(self) -> None:
         """Delivers what has a result. After a failure it may be called again: a future takes one result."""
         by_loop: dict[asyncio.AbstractEventLoop, list[SqliteQueuedWrite]] = {}
-        for item in self._committer.results:
+        for item in self.committer.results:
             by_loop.setdefault(item.future.get_loop(), []).append(item)
         for loop, items in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_deliver_all, items)
             except RuntimeError:  # that loop is closed: no caller is left
                 log.debug("%d callers disconnected before their commit", len(items))
-        self._committer.results = []
+        self.committer.results = []
 
 
 _ROUND_FAILED: Final = "the store failed, this request was not done; try again"
