@@ -102,7 +102,7 @@ def test_a_short_token_is_rejected_on_public_addresses() -> None:
 
 
 def test_tasks_belong_to_their_owner() -> None:
-    assert NONE.access.isolation.policy_of("any") == "owner"
+    assert NONE.access.isolation.of("any") == "owner"
     assert NONE.access.public_agents == ()
 
 

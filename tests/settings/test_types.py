@@ -106,13 +106,13 @@ def test_an_invalid_age_in_the_file_is_reported_with_the_file() -> None:
 
 
 def test_isolation_can_be_a_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings({}).access.isolation.policy_of("echo") == "owner"
+    assert load_settings({}).access.isolation.of("echo") == "owner"
     Path("dragoman.toml").write_text('[isolation]\ndefault = "scope"\necho = "owner"\n')
     isolation = load_settings({}).access.isolation
-    assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")
+    assert (isolation.of("echo"), isolation.of("other")) == ("owner", "scope")
     monkeypatch.setenv("DRAGOMAN_ISOLATION", "owner,other=scope")
     isolation = load_settings({}).access.isolation
-    assert (isolation.policy_of("echo"), isolation.policy_of("other")) == ("owner", "scope")
+    assert (isolation.of("echo"), isolation.of("other")) == ("owner", "scope")
     with pytest.raises(
         SettingsError, match=r'^--isolation \(command line\): default: "none" is not an isolation policy; use owner,'
     ):

@@ -90,7 +90,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "all principals are one", "G7", "core.access.identity",
-        'return Owner(scope, SHARED_PRINCIPAL if self.policy_of(agent) == "scope" else principal)',
+        'return Owner(scope, SHARED_PRINCIPAL if self.of(agent) == "scope" else principal)',
         "return Owner(scope, SHARED_PRINCIPAL)",
     ),
     Mutation(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from tests.listing import list_tasks
 
 from dragoman import Turn, agent
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.options import BoundAddress
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.core.task import states
@@ -21,8 +24,9 @@ from dragoman.ports import OutboundForbidden
 from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError
-from dragoman.wiring.app import App, open_app
+from dragoman.wiring.app import App, open_app, reachable_url
 from dragoman.wiring.infra import open_outbound
+from dragoman.wiring.store_lock import hold_store
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 
@@ -278,3 +282,56 @@ async def test_an_invalid_outbound_ca_is_rejected_at_startup(tmp_path: Path) -> 
     for name in ("ca.pem", "absent.pem"):
         with pytest.raises(SettingsError, match=r"^--outbound-ca: .* must contain PEM certificates: "):
             open_outbound(Settings(outbound_ca=tmp_path / name))
+
+
+@pytest.mark.parametrize("option", ["http", "grpc", "metrics"])
+async def test_an_address_in_use_is_reported_with_its_option(tmp_path: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        addresses = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", option: address}
+        rule = f"{address} is already in use; stop the other process or pass --{option} HOST:PORT"
+        with pytest.raises(StartError, match=f"^{rule}$"):
+            async with open_app(Settings(store=f"sqlite:///{tmp_path}/t.db", **addresses), [echo]):
+                pass
+    with hold_store(tmp_path / "t.db"):  # the failed start has released it
+        pass
+
+
+@pytest.mark.parametrize("option", ["http", "grpc"])
+async def test_an_address_of_another_machine_is_reported_as_such(tmp_path: Path, option: str) -> None:
+    addresses = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", option: "192.0.2.1:8080"}
+    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", insecure=True, **addresses)
+    rule = rf"^192\.0\.2\.1:8080 is not an address of this machine; pass another --{option} HOST:PORT$"
+    with pytest.raises(StartError, match=rule):
+        async with open_app(settings, [echo]):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("bound", "url"),
+    [
+        (BoundAddress("127.0.0.1", 80), "http://127.0.0.1:80"),
+        (BoundAddress("0.0.0.0", 80), "http://127.0.0.1:80"),
+        (BoundAddress("::", 443, tls=True), "https://127.0.0.1:443"),
+        (BoundAddress("2001:db8::1", 443, tls=True), "https://[2001:db8::1]:443"),
+    ],
+)
+def test_an_address_of_every_interface_is_reached_by_loopback(bound: BoundAddress, url: str) -> None:
+    assert reachable_url(bound) == url
+
+
+@pytest.mark.parametrize(("setting", "base"), [("https://agents.example", ""), ("", "http://localhost")])
+async def test_links_made_before_the_port_is_bound_name_the_setting(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, setting: str, base: str
+) -> None:
+    before: list[str] = []
+    open_cards = App._open_cards
+
+    async def remembered(app: App, stack: AsyncExitStack) -> Cards:
+        before.append(app.base_url())
+        return await open_cards(app, stack)
+
+    monkeypatch.setattr(App, "_open_cards", remembered)
+    async with opened(public_url=setting, insecure=True) as app:
+        assert before == [setting or base]
+        assert app.base_url() == app.public_url == (setting or reachable_url(app.http))

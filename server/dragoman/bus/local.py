@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from itertools import cycle
+from typing import TypeVar
 
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Job, RegistryChange, TaskSignal, Unsubscribe
+
+H = TypeVar("H")
 
 
 class LocalBus:
@@ -20,7 +23,7 @@ class LocalBus:
 
     def __init__(self) -> None:
         self._event_subscribers: dict[TaskRef, list[Callable[[Sequence[Event]], None]]] = {}
-        self._job_handlers: dict[str, list[Callable[[Job], None]]] = {}
+        self._job_handlers: dict[str, tuple[Callable[[Job], None], ...]] = {}
         self._job_rotation: dict[str, cycle[Callable[[Job], None]]] = {}
         self._signal_handlers: list[Callable[[TaskRef, TaskSignal], None]] = []
         self._change_handlers: list[Callable[[RegistryChange], None]] = []
@@ -47,18 +50,15 @@ class LocalBus:
 
     async def subscribe_jobs(self, agents: Collection[str], handle: Callable[[Job], None]) -> Unsubscribe:
         for agent in agents:
-            self._job_handlers.setdefault(agent, []).append(handle)
-            self._job_rotation[agent] = cycle(tuple(self._job_handlers[agent]))
+            self._job_handlers[agent] = (*self._job_handlers.get(agent, ()), handle)
+            self._job_rotation[agent] = cycle(self._job_handlers[agent])
 
         async def stop() -> None:
             for agent in agents:
-                workers = self._job_handlers.get(agent, [])
-                if handle in workers:
-                    workers.remove(handle)
-                self._job_rotation[agent] = cycle(tuple(workers))
-                if not workers:
-                    self._job_handlers.pop(agent, None)
-                    self._job_rotation.pop(agent, None)
+                handlers = tuple(one for one in self._job_handlers.pop(agent, ()) if one != handle)
+                self._job_rotation.pop(agent, None)
+                if handlers:
+                    self._job_handlers[agent], self._job_rotation[agent] = handlers, cycle(handlers)
 
         return stop
 
@@ -68,13 +68,7 @@ class LocalBus:
             loop.call_soon(handle, task, signal)
 
     async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
-        self._signal_handlers.append(handle)
-
-        async def stop() -> None:
-            if handle in self._signal_handlers:
-                self._signal_handlers.remove(handle)
-
-        return stop
+        return _subscribe(self._signal_handlers, handle)
 
     def publish_change(self, change: RegistryChange) -> None:
         loop = asyncio.get_running_loop()
@@ -82,13 +76,7 @@ class LocalBus:
             loop.call_soon(handle, change)
 
     async def subscribe_changes(self, handle: Callable[[RegistryChange], None]) -> Unsubscribe:
-        self._change_handlers.append(handle)
-
-        async def stop() -> None:
-            if handle in self._change_handlers:
-                self._change_handlers.remove(handle)
-
-        return stop
+        return _subscribe(self._change_handlers, handle)
 
     async def close(self) -> None:
         self._change_handlers.clear()
@@ -96,3 +84,13 @@ class LocalBus:
         self._job_handlers.clear()
         self._job_rotation.clear()
         self._signal_handlers.clear()
+
+
+def _subscribe(handlers: list[H], handle: H) -> Unsubscribe:
+    handlers.append(handle)
+
+    async def stop() -> None:
+        if handle in handlers:
+            handlers.remove(handle)
+
+    return stop

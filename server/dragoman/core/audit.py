@@ -116,16 +116,14 @@ def chain_entries(
     return kept
 
 
+def _fields(number: int, entry: AuditEntry, seal: bytes) -> dict[str, Any]:
+    """The hashed fields of a record."""
+    fields = {"number": number, "at": entry.at, "action": entry.action, "outcome": entry.outcome}
+    return {**fields, "about": dict(entry.about), "seal": seal.hex()}
+
+
 def _hash(previous_hash: bytes, number: int, entry: AuditEntry, seal: bytes) -> bytes:
-    fields = {
-        "number": number,
-        "at": entry.at,
-        "action": entry.action,
-        "outcome": entry.outcome,
-        "about": dict(entry.about),
-        "seal": seal.hex(),
-    }
-    return hashlib.sha256(previous_hash + canonical_json(fields).encode()).digest()
+    return hashlib.sha256(previous_hash + canonical_json(_fields(number, entry, seal)).encode()).digest()
 
 
 class AuditChainVerifier:
@@ -163,20 +161,10 @@ class AuditChainVerifier:
 
 def format_audit_line(record: AuditRecord) -> str:
     """A record as one line of JSON."""
-    entry = record.entry
-    return canonical_json(
-        {
-            "number": record.number,
-            "at": entry.at,
-            "action": entry.action,
-            "outcome": entry.outcome,
-            "about": dict(entry.about),
-            "who": None if record.erased else dict(entry.who),
-            "salt": None if record.salt is None else record.salt.hex(),
-            "seal": record.seal.hex(),
-            "hash": record.hash.hex(),
-        }
-    )
+    who = None if record.erased else dict(record.entry.who)
+    salt = None if record.salt is None else record.salt.hex()
+    fields = _fields(record.number, record.entry, record.seal)
+    return canonical_json({**fields, "who": who, "salt": salt, "hash": record.hash.hex()})
 
 
 def parse_audit_line(text: str) -> AuditRecord:

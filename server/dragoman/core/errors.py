@@ -173,8 +173,6 @@ class Unavailable(A2AError):
 class OutOfMemory(Unavailable):
     """The server is out of memory; try again later."""
 
-    retry_after = 1.0
-
 
 class InternalError(A2AError):
     """Internal error."""

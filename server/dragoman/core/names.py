@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, NewType, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NewType, TypeVar
 
 from dragoman.core.errors import AgentNotFound
 
@@ -70,9 +70,30 @@ def parse_by_agent(setting: str | Mapping[str, object], kind: str, words: Sequen
 
 
 def _items_by_agent(text: str) -> Iterator[tuple[str, str]]:
-    for item in filter(None, map(str.strip, text.split(","))):
+    for item in split_items(text):
         agent, equals, word = item.partition("=")
         yield (agent.strip(), word.strip()) if equals else ("default", agent)
+
+
+def split_items(text: str) -> Iterator[str]:
+    """The items of a text with commas between."""
+    return filter(None, map(str.strip, text.split(",")))
+
+
+def parse_table(text: str, form: str, *, agents_only: bool = False) -> dict[str, Any]:
+    """The table that `NAME=VALUE,AGENT.NAME=VALUE` stands for: values by name, and the tables of agents.
+
+    `agents_only`: each item names an agent. Raises ValueError with `form`, that of an item ("STATE=AGE, such as ...").
+    """
+    table: dict[str, Any] = {}
+    for item in split_items(text):
+        path, equals, value = item.partition("=")
+        agent, _, name = path.strip().rpartition(".")
+        inner = table.setdefault(agent, {}) if agent else table
+        if not equals or not isinstance(inner, dict) or (agents_only and not agent):
+            raise ValueError(f'"{item}" is not {form}')
+        inner[name] = value.strip()
+    return table
 
 
 class Owner(NamedTuple):

@@ -29,10 +29,7 @@ class AgentStillRuns(Exception):
 
 
 class WorkerLost(Exception):
-    """The process that ran a turn has died. Its later writes are ignored.
-
-    may_have_started: whether it may have executed a part of the turn.
-    """
+    """The process that ran a turn has died, perhaps before it executed any of it. Its later writes are ignored."""
 
     def __init__(self, text: str = "", *, may_have_started: bool = True) -> None:
         super().__init__(text)
@@ -41,10 +38,7 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """Changed JSON state of an agent, of the task (`turn.state`) and of the conversation; and task metadata to merge.
-
-    None, and empty for metadata, is unchanged.
-    """
+    """An agent's changed JSON for the task (`turn.state`) and the conversation; None, or no metadata: unchanged."""
 
     task_state: bytes | None = None
     context_state: bytes | None = None
@@ -100,6 +94,32 @@ class TurnResult:
 class TurnContext(Protocol):
     """The runtime's interface to an agent in one turn. Methods that are not coroutines are safe from any thread."""
 
+    message: pb.Message
+    """The message that this turn answers."""
+    envelope: pb.SendMessageRequest
+    """The request of that message, without the message: metadata, accepted output modes."""
+    question: pb.Message | None
+    """The agent's last question to the caller of this task; None in the first turn."""
+    references: Sequence[pb.Task]
+    """The tasks that the message refers to and its caller may see."""
+    task_state: bytes
+    """The agent's JSON for this task as last committed; initially empty."""
+    task_metadata: bytes
+    """The task's metadata, with what this turn has put: a serialized Struct."""
+    principal: str
+    """The principal that sent the message of this turn."""
+    attempt: int
+    """The number of this attempt of the turn: above 1 after a process died."""
+    waiting_messages: int
+    """Later messages that had arrived when the turn began.
+
+    They are the first that `incoming` yields. In a second attempt, an earlier one may have received them.
+    """
+    previous_artifacts: Sequence[pb.Artifact]
+    """The task's artifacts at the start of a second or later attempt."""
+    stopping: bool
+    """Whether the server is shutting down and the turn should end."""
+
     @property
     def task_id(self) -> str: ...
 
@@ -109,99 +129,33 @@ class TurnContext(Protocol):
     @property
     def owner(self) -> Owner:
         """The owner of the task. Only together with it does a context id identify a conversation."""
-        ...
-
-    @property
-    def principal(self) -> str:
-        """The principal that sent the message of this turn."""
-        ...
 
     @property
     def shows_error_texts(self) -> bool:
         """Whether callers see what any exception of the agent says; else only what an AgentError says."""
-        ...
-
-    @property
-    def message(self) -> pb.Message:
-        """The message that this turn answers."""
-        ...
-
-    @property
-    def envelope(self) -> pb.SendMessageRequest:
-        """The request of that message, without the message: metadata, accepted output modes."""
-        ...
 
     @property
     def history(self) -> Sequence[pb.Message]:
         """The task's earlier messages, oldest first."""
-        ...
-
-    @property
-    def question(self) -> pb.Message | None:
-        """The agent's last question to the caller of this task; None in the first turn."""
-        ...
-
-    @property
-    def references(self) -> Sequence[pb.Task]:
-        """The tasks that the message refers to and its caller may see."""
-        ...
-
-    @property
-    def task_state(self) -> bytes:
-        """The agent's JSON for this task as last committed; initially empty."""
-        ...
 
     @property
     def context_state(self) -> bytes:
         """The agent's JSON for the conversation at the start of the turn; initially empty."""
-        ...
-
-    @property
-    def task_metadata(self) -> bytes:
-        """The task's metadata, with what this turn has put: a serialized Struct."""
-        ...
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt of the turn: above 1 after a process died."""
-        ...
-
-    @property
-    def waiting_messages(self) -> int:
-        """Later messages that had arrived when the turn began.
-
-        They are the first that `incoming` yields. In a second attempt, an earlier one may have received them.
-        """
-        ...
-
-    @property
-    def previous_artifacts(self) -> Sequence[pb.Artifact]:
-        """The task's artifacts at the start of a second or later attempt."""
-        ...
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the server is shutting down and the turn should end."""
-        ...
 
     @property
     def cancel_reason(self) -> str:
         """Why the turn is to stop: `client`, `deadline`, `drain` or `lease_lost`; empty otherwise."""
-        ...
 
     @property
     def cancel_metadata(self) -> bytes:
         """The metadata of the client's cancel request: a serialized Struct; empty for other reasons to stop."""
-        ...
 
     @property
     def canceled(self) -> bool:
         """Whether the turn is to stop."""
-        ...
 
     def refuse_cancel(self, reason: str) -> None:
         """Rejects cancel requests of clients from now on, with this text."""
-        ...
 
     def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
         """Adds an event to the open batch, without waiting for the commit.
@@ -210,31 +164,22 @@ class TurnContext(Protocol):
         call itself waits for room. Raises BufferFull past 16 times the limit, LeaseLost when the claim is lost, and the
         error of an earlier commit that failed.
         """
-        ...
 
     async def flush(self) -> None:
         """Waits until everything put so far is committed. Raises the error of a failed commit."""
-        ...
 
     @property
     def journal(self) -> StepJournal:
         """The steps that earlier runs of this turn have stored, and the calls of this run."""
-        ...
 
     def store(self, state_update: StateUpdate) -> Awaitable[None]:
-        """Adds a change without an event to the open batch. To be called on the event loop.
-
-        The awaitable completes when it is committed, together with all events put before. Raises as `put`.
-        """
-        ...
+        """Adds a change without an event, on the event loop. The awaitable is its commit. Raises as `put`."""
 
     def report_usage(self, report: UsageReport) -> None:
         """Adds reported usage, without waiting for the commit. Safe from any thread."""
-        ...
 
     def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         """Yields messages that arrive during the turn, each once and in order; waits for more."""
-        ...
 
 
 class Agent(Protocol):
@@ -246,14 +191,9 @@ class Agent(Protocol):
     @property
     def leaked_threads(self) -> int:
         """The number of its threads that still run after their turn ended."""
-        ...
 
     async def take_turn(self, context: TurnContext) -> TurnResult:
-        """Runs one turn. Errors in the agent's code become a TurnResult; CancelledError propagates.
-
-        Raises WorkerLost when the turn ran in another process, which died.
-        """
-        ...
+        """Runs one turn. Errors of the agent become a TurnResult. Raises WorkerLost, and CancelledError."""
 
 
 class RemoteAgent(Agent, Protocol):
@@ -262,37 +202,27 @@ class RemoteAgent(Agent, Protocol):
     @property
     def capacity(self) -> int:
         """Concurrent turns that it can have now, including those that run."""
-        ...
 
     @property
     def seconds_absent(self) -> float:
         """Seconds since its last process disappeared; 0 while there is one."""
-        ...
 
     def runner_of(self, task_id: str) -> str:
         """A description of the process that runs this task; empty when none does."""
-        ...
 
     def describe_run(self, task_id: str) -> str:
         """Explains a problem of this task's turn and what will follow, in a few sentences; empty when there is none."""
-        ...
 
     @property
     def is_worker_backed(self) -> bool:
         """Whether workers run it. Then other workers of the same principal may register it, too."""
-        ...
 
     async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Called when a waiting task of this agent was canceled.
-
-        `task_state`: the agent's JSON for the task. `metadata`: of the cancel request, a serialized Struct.
-        """
-        ...
+        """Takes the cancel of a waiting task: the agent's JSON for it, and the cancel's metadata (a Struct)."""
 
     @property
     def problem(self) -> str:
         """Why it is unavailable, in a few words; empty while it is available or when no reason is known."""
-        ...
 
 
 def is_remote(agent: Agent | None) -> TypeGuard[RemoteAgent]:

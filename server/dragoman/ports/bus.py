@@ -42,51 +42,35 @@ Unsubscribe = Callable[[], Awaitable[None]]
 
 
 class Bus(Protocol):
-    """Carries hints and committed events between processes.
-
-    It may lose, repeat and reorder them: the store is authoritative.
-    """
+    """Carries hints and committed events between processes. It may lose, repeat and reorder them: the store rules."""
 
     @property
     def problem(self) -> str:
         """Why messages to other processes are delayed, in a few words without secrets; empty when they are not."""
-        ...
 
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
-        """Publishes committed events to all subscribers of the task.
-
-        An event that is too large arrives without its data, which is in the store.
-        """
-        ...
+        """Publishes committed events to the task's subscribers; too large ones without data, which the store has."""
 
     async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
         """Calls `deliver` on this event loop for everything published after this call returned."""
-        ...
 
     def publish_job(self, job: Job) -> None:
         """Announces a ready task to the processes that can run its agent."""
-        ...
 
     async def subscribe_jobs(self, agents: Collection[str], handle: Callable[[Job], None]) -> Unsubscribe:
         """Calls `handle` for jobs of these agents. Each job goes to one subscriber."""
-        ...
 
     def publish_signal(self, task: TaskRef, signal: TaskSignal) -> None:
         """Sends a signal to the process that runs the task."""
-        ...
 
     async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
         """Calls `handle` for every signal. Processes that do not run the task ignore it."""
-        ...
 
     def publish_change(self, change: RegistryChange) -> None:
         """Announces a stored change to every process."""
-        ...
 
     async def subscribe_changes(self, handle: Callable[[RegistryChange], None]) -> Unsubscribe:
         """Calls `handle` for every change, including those published here."""
-        ...
 
     async def close(self) -> None:
         """Ends every subscription. May be called twice."""
-        ...

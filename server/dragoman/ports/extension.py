@@ -121,15 +121,12 @@ class AgentSource(Protocol):
     @property
     def agents(self) -> Sequence[Agent]:
         """Those that are known now."""
-        ...
 
     def start(self) -> None:
         """Starts the background work, which ends when the source closes."""
-        ...
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The other servers behind the agents, for operators."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,19 +29,24 @@ class OutboundResponse:
     body: bytes
 
 
-class OutboundHttp(Protocol):
+class OutboundPort(Protocol):
     """Calls URLs that others choose, under the operator's policy. Never follows a redirect."""
 
     def check_url(self, url: str) -> None:
         """Checks the text of a URL: scheme, port, user info, literal addresses. Raises OutboundForbidden."""
-        ...
+
+    async def close(self) -> None:
+        """Closes all connections. May be called twice."""
+
+
+class OutboundHttp(OutboundPort, Protocol):
+    """Calls with short responses."""
 
     async def get(self, url: str, headers: Mapping[str, str] = {}) -> OutboundResponse:
         """Sends a GET. Checks the address of the actual connection.
 
         Raises OutboundForbidden, and OutboundFailed, also for a compressed body or one of more than 1 MiB.
         """
-        ...
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, may_send: Callable[[], bool] | None = None
@@ -51,11 +56,6 @@ class OutboundHttp(Protocol):
         `may_send` is called when the connection is ready, right before the first byte of the request is written.
         Nothing is sent where it returns False; raises OutboundFailed then.
         """
-        ...
-
-    async def close(self) -> None:
-        """Closes all connections. May be called twice."""
-        ...
 
 
 class OutboundResponseStream(Protocol):
@@ -69,15 +69,10 @@ class OutboundResponseStream(Protocol):
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Yields the body as it arrives. The caller limits how much it reads. Raises OutboundFailed."""
-        ...
 
 
-class OutboundStreams(Protocol):
-    """Outbound calls under the same policy with streamed responses."""
-
-    def check_url(self, url: str) -> None:
-        """See `OutboundHttp`."""
-        ...
+class OutboundStreams(OutboundPort, Protocol):
+    """Calls with streamed responses."""
 
     def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
@@ -86,15 +81,6 @@ class OutboundStreams(Protocol):
 
         Raises OutboundForbidden, OutboundFailed, and ConnectFailed when nothing of the request can have arrived.
         """
-        ...
 
     async def resolve(self, url: str) -> Sequence[str]:
-        """The permitted addresses of a URL's host, for protocols other than HTTP.
-
-        Raises OutboundForbidden, OutboundFailed.
-        """
-        ...
-
-    async def close(self) -> None:
-        """See `OutboundHttp`."""
-        ...
+        """The permitted addresses of a URL's host, for protocols other than HTTP. Raises as `open`."""

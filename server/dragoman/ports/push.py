@@ -22,21 +22,16 @@ class PushStore(Protocol):
     """
 
     async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
-        """Stores a configuration of an existing task. A new one gets only later events.
+        """Stores a configuration (core.push.delivery.replace_record). A new one gets only later events.
 
-        One with the same id is replaced: delivery continues where it was, or after the last event if it was
-        PushState.UNSUBSCRIBED (the receiver answered 410). Reports for the replaced one are ignored. Raises
-        core.task.log.AppendRejected: ABSENT without a task, TOO_MANY_CONFIGS.
+        Raises core.task.log.AppendRejected: ABSENT without a task, TOO_MANY_CONFIGS.
         """
-        ...
 
     async def list_configs(self, task: TaskRef) -> list[PushRecord]:
         """All configurations of a task, oldest first."""
-        ...
 
     async def remove(self, task: TaskRef, id: str) -> bool:
         """Deletes a configuration and its attempts. False when there was none."""
-        ...
 
     async def due(
         self,
@@ -47,15 +42,12 @@ class PushStore(Protocol):
         expired: bool = True,
         longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> tuple[list[PushRecord], str]:
-        """Configurations that are due and not claimed by a live session, and the host to continue after.
-
-        A session is over when its process has certainly ended, and when it has expired, unless `expired` is False.
-        Those whose next try is further ahead than `longest_delay` milliseconds are due too: the clock was set back.
+        """Due (core.push.delivery.is_due) configurations without a live claim, and the host to continue after.
 
         At most `per_host` of each host, longest due first, and `max_hosts` hosts, starting after `after_host`. The
-        returned host is empty when no host follows. Tasks that are not shown to clients yet are left out.
+        returned host is empty when no host follows. Tasks that are not shown to clients yet are left out. `expired` as
+        in `Store.orphaned_tasks`, `longest_delay` in milliseconds.
         """
-        ...
 
     async def claim(
         self,
@@ -65,31 +57,22 @@ class PushStore(Protocol):
         expired: bool = True,
         longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> list[PushRecord]:
-        """Claims those that are still due (core.push.delivery.is_due) and not claimed by another live session.
+        """Claims those that are still due and not claimed by another live session (`expired` as in `due`).
 
-        `expired` as in `due`. Those that the session already holds are claimed again, with a new token: an earlier
-        response may be lost.
+        Those that the session holds are claimed again, with a new token: an earlier response may be lost.
         """
-        ...
 
     async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         """Writes reports (core.push.delivery.apply_report) in one commit; None where the claim no longer holds."""
-        ...
 
     async def attempts(self, task: TaskRef, id: str) -> list[DeliveryAttempt]:
         """The last attempts of a configuration, newest first."""
-        ...
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        """Restarts these configurations (core.push.delivery.restart_record); empty `ids`: all of the task.
-
-        Delivery continues with the event after `after`; None: after the last delivered one.
-        """
-        ...
+        """Restarts these configurations (core.push.delivery.restart_record); empty `ids`: all of the task."""
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
         """Configurations with undelivered events or in state GIVEN_UP; those that fail or wait longest first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +88,22 @@ class WebhookEncoder(Protocol):
 
     def sends_task(self, dialect: str) -> bool:
         """Whether the dialect sends the Task at each state change; otherwise it sends every event."""
-        ...
 
     def field_prefix(self, dialect: str, *, inline: bool) -> str:
-        """The prefix, with its dot, of a configuration's fields in error messages for callers of the dialect.
-
-        `inline`: in a send that contains the configuration.
-        """
-        ...
+        """The prefix of a configuration's fields in error messages for the dialect. `inline`: those in a send."""
 
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
         """The stored form of a configuration, with encrypted secrets."""
-        ...
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         """The signed call for an event. If `sends_task`, the caller passes the Task in place of the event.
 
         Raises ValueError for events that the dialect cannot express, and for secrets that cannot be decrypted.
         """
-        ...
 
 
 class WebhookRequestSigner(Protocol):
     """Signs webhook calls with the server's current signing key (ports.security.SigningKeys)."""
 
     async def sign(self, audience: str, task: str, config: str, event: str, body: bytes) -> str:
-        """A JWT which states that this server sends this body now, to the URL `audience`.
-
-        It names the task, the configuration and the event (its cursor).
-        """
-        ...
+        """A JWT: this server now sends this body, for an event (its cursor), to the URL `audience`."""

@@ -20,27 +20,21 @@ class RemoteAgentRegistry(Protocol):
 
     def is_local(self, agent: str) -> bool:
         """Whether the id belongs to a local agent, which workers cannot register."""
-        ...
 
     def is_registered(self, agent: str) -> bool:
         """Whether an agent with this id is served."""
-        ...
 
     async def register(self, agent: RemoteAgent) -> None:
         """Serves an agent, or updates its specification."""
-        ...
 
     async def unregister(self, agent: str) -> int:
         """Stops serving an agent and ends its waiting tasks as FAILED. Returns their number."""
-        ...
 
     def lease_left(self) -> float:
         """Seconds for which this process may run turns; infinite if no other process uses the store."""
-        ...
 
     def capacity_changed(self) -> None:
         """Called when a remote agent came or went, or has more capacity."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +67,16 @@ class WorkerHub(Protocol):
     def connect(
         self, frames: AsyncIterator[wk.ConnectRequest], identity: Identity, peer: str
     ) -> AsyncGenerator[wk.ConnectResponse]:
-        """Serves one worker until it disconnects. Yields the frames to send.
-
-        Raises core.errors.A2AError for a worker that is rejected or violates the protocol.
-        """
-        ...
+        """Serves one worker until it disconnects; yields the frames to send. Raises A2AError for a rejected one."""
 
     def list_agents(self) -> Sequence[AgentWorkers]:
         """The agents of workers and who runs them, by id."""
-        ...
 
     async def forget(self, agent: str) -> int:
         """Frees an agent's id and ends its waiting tasks as FAILED. Returns their number.
 
         Raises core.errors.InvalidParams for an agent with connected workers, or without any before.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +96,16 @@ class WorkerRegistry(Protocol):
     """The stored agents of workers: their tasks exist while no worker is connected."""
 
     async def register(self, entry: RegisteredAgent) -> RegisteredAgent:
-        """Stores an agent, or the registration of a later worker. Returns the stored entry.
+        """Stores an agent, or a later worker's registration of it. Returns the stored entry.
 
-        `registered_at` is the time of the first registration. An agent of another principal stays unchanged.
+        Its `registered_at` is the first one. An agent of another principal stays unchanged.
         """
-        ...
 
     async def list(self) -> list[RegisteredAgent]:
         """All agents, by id."""
-        ...
 
     async def unregister(self, agent: str) -> bool:
         """Deletes an agent, which frees its id. False when there was none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +124,12 @@ class UpstreamStore(Protocol):
 
     async def add(self, added: AddedUpstream) -> bool:
         """Stores an upstream. False when its id is taken; the existing one stays unchanged."""
-        ...
 
     async def list(self) -> list[AddedUpstream]:
         """All of them, oldest first."""
-        ...
 
     async def remove(self, agent: str) -> bool:
         """Deletes one. False when there was none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +164,12 @@ class UpstreamRegistry(Protocol):
 
         Raises core.errors.InvalidParams for invalid settings, AgentIdTaken, Unavailable when it does not respond.
         """
-        ...
 
     async def remove(self, agent: str) -> int:
-        """Stops serving an upstream and ends its waiting tasks as FAILED.
-
-        Returns their number. Raises InvalidParams when no such upstream can be removed.
-        """
-        ...
+        """As `WorkerHub.forget`. Raises InvalidParams when no such upstream can be removed."""
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The state of each, by id."""
-        ...
 
 
 def encode_step(step: StepRecord) -> wk.Step:

@@ -16,11 +16,7 @@ class CertificateIdentifier(Protocol):
     """Authenticates callers by their client certificates."""
 
     def identify(self, certificate: bytes) -> Identity:
-        """The identity of a certificate (DER or PEM) whose chain was verified in the handshake.
-
-        Raises core.errors.Unauthenticated for a certificate that is expired, revoked or names no principal.
-        """
-        ...
+        """The identity of a certificate (DER or PEM) with a verified chain. Raises Unauthenticated."""
 
 
 class Authenticator(Protocol):
@@ -32,11 +28,9 @@ class Authenticator(Protocol):
         Raises core.errors.Unauthenticated for invalid credentials, PermissionDenied for valid ones that allow nothing
         here, Unavailable when they cannot be checked now.
         """
-        ...
 
     async def recheck(self, identity: Identity) -> None:
         """Checks a caller again. Raises Unauthenticated when its credentials were withdrawn since."""
-        ...
 
 
 class SignInProvider(NamedTuple):
@@ -62,15 +56,9 @@ class SignIn(Protocol):
 
     async def providers(self) -> list[SignInProvider]:
         """The issuers that are available now."""
-        ...
 
     async def exchange(self, issuer_url: str, code: str, verifier: str, redirect_uri: str) -> SignInToken:
-        """Exchanges an authorization code.
-
-        Raises InvalidParams for an unknown issuer or an invalid field, Unauthenticated if the issuer refuses the code,
-        and Unavailable.
-        """
-        ...
+        """Exchanges an authorization code. Raises InvalidParams, Unavailable, Unauthenticated for a refused code."""
 
 
 class ApiKeys(Protocol):
@@ -78,55 +66,42 @@ class ApiKeys(Protocol):
 
     async def add(self, key: ApiKey) -> None:
         """Stores a new key. Raises ValueError when its id is taken."""
-        ...
 
     async def find(self, id: str) -> ApiKey | None:
         """The key with this id, valid or not."""
-        ...
 
     async def list(self) -> list[ApiKey]:
         """All keys, newest first."""
-        ...
 
     async def rotate(
         self, id: str, digest: bytes, *, now: int, until: int, expires: int | None = None
     ) -> ApiKey | None:
-        """Replaces the digest; the former one stays valid until `until`, that of an earlier rotation ends.
+        """Replaces the digest; only the one before stays valid, until `until`. `expires`: the new end of the key.
 
-        `expires` sets a new end of the key. Returns the updated key; None when it does not exist or is revoked.
+        Returns the updated key; None when it does not exist or is revoked.
         """
-        ...
 
     async def revoke(self, id: str, *, now: int) -> ApiKey | None:
         """Revokes a key. Returns it, revoked before or now; None when it does not exist."""
-        ...
 
     async def touch(self, id: str, *, now: int) -> None:
         """Records the use of a key, with lower priority than other writes."""
-        ...
 
 
 class AuditLog(Protocol):
-    """The stored audit log: one chain for all servers of the store.
-
-    Entries are appended and truncated; otherwise only the personal data of a principal can be erased.
-    """
+    """The stored audit log: one chain for all servers, of which only personal data can be erased (`Erasures`)."""
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Appends entries in this order. They are durable when this returns."""
-        ...
 
     async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
         """Up to `limit` entries with numbers above `after`, in order."""
-        ...
 
     async def truncate(self, before: int, limit: int = 1024) -> int:
-        """Removes at most `limit` of the oldest entries, and returns their number.
+        """Removes up to `limit` of the oldest entries before `before` (milliseconds), never the last one.
 
-        It stops at the first entry that is not older than `before` (milliseconds since the epoch), and never removes
-        the last one.
+        It stops at the first one that is not older. Returns their number.
         """
-        ...
 
 
 class SigningKeys(Protocol):
@@ -134,11 +109,9 @@ class SigningKeys(Protocol):
 
     async def public(self) -> bytes:
         """The published keys as JSON: a JWK set (RFC 7517)."""
-        ...
 
     async def list(self) -> Sequence[tuple[SigningKey, SigningKeyState]]:
         """The published keys with their states, newest first."""
-        ...
 
     async def rotate(self, algorithm: str, *, lead: int, retention: int) -> SigningKey:
         """Creates a key that is published at once and signs after `lead` milliseconds.
@@ -147,22 +120,16 @@ class SigningKeys(Protocol):
         algorithm: empty for that of the current key. Raises InvalidParams, and Unavailable when the keys were changed
         concurrently.
         """
-        ...
 
     async def withdraw(self, id: str) -> None:
         """Withdraws a key, which invalidates its signatures. Raises KeyNotFound, InvalidParams for the current key."""
-        ...
 
 
 class CardSigner(Protocol):
     """Signs cards with the server's current signing key."""
 
     def sign(self, payloads: Iterable[bytes], keys_url: str) -> list[tuple[str, str]]:
-        """Signs each payload. Returns the protected header and the signature, as in AgentCardSignature.
-
-        `keys_url`: the public URL of the keys.
-        """
-        ...
+        """The protected header and signature of each payload (AgentCardSignature). `keys_url`: of the public keys."""
 
 
 class SecretBox(Protocol):
@@ -170,11 +137,9 @@ class SecretBox(Protocol):
 
     def encrypt(self, text: str, context: str) -> str:
         """Encrypts a text, which can be decrypted with the same `context` only. Empty texts stay empty."""
-        ...
 
     def decrypt(self, value: str, context: str) -> str:
         """Decrypts a text; one that is not encrypted is returned unchanged. Raises ValueError when that fails."""
-        ...
 
 
 class CertificatePair(NamedTuple):
@@ -190,14 +155,11 @@ class ServerCertificates(Protocol):
     @property
     def pair(self) -> CertificatePair:
         """The current pair. May be read from any thread."""
-        ...
 
     @property
     def client_authorities(self) -> bytes:
         """Certificates (PEM) of the authorities of clients; empty: no client certificates are requested."""
-        ...
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
         """One permanent context for servers that use `ssl`. New connections use the current pair."""
-        ...

@@ -106,22 +106,19 @@ class Blobs(Protocol):
 
     def set_base_url(self, base: Callable[[], str]) -> None:
         """Sets the base of links: the public HTTP URL."""
-        ...
 
     def find(self, digest: str, query: Mapping[str, str]) -> Path | None:
         """The file of a link; None when it was deleted. Raises PermissionError for an invalid or expired link."""
-        ...
 
     def content(self, name: str, query: Mapping[str, str]) -> ContentReader | None:
-        """The content of a link to rows; None for a name that names none.
-
-        Raises PermissionError for an invalid or expired link.
-        """
-        ...
+        """The content of a link to rows; None for a name that names none. Raises as `find`."""
 
 
 class Store(Protocol):
-    """Durable tasks. Acknowledged writes survive a crash; rejected writes leave no trace."""
+    """Durable tasks. Acknowledged writes survive a crash; rejected writes leave no trace.
+
+    The cost of operators' reads (`search` to `agents_of`, and `stats`) does not grow with the number of tasks.
+    """
 
     @property
     def blobs(self) -> Blobs: ...
@@ -153,11 +150,9 @@ class Store(Protocol):
     @property
     def commit_counters(self) -> CommitCounters:
         """The commits of this process."""
-        ...
 
     def secret(self, purpose: str) -> bytes:
         """A secret of 32 bytes for one purpose, which stays the same as long as the store exists."""
-        ...
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
         """Writes one change, in one commit with other pending changes (group commit).
@@ -166,117 +161,77 @@ class Store(Protocol):
         their futures complete in that order. The future raises core.task.log.AppendRejected when the guard does not
         hold; other changes are not affected.
         """
-        ...
 
     async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
         """The task with this client-visible id, or None when the owner's agent has no visible task with it."""
-        ...
 
     async def locate(self, task_id: str) -> list[TaskRecord]:
         """All tasks with this client-visible id, of any owner. For operators."""
-        ...
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
         """The current task with the last `history` messages (None: all). Reads only what it returns."""
-        ...
 
     async def get(self, owner: Owner, agent: str, task_id: str, *, history: int | None = None) -> TaskSnapshot | None:
         """`find` and `read` in one consistent read."""
-        ...
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        """About `limit` events with sequences above `after`, in order; fewer when they are large, but at least one.
-
-        Whole appends are returned, so a few more.
+        """About `limit` events after sequence `after`, as whole appends; fewer when they are large, but at least one.
 
         Raises core.task.log.LogTruncated when events after `after` were dropped, rather than return a gap.
         """
-        ...
 
     async def oldest_sequence(self, task: TaskRef) -> int:
         """The first sequence in a task's log: 1 unless it was truncated; 0 when there is no such task."""
-        ...
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
         """The agent's JSON for a task, and its messages with numbers above `after`; None when there is no such task."""
-        ...
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         """The request of a message, without the message; empty when there is no such message."""
-        ...
 
     async def page(self, query: TaskQuery) -> TaskPage:
         """One page of visible tasks, newest status first, with the exact total for the filters."""
-        ...
 
     async def search(self, query: TaskSearch) -> FoundTasks:
-        """One page of visible tasks of all owners. For operators.
-
-        The cost does not grow with the number of tasks: a search for what no index has ends a page early instead.
-        """
-        ...
+        """One page of visible tasks of all owners; a search for what no index has ends a page early."""
 
     async def count_states(self, query: TaskSearch) -> list[StateCount]:
-        """The number of tasks in each state that match a search; its states and its page do not count.
-
-        The cost does not grow with the number of tasks.
-        """
-        ...
+        """The number of tasks in each state that match a search; its states and its page do not count."""
 
     async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
-        """The unfinished tasks in the scopes and of the agents of a search, by agent and state.
-
-        The cost does not grow with the number of tasks.
-        """
-        ...
+        """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
 
     async def scopes(self, limit: int) -> list[str]:
         """The scopes of the store in alphabetical order, at most `limit`."""
-        ...
 
     async def agents_of(self, principal: str) -> list[AgentTasks]:
-        """The scopes and agents with tasks of a principal.
-
-        Sorted by the last change, newest first. The cost depends on their number only, not on that of the tasks.
-        """
-        ...
+        """The scopes and agents with tasks of a principal, the last changed first."""
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         """The last sequences of the existing ones of these tasks, by key."""
-        ...
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         """Tasks that are ready to be claimed, in scheduling order: one of each principal in turn, starting behind the
         principal `after`; of each principal the oldest first."""
-        ...
 
     @property
     def epoch(self) -> str:
         """8 hex digits that identify the history of the store. A restore changes them."""
-        ...
 
     async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
         """The agent's JSON for a conversation as last committed; empty with version 0 when there is none."""
-        ...
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
-        """Opens a session that expires in `lease` seconds. Returns its number, which was never used before.
-
-        `exclusive`: the caller is the only user of the store, so all earlier sessions are over.
-        """
-        ...
+        """Opens a session for `lease` seconds, with a new number. `exclusive`: all earlier sessions are over."""
 
     def renew_session(self, session: int, lease: float) -> int:
         """Extends a session, before other pending writes. Blocks: call it from a thread of its own.
 
-        Returns the milliseconds that were left by the store's clock, negative when it had expired. Raises what made it
-        impossible.
+        Returns the milliseconds that were left by the store's clock, negative when it had expired. Raises the cause.
         """
-        ...
 
     async def sessions(self) -> dict[int, int]:
         """The open sessions: number and expiry in milliseconds since the epoch."""
-        ...
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         """Tasks claimed by sessions that are over; never those of `session` itself.
@@ -284,26 +239,18 @@ class Store(Protocol):
         A session is over when its process has certainly ended (the caller is the only user, or the store can tell), and
         when it has expired, unless `expired` is False.
         """
-        ...
 
     async def compact(self) -> CompactionResult:
-        """Merges rows and drops what no response needs, only while no append waits.
+        """Merges rows and drops what is no longer kept, only while no append waits.
 
-        Reads of a task are byte-identical before and after. Events of unfinished tasks stay. Daily usage is deleted
-        after core.daily_usage.KEPT_DAYS.
+        Reads of a task are byte-identical before and after. Events of unfinished tasks stay.
         """
-        ...
 
     async def usage(self, task: TaskRef) -> Usage:
-        """The total usage of a task, as reported by its agent and by those of its delegated tasks (`NewTask.parent`).
-
-        The task's metadata holds the same under `usage`, as of its own agent's last report.
-        """
-        ...
+        """The usage of a task with its delegated tasks. Its metadata has it as of its own agent's last report."""
 
     async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
         """The first `limit` tasks that a task delegated (`NewTask.parent`), in the order of their creation."""
-        ...
 
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         """Sums of what tasks did and used by day, in the order of the groups; without groups exactly one row.
@@ -311,38 +258,27 @@ class Store(Protocol):
         Figures of ended turns change in the commit that they count, those of begun ones at the latest with the next.
         They stay when tasks are erased; erasing a principal removes its name from them.
         """
-        ...
 
     async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
         """Sums of the same figures by agent and hour, in this order, for the last core.daily_usage.KEPT_HOURS."""
-        ...
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
-        """The steps of a task's turns, those of the current turn last; of each turn in the order of their start.
-
-        With `results` those of the current turn have their results; the others never have them.
-        """
-        ...
+        """The steps by turn, the current one last, in the order of their start; `results`: only of the current one."""
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
         """The tasks whose `wake_at` is at most `until` (milliseconds since the epoch), the first one first."""
-        ...
 
     async def stats(self) -> StoreStats:
-        """Current statistics. The cost grows with owners, waiting tasks and due pushes, not with all tasks."""
-        ...
+        """Current statistics. The cost grows with owners, waiting tasks and due pushes."""
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
-        """Copies a consistent snapshot of the store to a new folder, and verifies the copy.
+        """Copies a snapshot to a new folder without blocking calls, and verifies it. A failed copy is removed.
 
-        Other calls are not blocked. A failed copy is removed. Raises core.errors.InvalidParams for an unusable
-        destination, and OSError.
+        Raises core.errors.InvalidParams for an unusable destination, and OSError.
         """
-        ...
 
     async def close(self) -> None:
         """Commits pending writes and closes the files. May be called twice."""
-        ...
 
 
 class Erasures(Protocol):
@@ -350,11 +286,9 @@ class Erasures(Protocol):
 
     def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         """Yields the tasks of a selection in batches, each of which is a separate read."""
-        ...
 
     async def measure(self, selection: TaskSelection) -> ErasureCounts:
         """Counts what an erasure of the selection would remove now."""
-        ...
 
     async def erase(
         self,
@@ -370,19 +304,15 @@ class Erasures(Protocol):
         with the last records. Then its content is removed in steps. Returns when everything is removed. An interrupted
         erasure is completed by `resume`.
         """
-        ...
 
     async def resume(self) -> list[ErasureReceipt]:
         """Completes interrupted erasures. Returns their receipts."""
-        ...
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         """The last erasure receipts, newest first."""
-        ...
 
     async def inactive_states(self) -> list[tuple[str, int]]:
         """The pairs of agent and state of terminal and interrupted tasks."""
-        ...
 
 
 class CancelRequests(Protocol):
@@ -393,15 +323,12 @@ class CancelRequests(Protocol):
 
     async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
         """Stores a cancel request, if the task is running or waits to run. It replaces an earlier one."""
-        ...
 
     async def of_session(self, session: int) -> Mapping[TaskRef, bytes]:
         """The tasks of a session that have cancel requests, with the metadata."""
-        ...
 
     async def pending(self, tasks: Collection[TaskRef]) -> Mapping[TaskRef, bytes]:
         """Those of these tasks that have cancel requests, with the metadata."""
-        ...
 
 
 class KeyValues(Protocol):
@@ -409,8 +336,6 @@ class KeyValues(Protocol):
 
     async def get(self, name: str) -> str:
         """The text with this name; empty when there is none."""
-        ...
 
     async def compare_and_set(self, name: str, value: str, *, expected: str) -> bool:
         """Replaces the text `expected` (empty: none exists) by `value`. False, without a change, for any other text."""
-        ...

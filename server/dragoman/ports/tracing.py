@@ -12,21 +12,13 @@ SpanKind = Literal["server", "client", "consumer", "internal"]
 
 
 class Tracer(Protocol):
-    """Records spans. The call only records; spans are exported elsewhere."""
+    """Records spans, which are exported elsewhere."""
 
     def start_span(self, parent: str) -> str:
-        """The trace context of a new span under `parent`; without a parent it starts a trace.
-
-        `dragoman.core.trace.is_recorded` says whether the trace is recorded.
-        """
-        ...
+        """The trace context of a new span under `parent`; empty: of a new trace, recorded or not (`is_recorded`)."""
 
     def activate(self, context: str) -> None:
-        """Makes the span current for this asyncio task, also for libraries with their own tracing.
-
-        Only for recorded traces; the context of others is only in `dragoman.core.trace.CURRENT_TRACE`.
-        """
-        ...
+        """Makes the span of a recorded trace current for this asyncio task, also for libraries with own tracing."""
 
     def record_span(
         self,
@@ -45,4 +37,3 @@ class Tracer(Protocol):
         `seconds`: its duration. `attributes`: the names of `values`; empty texts are left out. `error`: why it failed,
         in a few words without content of the caller's; empty on success. `link`: the trace context of a related span.
         """
-        ...

@@ -1,6 +1,6 @@
 """The settings of a server, by group. Each field is one setting: its name, type, default and help.
 
-A field's `Option` has the names and texts by which people set it. Rules between groups are in `authentication`.
+A field's `Option` has the names and texts by which people set it. Rules between groups are in `settings`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Group(BaseModel):
 
     title: ClassVar[str] = ""
     """The heading of its options; without one they come first."""
+    prefix: ClassVar[str] = ""
+    """Of the names of options that are named after their fields."""
 
 
 class ListenSettings(Group):
@@ -122,7 +124,7 @@ class ProcessSettings(Group):
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "debug|info|warning|error", "Least level of log lines. [info]"
     )
-    config: Path | None = setting(None, "PATH", "Settings file in TOML. [dragoman.toml, if it exists]", kind=Path)
+    config: Path | None = setting(None, "PATH", "Settings file in TOML. [dragoman.toml, if it exists]")
     """The file that these settings were read from."""
 
 
@@ -274,31 +276,15 @@ class TlsSettings(Group):
     """Certificates of the server and of its callers. They are reloaded when their files change."""
 
     title: ClassVar[str] = "TLS (PEM files)"
+    prefix: ClassVar[str] = "tls_"
 
-    cert: Path | None = setting(
-        None, "PATH", "Certificate of both ports, with its chain. Reloaded when it changes.", name="tls_cert", kind=Path
-    )
-    key: Path | None = setting(
-        None, "PATH", "Private key of the certificate, without a passphrase.", name="tls_key", kind=Path
-    )
-    client_ca: Path | None = setting(
-        None, "PATH", "Accept client certificates of these CAs.", name="tls_client_ca", kind=Path
-    )
-    client_revoked: Path | None = setting(
-        None,
-        "PATH",
-        "Revoked client certificates: CRLs, or serial numbers. [none]",
-        name="tls_client_revoked",
-        kind=Path,
-    )
-    client_principal: CertificateName = setting(
-        "cn", "cn|uri|dns|email", "Certificate field with the principal. [cn]", name="tls_client_principal"
-    )
+    cert: Path | None = setting(None, "PATH", "Certificate of both ports, with its chain. Reloaded when it changes.")
+    key: Path | None = setting(None, "PATH", "Private key of the certificate, without a passphrase.")
+    client_ca: Path | None = setting(None, "PATH", "Accept client certificates of these CAs.")
+    client_revoked: Path | None = setting(None, "PATH", "Revoked client certificates: CRLs, or serial numbers. [none]")
+    client_principal: CertificateName = setting("cn", "cn|uri|dns|email", "Certificate field with the principal. [cn]")
     client_grants: ClientGrants = setting(
-        {},
-        "WHO=GRANT,...",
-        "Grants of certificate principals, such as alice=operator. [none]",
-        name="tls_client_grants",
+        {}, "WHO=GRANT,...", "Grants of certificate principals, such as alice=operator. [none]"
     )
 
 
@@ -309,7 +295,7 @@ class PublicSettings(Group):
 
     url: AbsoluteUrl = setting("", "URL", "Public URL of REST, for cards.", name="public_url")
     card_file: Path | None = setting(
-        None, "PATH", "Card fields that override the agents', in TOML. Reloaded on change.", kind=Path
+        None, "PATH", "Card fields that override the agents', in TOML. Reloaded on change."
     )
     sign_cards: bool = setting(False, "", "Sign cards; requires --public-url.")
     """The key is the one that signs push notifications."""
@@ -330,20 +316,14 @@ class OutboundSettings(Group):
     """Servers that this one may call."""
 
     title: ClassVar[str] = "Outbound requests to webhooks and other servers"
+    prefix: ClassVar[str] = "outbound_"
 
     allow: AllowList = setting(
-        (),
-        "NETS,HOSTS",
-        "Allowed destinations in private networks: 10.0.0.0/8,hooks.internal:8080 [none]",
-        name="outbound_allow",
+        (), "NETS,HOSTS", "Allowed destinations in private networks: 10.0.0.0/8,hooks.internal:8080 [none]"
     )
-    ports: Ports = setting(
-        frozenset(), "PORT,...", "Allowed ports. [all except those of mail, databases, ...]", name="outbound_ports"
-    )
-    https_only: bool = setting(False, "", "Reject http:// URLs.", name="outbound_https_only")
-    ca: Path | None = setting(
-        None, "PATH", "CA certificates to trust besides the system's, in PEM.", name="outbound_ca", kind=Path
-    )
+    ports: Ports = setting(frozenset(), "PORT,...", "Allowed ports. [all except those of mail, databases, ...]")
+    https_only: bool = setting(False, "", "Reject http:// URLs.")
+    ca: Path | None = setting(None, "PATH", "CA certificates to trust besides the system's, in PEM.")
 
 
 class LimitSettings(Group):
@@ -436,23 +416,19 @@ class PushSettings(Group):
     """Push notifications."""
 
     title: ClassVar[str] = "Push notifications"
+    prefix: ClassVar[str] = "push_"
 
     enabled: bool = setting(True, "--push/--no-push", "Enable push notifications. [on]", name="push")
     """Without them cards and push operations report them as unsupported."""
     give_up: Age = setting(
-        86_400_000,
-        "AGE",
-        "Time without a successful delivery after which a receiver is dropped. [24h]",
-        name="push_give_up",
+        86_400_000, "AGE", "Time without a successful delivery after which a receiver is dropped. [24h]"
     )
     """Its deliveries are given up, and can be redelivered."""
-    first_wait: Seconds = setting(1.0, "S", "Maximum seconds before the first retry. [1]", name="push_first_wait")
+    first_wait: Seconds = setting(1.0, "S", "Maximum seconds before the first retry. [1]")
     """Doubled after each failure."""
-    longest_wait: Seconds = setting(
-        3600.0, "S", "Maximum seconds between two retries. [3600]", name="push_longest_wait"
-    )
+    longest_wait: Seconds = setting(3600.0, "S", "Maximum seconds between two retries. [3600]")
     secrets_keys: Path | None = setting(
-        None, "PATH", "Keys that encrypt receivers' secrets in the store. [none]", kind=Path
+        None, "PATH", "Keys that encrypt receivers' secrets in the store. [none]", name="secrets_keys"
     )
     """Base64, one per line: the first encrypts, all decrypt."""
 

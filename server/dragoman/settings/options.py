@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -23,16 +24,15 @@ def setting(
     help: str,
     *,
     name: str = "",
-    kind: Any = str,
+    kind: Any = None,
     may_hold_secrets: bool = False,
     **bounds: Any,
 ) -> Any:
-    """A field with an `Option`, by default of the field's name, and with the bounds of pydantic's `Field`.
+    """A field with an `Option`, and with the bounds of pydantic's `Field`.
 
-    One whose default is a bool is a flag.
+    By default the option has the field's name after the group's prefix, and its kind: a flag, a path or a text.
     """
     field = Field(default=default, **bounds)
-    kind = bool if isinstance(default, bool) else kind
     field.metadata.append(Option(name, value, help, kind, may_hold_secrets=may_hold_secrets))
     return field
 
@@ -45,7 +45,12 @@ def options_of(group: type[BaseModel]) -> Mapping[str, tuple[Option, FieldInfo]]
         option = next((item for item in field.metadata if isinstance(item, Option)), None)
         if option is None:
             raise ValueError(f"the setting {name} has no Option")
-        options[name] = option if option.name else replace(option, name=name), field
+        if not option.name:
+            option = replace(option, name=f"{getattr(group, 'prefix', '')}{name}")
+        if option.kind is None:
+            types = (field.annotation, *get_args(field.annotation))
+            option = replace(option, kind=next((kind for kind in (bool, Path) if kind in types), str))
+        options[name] = option, field
     return options
 
 

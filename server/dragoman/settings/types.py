@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, Final, Self, TypeVar
@@ -20,7 +20,7 @@ from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.durations import parse_age
 from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
-from dragoman.core.names import AGENT_ID, ByAgent, parse_by_agent
+from dragoman.core.names import AGENT_ID, ByAgent, parse_by_agent, parse_table, split_items
 from dragoman.core.net.addresses import AllowEntry, is_loopback_host, parse_allow_entry
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
@@ -96,21 +96,14 @@ class Address:
         return is_loopback_host(self.host)
 
 
-def _parse_address(value: object) -> object:
-    return Address.parse(str(value)) if isinstance(value, str | int | float) else value
-
-
-def _parse_networks(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return tuple(ip_network(item.strip(), strict=False) for item in value.split(",") if item.strip())
+def _parsed(parse: Callable[[Any], object], *kinds: type) -> BeforeValidator:
+    """Parses values of these types. Others stay, so that their type is checked."""
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, kinds) else value)
 
 
 def _list_items(value: object) -> object:
     """Splits a comma-separated text into a list; other values are returned as given."""
-    if isinstance(value, str | int):
-        return [item.strip() for item in str(value).split(",") if item.strip()]
-    return value
+    return list(split_items(str(value))) if isinstance(value, str | int) else value
 
 
 def parse_allow_list(value: object) -> Any:
@@ -126,49 +119,16 @@ def _parse_ports(value: object) -> object:
     return frozenset(parse_port(str(item)) for item in value) if isinstance(value, Iterable) else value
 
 
-def _parse_names(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return tuple(item.strip().rstrip("/") for item in value.split(",") if item.strip())
-
-
-def _parse_age(value: object) -> object:
-    return parse_age(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else value
-
-
 def _parse_retention(value: object) -> object:
     """Parses a table of ages by state with nested tables by agent, or `completed=30d,echo.completed=1d`."""
     if isinstance(value, str):
-        table: dict[str, Any] = {}
-        for item in filter(None, map(str.strip, value.split(","))):
-            name, equals, age = item.partition("=")
-            agent, _, state = name.strip().rpartition(".")
-            if not equals:
-                raise ValueError(f'"{item}" is not STATE=AGE or AGENT.STATE=AGE, such as completed=30d')
-            (table.setdefault(agent, {}) if agent else table)[state] = age.strip()
-        value = table
+        value = parse_table(value, "STATE=AGE or AGENT.STATE=AGE, such as completed=30d")
     if not isinstance(value, Mapping):
         return value
     agents = {name: parse_retention_ages(ages) for name, ages in value.items() if isinstance(ages, Mapping)}
     return RetentionPolicy(
         parse_retention_ages({name: age for name, age in value.items() if name not in agents}), overrides=agents
     )
-
-
-def _parse_isolation(value: object) -> object:
-    return identity.parse_isolation(value) if isinstance(value, str | Mapping) else value
-
-
-def _parse_card_versions(value: object) -> object:
-    return str(value) if isinstance(value, float) else value  # 1.0 in TOML without quotes
-
-
-def _parse_blocking_default(value: object) -> object:
-    return parse_by_agent(value, "a default", BLOCKING_DEFAULTS) if isinstance(value, str | Mapping) else value
-
-
-def _parse_agent_limits(value: object) -> object:
-    return quotas.parse_agent_limits(value) if isinstance(value, str | Mapping) else value
 
 
 ClientGrants = Annotated[Mapping[str, frozenset[str]], BeforeValidator(caller_credentials.parse_certificate_grants)]
@@ -228,7 +188,7 @@ def check_collector_url(url: str) -> str:
 def parse_headers(text: str) -> dict[str, str]:
     """Parses headers written as NAME=VALUE,NAME=VALUE. Raises ValueError."""
     headers: dict[str, str] = {}
-    for item in filter(None, map(str.strip, text.split(","))):
+    for item in split_items(text):
         name, equals, value = item.partition("=")
         if not (equals and name.strip()):
             raise ValueError("is not NAME=VALUE,NAME=VALUE, such as Authorization=Bearer abc")
@@ -256,33 +216,37 @@ def _check_agent_id(value: str) -> str:
     return value
 
 
-def _parse_budgets(value: object) -> object:
-    return quotas.parse_budgets(value) if isinstance(value, str | Mapping) else value
-
-
 BearerToken = Annotated[SecretStr, AfterValidator(_check_token)]
 OptionalAgentId = Annotated[str, AfterValidator(_check_agent_id)]
 """Empty, or the id of an agent."""
 Limit = Annotated[int | None, Field(ge=0)]
-AgentLimits = Annotated[Mapping[str, Mapping[str, int]], BeforeValidator(_parse_agent_limits)]
-CardVersionsSetting = Annotated[CardVersions, BeforeValidator(_parse_card_versions)]
-BlockingDefaults = Annotated[ByAgent[BlockingDefault], BeforeValidator(_parse_blocking_default)]
-Policies = Annotated[Isolation, BeforeValidator(_parse_isolation)]
+AgentLimits = Annotated[Mapping[str, Mapping[str, int]], _parsed(quotas.parse_agent_limits, str, Mapping)]
+CardVersionsSetting = Annotated[CardVersions, _parsed(str, float)]
+"""1.0 in TOML without quotes is a number."""
+BlockingDefaults = Annotated[
+    ByAgent[BlockingDefault],
+    _parsed(lambda value: parse_by_agent(value, "a default", BLOCKING_DEFAULTS), str, Mapping),
+]
+Policies = Annotated[Isolation, _parsed(identity.parse_isolation, str, Mapping)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], BeforeValidator(agent_sources.parse_upstreams)]
 Issuers = Annotated[tuple[Issuer, ...], BeforeValidator(jwt_claims.parse_issuers)]
-Age = Annotated[int | None, BeforeValidator(_parse_age)]
+Age = Annotated[int | None, _parsed(lambda age: parse_age(str(age)), str, int)]
 Retention = Annotated[RetentionPolicy, BeforeValidator(_parse_retention)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_parse_names)]
+Names = Annotated[tuple[str, ...], _parsed(lambda text: tuple(item.rstrip("/") for item in split_items(text)), str)]
 AllowList = Annotated[tuple[AllowEntry, ...], BeforeValidator(parse_allow_list)]
 Ports = Annotated[frozenset[int], BeforeValidator(_parse_ports)]
-Bind = Annotated[Address, BeforeValidator(_parse_address), PlainSerializer(str)]
-OptionalBind = Annotated[Address | None, BeforeValidator(_parse_address), PlainSerializer(str)]
+_AddressText = _parsed(lambda value: Address.parse(str(value)), str, int, float)
+Bind = Annotated[Address, _AddressText, PlainSerializer(str)]
+OptionalBind = Annotated[Address | None, _AddressText, PlainSerializer(str)]
 TraceUrl = Annotated[str, AfterValidator(check_trace_url)]
 """Empty, or the template of a URL."""
 Collector = Annotated[str, AfterValidator(check_collector_url)]
 Headers = Annotated[SecretStr, AfterValidator(_check_headers)]
-Budgets = Annotated[TaskBudgets, BeforeValidator(_parse_budgets)]
-Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_parse_networks)]
+Budgets = Annotated[TaskBudgets, _parsed(quotas.parse_budgets, str, Mapping)]
+Networks = Annotated[
+    tuple[IPv4Network | IPv6Network, ...],
+    _parsed(lambda text: tuple(ip_network(item, strict=False) for item in split_items(text)), str),
+]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SecondsOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """0: no time, or never."""

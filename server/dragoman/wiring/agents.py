@@ -24,7 +24,6 @@ from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStat
 from dragoman.ports.extension import AgentHost, StartError
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
-from dragoman.security.outbound import OutboundClient
 from dragoman.security.tls.certificate_files import FileStamps
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings, SettingsError
@@ -136,12 +135,6 @@ async def _open_sources(
     stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
 ) -> OpenedSources:
     """Opens the agents of extensions. agents: the others so far. Raises SettingsError, StartError."""
-
-    def open_client() -> OutboundClient:
-        outbound = open_outbound(settings, per_host=0)
-        stack.push_async_callback(outbound.close)
-        return outbound
-
     host = AgentHost(
         app="",
         turns=0 if settings.cluster.role == "server" else None,
@@ -149,7 +142,7 @@ async def _open_sources(
         reserved_ids=[agent.spec.id for agent in agents],
         message_bytes=settings.limits.message_bytes,
         response_bytes=settings.limits.upstream_bytes,
-        open_outbound=open_client,
+        open_outbound=partial(open_outbound, settings, per_host=0),
         clock=now_ms,
     )
     used = used_sources(settings.extensions, settings.agents.app)

@@ -199,14 +199,11 @@ async def check_store(settings: Settings) -> list[Finding]:
     """Checks that the store opens, its free space, clock and API keys, and that its tasks can be read."""
     if settings.store.kind == "memory":
         return [Finding("warn", "store", "memory: keeps nothing", "for tasks that last use --store sqlite:///PATH")]
-    findings = [] if settings.store.is_shared else _check_disk(settings.store.path)
+    findings = [] if settings.store.is_shared else [_check_disk(settings.store.path)]
     if holder := _store_holder(settings):
         do = "stop the server to check every task; for a running one see `dragoman explain` and /metrics"
-        return [
-            *findings,
-            Finding("ok", "store", holder),
-            Finding("ok", "tasks", "not checked: a server is running", do),
-        ]
+        tasks = Finding("ok", "tasks", "not checked: a server is running", do)
+        return [*findings, Finding("ok", "store", holder), tasks]
     if not settings.store.is_shared and not settings.store.path.exists():
         return [*findings, Finding("ok", "store", f"{settings.store.path} does not exist; the first start creates it")]
     async with AsyncExitStack() as stack:
@@ -219,9 +216,9 @@ async def check_store(settings: Settings) -> list[Finding]:
         summary = f"{sum(stats.tasks.values())} tasks, {len(stats.backlog)} agents with a queue"
         findings.append(Finding("ok", "store", f"{settings.store.name}: {summary}"))
         findings.append(_check_clock(stats.counted_at))
-        findings += await _check_api_keys(settings, store)
-        findings += await _check_tasks(store)
-        findings += await _check_bus(settings, stack, store.epoch)
+        if settings.access.api_keys:
+            findings.append(await _check_api_keys(settings, store))
+        findings += [await _check_tasks(store), await _check_bus(settings, stack, store.epoch)]
     return findings
 
 
@@ -238,16 +235,15 @@ def _store_holder(settings: Settings) -> str:
         return ""
 
 
-def _check_disk(path: Path) -> list[Finding]:
+def _check_disk(path: Path) -> Finding:
     if not path.parent.is_dir():
-        return [Finding("fail", "disk", f"folder {path.parent} does not exist", "create it, or choose another --store")]
+        return Finding("fail", "disk", f"folder {path.parent} does not exist", "create it, or choose another --store")
     free = shutil.disk_usage(path.parent).free
     space = f"{free / 1024**3:.1f} GiB free for {path.parent}"
     if free < MIN_FREE_DISK_BYTES:
-        return [
-            Finding("warn", "disk", space, "free some space: writes to a full disk fail; see docs/how-to/failures.md")
-        ]
-    return [Finding("ok", "disk", space)]
+        do = "free some space: writes to a full disk fail; see docs/how-to/failures.md"
+        return Finding("warn", "disk", space, do)
+    return Finding("ok", "disk", space)
 
 
 def _check_clock(store_time_ms: int) -> Finding:
@@ -255,9 +251,8 @@ def _check_clock(store_time_ms: int) -> Finding:
     now = time.time()
     difference = now - store_time_ms / 1000
     if now < MIN_PLAUSIBLE_TIME:
-        return Finding(
-            "fail", "clock", f"shows {datetime.fromtimestamp(now, UTC):%Y-%m-%d}", "set this machine's clock"
-        )
+        shown = f"shows {datetime.fromtimestamp(now, UTC):%Y-%m-%d}"
+        return Finding("fail", "clock", shown, "set this machine's clock")
     if abs(difference) > MAX_CLOCK_DIFFERENCE:
         do = "use NTP on both machines: sessions and retention use the store's clock, tokens this machine's"
         return Finding("warn", "clock", f"this machine and the store differ by {abs(difference):.1f} s", do)
@@ -268,26 +263,22 @@ MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 """A clock that shows an earlier time is wrong."""
 
 
-async def _check_api_keys(settings: Settings, store: Store) -> list[Finding]:
-    if not settings.access.api_keys:
-        return []
+async def _check_api_keys(settings: Settings, store: Store) -> Finding:
     now = time.time() * 1000
     valid = [key for key in await store.api_keys.list() if not key.problem(round(now))]
-    option = (
-        f"--store {settings.store.url if settings.store.kind in ('sqlite', 'own') else f'{settings.store.kind}://...'}"
-    )
-    do = f"dragoman keys create NAME --grant operator {option}"
+    url = settings.store.url if settings.store.kind in ("sqlite", "own") else f"{settings.store.kind}://..."
+    do = f"dragoman keys create NAME --grant operator --store {url}"
     if not valid:
-        return [Finding("fail", "keys", "--api-keys is on, but the store has no valid key", do)]
+        return Finding("fail", "keys", "--api-keys is on, but the store has no valid key", do)
     if not any(OPERATOR_GRANT in key.grants for key in valid):
-        return [Finding("warn", "keys", f"{len(valid)} keys, none with the operator grant", do)]
+        return Finding("warn", "keys", f"{len(valid)} keys, none with the operator grant", do)
     if expiring := [key for key in valid if key.expires and key.expires < now + EXPIRY_WARNING_SECONDS * 1000]:
         names = ", ".join(f"{key.id} ({key.name})" for key in expiring[:MAX_LISTED_ITEMS])
-        return [Finding("warn", "keys", f"expire within two weeks: {names}", "dragoman keys rotate ID --expires 90d")]
-    return [Finding("ok", "keys", f"{len(valid)} are valid")]
+        return Finding("warn", "keys", f"expire within two weeks: {names}", "dragoman keys rotate ID --expires 90d")
+    return Finding("ok", "keys", f"{len(valid)} are valid")
 
 
-async def _check_tasks(store: Store) -> list[Finding]:
+async def _check_tasks(store: Store) -> Finding:
     """Checks that every task can be read with its events."""
     unreadable: list[str] = []
     count = 0
@@ -299,12 +290,12 @@ async def _check_tasks(store: Store) -> list[Finding]:
                     f"{record.id} ({problem})" for record in records if (problem := await _read_problem(store, record))
                 ]
     if not unreadable:
-        return [Finding("ok", "tasks", f"{count} can be read")]
+        return Finding("ok", "tasks", f"{count} can be read")
     names = ", ".join(unreadable[:MAX_LISTED_ITEMS])
     if len(unreadable) > MAX_LISTED_ITEMS:
         names += f", and {len(unreadable) - MAX_LISTED_ITEMS} more"
     do = "restore a backup, or `dragoman purge --task ID`; check the disk"
-    return [Finding("fail", "tasks", f"{len(unreadable)} of {count} cannot be read: {names}", do)]
+    return Finding("fail", "tasks", f"{len(unreadable)} of {count} cannot be read: {names}", do)
 
 
 async def _read_problem(store: Store, record: TaskRecord) -> str:
@@ -334,20 +325,20 @@ async def _read_problem(store: Store, record: TaskRecord) -> str:
 # Other servers -------------------------------------------------------------------------------------------------
 
 
-async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> list[Finding]:
+async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> Finding:
     if not settings.cluster.bus.get_secret_value():
         if not settings.store.is_shared:
-            return [Finding("ok", "bus", "none: an SQLite store has one server")]
-        return [Finding("ok", "bus", "none: servers notice each other's changes by polling the store, up to 2 s late")]
+            return Finding("ok", "bus", "none: an SQLite store has one server")
+        return Finding("ok", "bus", "none: servers notice each other's changes by polling the store, up to 2 s late")
     try:
         bus = await open_bus(stack, settings, epoch)
     except (SettingsError, StartError) as error:
-        return [Finding("fail", "bus", str(error), "correct --bus, or install what it needs")]
+        return Finding("fail", "bus", str(error), "correct --bus, or install what it needs")
     for _ in range(round(CHECK_TIMEOUT / 0.1)):
         if not bus.problem:
-            return [Finding("ok", "bus", "connected")]
+            return Finding("ok", "bus", "connected")
         await asyncio.sleep(0.1)
-    return [Finding("warn", "bus", bus.problem, "servers work without it, up to 2 s late; check its server and --bus")]
+    return Finding("warn", "bus", bus.problem, "servers work without it, up to 2 s late; check its server and --bus")
 
 
 async def check_collector(settings: Settings) -> list[Finding]:

@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any, Final, cast
 
 from dragoman.agents.functions.startup import StartupHook
-from dragoman.bindings.options import BoundAddress
 from dragoman.ports import Agent
 from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError, load_settings
@@ -30,7 +29,7 @@ class RunningServer:
         self._app = app
         self.url: str = app.public_url
         """Base URL of HTTP (REST, JSON-RPC, WebSocket), for `dragoman.client.connect`: `http://127.0.0.1:41234`."""
-        self.grpc: str = _grpc_target(app.grpc_address)
+        self.grpc: str = f"{'grpcs://' if app.grpc.tls else ''}{app.grpc}" if app.grpc_address else ""
         """Address of gRPC, for `dragoman.client.Client`: `127.0.0.1:41235`, with TLS `grpcs://127.0.0.1:41235`.
 
         Empty with role="worker", which serves no calls."""
@@ -54,12 +53,6 @@ class RunningServer:
 
     def __repr__(self) -> str:
         return f"<RunningServer {self.url}: {', '.join(self.agents)}>"
-
-
-def _grpc_target(address: BoundAddress | None) -> str:
-    if address is None:
-        return ""
-    return f"grpcs://{address}" if address.tls else str(address)
 
 
 @asynccontextmanager

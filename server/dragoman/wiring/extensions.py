@@ -11,7 +11,7 @@ from typing import Any
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy, AllowEntry
-from dragoman.ports import Agent, UpstreamStatus
+from dragoman.ports import Agent, OutboundStreams, UpstreamStatus
 from dragoman.ports.extension import AgentHost, AgentSource, ServerExtension, StartError
 from dragoman.security.outbound import OutboundClient
 from dragoman.settings.extensions import used_sources
@@ -83,13 +83,7 @@ async def open_worker_sources(
 
     outbound_allow: private networks that it may call. Only this machine's users start a worker, so it calls loopback.
     """
-
-    def open_client() -> OutboundClient:
-        policy = targets.OutboundPolicy(AddressPolicy(tuple(outbound_allow), loopback=True))
-        outbound = OutboundClient(policy, per_host=0)
-        stack.push_async_callback(outbound.close)
-        return outbound
-
+    policy = targets.OutboundPolicy(AddressPolicy(tuple(outbound_allow), loopback=True))
     host = AgentHost(
         app="",
         turns=turns,
@@ -97,7 +91,7 @@ async def open_worker_sources(
         reserved_ids=[agent.spec.id for agent in agents],
         message_bytes=MAX_MESSAGE_BYTES,
         response_bytes=DEFAULT_RESPONSE_BYTES,
-        open_outbound=open_client,
+        open_outbound=lambda: OutboundClient(policy, per_host=0),
         clock=now_ms,
     )
     sources = await open_sources(stack, used_sources(groups, app), groups, app, host)
@@ -110,14 +104,21 @@ async def open_sources(
 ) -> OpenedSources:
     """Opens the agents of these extensions until the stack closes. groups: the settings by extension.
 
-    host: its `app` is empty. Raises StartError, SettingsError.
+    host: its `app` is empty, and nobody closes its clients. Raises StartError, SettingsError.
     """
+
+    def open_client() -> OutboundStreams:
+        client = host.open_outbound()
+        stack.push_async_callback(client.close)
+        return client
+
     opened = OpenedSources()
     for extension in extensions:
         assert extension.agents is not None
         own = replace(
             host,
             app=app if extension.agents.recognizes(app) else "",
+            open_outbound=open_client,
             reserved_ids=[*host.reserved_ids, *(agent.spec.id for agent in opened.agents)],
         )
         with extension_errors(extension, extension.agents.option):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dragoman.bindings.admin.actions import Operation, OperatorActions, OperatorCall
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
@@ -41,27 +42,15 @@ class OfflineOperations:
     """Operators' operations on an open store, with audit entries as on a server."""
 
     def __init__(self, store: Store, auditor: Auditor, actions: OperatorActions) -> None:
-        bus = LocalBus()
-        self._stored = MaintenanceOperations(Maintenance(store, bus, TaskFeeds(store, bus), auditor))
-        self._keys = ApiKeyOperations(ApiKeyService(store.api_keys, clock=now_ms))
-        self._actions = actions
-        self._operator = _local_operator()
-
-    async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        response = await self._actions.run(Operation("Purge", self._stored.purge), self._operator, request)
-        return cast("ops.PurgeResponse", response)
-
-    async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
-        response = await self._actions.run(Operation("CreateKey", self._keys.create_key), self._operator, request)
-        return cast("ops.CreateKeyResponse", response)
-
-    def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
-        operation = Operation("ExportTask", self._stored.export_task)
-        return cast("AsyncGenerator[Any, None]", self._actions.stream(operation, self._operator, request))
-
-    def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
-        operation = Operation("ExportAudit", self._stored.export_audit)
-        return cast("AsyncGenerator[Any, None]", self._actions.stream(operation, self._operator, request))
+        bus, operator = LocalBus(), _local_operator()
+        stored = MaintenanceOperations(Maintenance(store, bus, TaskFeeds(store, bus), auditor))
+        keys = ApiKeyOperations(ApiKeyService(store.api_keys, clock=now_ms))
+        self.purge = partial(actions.run, Operation("Purge", stored.purge), operator)
+        self.create_key = partial(actions.run, Operation("CreateKey", keys.create_key), operator)
+        self.export_task = partial(actions.stream, Operation("ExportTask", stored.export_task), operator)
+        self.export_audit: Callable[[ops.ExportAuditRequest], AsyncGenerator[Any, None]] = partial(
+            actions.stream, Operation("ExportAudit", stored.export_audit), operator
+        )
 
 
 @asynccontextmanager

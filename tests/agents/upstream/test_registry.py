@@ -88,7 +88,7 @@ async def test_tasks_that_wait_for_a_removed_agent_end_as_failed(opened: Open) -
         url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
             await add(app, url)
-            (member,) = app.upstreams.agents
+            (member,) = app.sources.upstreams.agents
             member.breaker.open("for a test")
             waits = (await client.send(message("hello"), configuration=NOW)).task
             assert await remove(app, "words") == 1
@@ -175,12 +175,12 @@ async def test_changes_of_another_server_on_the_store_are_applied(opened: Open) 
     async with agent_server() as remote, opened("front") as app:
         url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         added = await add(app, url)
-        (entry,) = await app.upstreams._store.list()
-        await app.upstreams._store.remove(added.agent)
-        await app.upstreams.sync_once()
+        (entry,) = await app.sources.upstreams._store.list()
+        await app.sources.upstreams._store.remove(added.agent)
+        await app.sources.upstreams.sync_once()
         assert (await names(app), "words" in app.agents) == ([], False)
-        await app.upstreams._store.add(entry)
-        await app.upstreams.sync_once()
+        await app.sources.upstreams._store.add(entry)
+        await app.sources.upstreams.sync_once()
         assert (await names(app), "words" in app.agents) == (["words"], True)
 
 
@@ -189,7 +189,7 @@ async def test_a_changed_card_is_served(opened: Open) -> None:
         remote.answers["/rpc"] = rpc({"task": DONE})
         await add(app, remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/old"), capabilities={})))
         remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}, description="New"))
-        (remote_agent,) = app.upstreams.agents
-        await app.upstreams.refresh(remote_agent)
+        (remote_agent,) = app.sources.upstreams.agents
+        await app.sources.upstreams.refresh(remote_agent)
         assert app.agents["words"].description == "New"
         assert (await ask(app, "words")).status.state == states.COMPLETED

@@ -54,7 +54,7 @@ async def test_a_task_waits_for_a_worker_even_across_a_restart(opened: Open) -> 
     async with opened() as app:
         async with connected_worker(str(app.grpc)) as fake_worker:
             await fake_worker.register(registration())
-        await eventually(lambda: not app.worker_hub.list_agents()[0].workers)
+        await eventually(lambda: not app.sources.worker_hub.list_agents()[0].workers)
         async with Client(str(app.grpc), agent="desk") as client:
             task = (await client.send(message("x"), configuration=NOW)).task
             assert task.status.state == states.SUBMITTED

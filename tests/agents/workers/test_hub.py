@@ -79,7 +79,7 @@ async def test_a_forgotten_id_is_free_for_other_principals(opened: Open) -> None
             await fake_worker.register(registration())
             await fake_worker.half_close()
             await fake_worker.status()
-        assert await app.worker_hub.forget("desk") == 0
+        assert await app.sources.worker_hub.forget("desk") == 0
         async with connected_worker(str(app.grpc), named("bob", "worker")) as fake_worker:
             assert (await fake_worker.register(registration())).principal == "bob"
 
@@ -196,11 +196,13 @@ async def test_an_id_of_the_app_takes_precedence_over_a_stored_registration(open
     async with opened() as app:
         async with connected_worker(str(app.grpc)) as fake_worker:
             await fake_worker.register(registration())
-        entry = (await app.worker_hub._worker_registry.list())[0]
-        await app.worker_hub._worker_registry.register(replace(entry, agent="echo", registration=b"\x0a\x04echo"))
+        entry = (await app.sources.worker_hub._worker_registry.list())[0]
+        await app.sources.worker_hub._worker_registry.register(
+            replace(entry, agent="echo", registration=b"\x0a\x04echo")
+        )
     async with opened() as app, Client(str(app.grpc)) as client:
-        await app.worker_hub.sync_once()
-        assert [one.agent for one in app.worker_hub.list_agents()] == ["desk"]
+        await app.sources.worker_hub.sync_once()
+        assert [one.agent for one in app.sources.worker_hub.list_agents()] == ["desk"]
         assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
 
 

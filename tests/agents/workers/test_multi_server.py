@@ -46,7 +46,7 @@ async def test_an_agent_of_a_worker_is_known_to_all_servers_immediately(postgres
             await eventually(lambda: "desk" in other.agents)
             assert other.runtime.scheduler.queues.seconds_absent("desk") == 0
         # Until then, the first server prefers the description of its own worker.
-        await eventually(lambda: not one.worker_hub.list_agents()[0].workers)
+        await eventually(lambda: not one.sources.worker_hub.list_agents()[0].workers)
         # The worker reconnects to the other server with another card.
         async with connected_worker(str(other.grpc)) as fake_worker:
             await fake_worker.register(

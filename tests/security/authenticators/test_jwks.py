@@ -181,7 +181,7 @@ async def test_without_keys_tokens_get_unavailable(world: World) -> None:
 
 
 async def test_keys_are_fetched_before_the_first_token(world: World) -> None:
-    await world.keys.prefetch()
+    await world.keys.fetch()
     assert world.web.fetched == [DISCOVERY, JWKS]
     await world.keys.find("one", "RS256")
     assert len(world.web.fetched) == 2
@@ -309,5 +309,3 @@ async def test_keys_are_fetched_through_the_outbound_client() -> None:
     ):
         with pytest.raises(Unavailable, match=JWKS):
             await jwks.outbound_fetcher(FixedOutbound(end))(JWKS)
-    with pytest.raises(Unavailable, match="makes no outbound requests"):
-        await jwks.no_fetcher(JWKS)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from dragoman.core.access.identity import Identity, check_grants, check_principal
+from dragoman.core.names import split_items
 
 API_KEY_PREFIX: Final = "dgm_"
 
@@ -145,7 +146,7 @@ def parse_certificate_grants(value: Any) -> dict[str, frozenset[str]]:
     """Parses grants by principal: a table, or `alice=operator,box1=worker:desk worker:shop`. Raises ValueError."""
     if isinstance(value, str):
         table: dict[str, Any] = {}
-        for item in filter(None, map(str.strip, value.split(","))):
+        for item in split_items(value):
             name, equals, granted = item.rpartition("=")
             if not equals:
                 raise ValueError(f'"{item}" is not PRINCIPAL=GRANT, such as alice=operator')

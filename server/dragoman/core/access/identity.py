@@ -9,10 +9,10 @@ caller without any may call everything. `worker`, or `worker:ID` for one agent, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from dragoman.core.names import AGENT_ID, ANONYMOUS_PRINCIPAL, Owner, parse_by_agent
+from dragoman.core.names import AGENT_ID, ANONYMOUS_PRINCIPAL, ByAgent, Owner, parse_by_agent
 
 OPERATOR_GRANT: Final = "operator"
 VIEWER_GRANT: Final = "viewer"
@@ -160,20 +160,14 @@ SHARED_PRINCIPAL: Final = f"{RESERVED_PRINCIPAL_PREFIX}scope"
 
 
 @dataclass(frozen=True, slots=True)
-class Isolation:
+class Isolation(ByAgent[IsolationPolicy]):
     """The isolation policies of all agents."""
 
     default: IsolationPolicy = "owner"
-    by_agent: Mapping[str, IsolationPolicy] = field(default_factory=dict)
-    """Policies of single agents, by id."""
-
-    def policy_of(self, agent: str) -> IsolationPolicy:
-        """The policy of an agent."""
-        return self.by_agent.get(agent, self.default)
 
     def owner(self, scope: str, agent: str, principal: str) -> Owner:
         """The owner of the tasks of an agent that a principal sees in a scope, under which new tasks are stored."""
-        return Owner(scope, SHARED_PRINCIPAL if self.policy_of(agent) == "scope" else principal)
+        return Owner(scope, SHARED_PRINCIPAL if self.of(agent) == "scope" else principal)
 
 
 def parse_isolation(setting: str | Mapping[str, object]) -> Isolation:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf import struct_pb2
 
+from dragoman.core.names import parse_table
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_LIMITS: Final[Mapping[str, int]] = {
@@ -80,7 +81,8 @@ def parse_agent_limits(setting: str | Mapping[str, object]) -> dict[str, dict[st
 
     Raises ValueError, naming the rule.
     """
-    table: Mapping[str, object] = _agent_limit_items(setting) if isinstance(setting, str) else setting
+    form = "AGENT.LIMIT=N, such as desk.live-tasks=5"
+    table = parse_table(setting, form, agents_only=True) if isinstance(setting, str) else setting
     found: dict[str, dict[str, int]] = {}
     for agent, limits in table.items():
         if not isinstance(limits, Mapping):
@@ -94,17 +96,6 @@ def parse_agent_limits(setting: str | Mapping[str, object]) -> dict[str, dict[st
                 raise ValueError(f"{agent}.{limit}: {value!r} must be a whole number, 0 for no limit")
             found.setdefault(agent, {})[limit] = number
     return found
-
-
-def _agent_limit_items(text: str) -> dict[str, dict[str, str]]:
-    table: dict[str, dict[str, str]] = {}
-    for item in filter(None, map(str.strip, text.split(","))):
-        name, equals, value = item.partition("=")
-        agent, dot, limit = name.strip().rpartition(".")
-        if not (equals and dot):
-            raise ValueError(f'"{item}" is not AGENT.LIMIT=N, such as desk.live-tasks=5')
-        table.setdefault(agent, {})[limit] = value.strip()
-    return table
 
 
 BILLION: Final = 1_000_000_000
@@ -246,7 +237,8 @@ NO_BUDGETS: Final = TaskBudgets()
 
 def parse_budgets(setting: str | Mapping[str, object]) -> TaskBudgets:
     """Parses `tokens=100000,cost=5,desk.cost=0.5`, or a table with tables of agents. Raises ValueError."""
-    table: Mapping[str, object] = _budget_items(setting) if isinstance(setting, str) else setting
+    form = "tokens=N, cost=N or AGENT.cost=N"
+    table: Mapping[str, object] = parse_table(setting, form) if isinstance(setting, str) else setting
     agents = {name: _budget_limits(value, f"{name}.") for name, value in table.items() if isinstance(value, Mapping)}
     return TaskBudgets(_budget_limits({name: value for name, value in table.items() if name not in agents}), agents)
 
@@ -265,19 +257,3 @@ def _budget_limits(table: Mapping[str, object], prefix: str = "") -> dict[str, i
             raise ValueError(f"{prefix}{name}: {value!r} must be {kind}, 0 for no limit")
         found[name] = round(number * (BILLION if name == "cost" else 1))
     return found
-
-
-def _budget_items(text: str) -> dict[str, object]:
-    table: dict[str, object] = {}
-    for item in filter(None, map(str.strip, text.split(","))):
-        name, equals, value = item.partition("=")
-        agent, _, limit = name.strip().rpartition(".")
-        if not equals:
-            raise ValueError(f'"{item}" is not tokens=N, cost=N or AGENT.cost=N')
-        if agent:
-            inner = table.setdefault(agent, {})
-            assert isinstance(inner, dict)
-            inner[limit] = value.strip()
-        else:
-            table[limit] = value.strip()
-    return table

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import NO_USAGE, Usage
@@ -255,40 +255,41 @@ def like_pattern(text: str) -> str:
 
 
 _SEARCH_TOKEN_LAYOUT: Final = struct.Struct(">Iqq16s")
-_INVALID_TOKEN: Final = "is not a token of this server; use nextPageToken unchanged"
 
 
 def search_token(query: TaskSearch, position: SearchPosition) -> str:
     """The token of the page after a position."""
-    packed = _SEARCH_TOKEN_LAYOUT.pack(query._fingerprint, *position)
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    return _format_token(_SEARCH_TOKEN_LAYOUT, query, position)
 
 
 def parse_search_token(query: TaskSearch, token: str) -> SearchPosition:
     """The position in a page token. Raises InvalidParams for a token of another search."""
-    try:
-        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        fingerprint, updated, owner, key = _SEARCH_TOKEN_LAYOUT.unpack(raw)
-    except (binascii.Error, struct.error, ValueError) as error:
-        raise InvalidParams.field("pageToken", _INVALID_TOKEN) from error
-    if fingerprint != query._fingerprint:
-        raise InvalidParams.field("pageToken", "belongs to a query with other filters; repeat that query")
+    updated, owner, key = _parse_token(_SEARCH_TOKEN_LAYOUT, query, token)
     return updated, owner, key
 
 
 def page_token(query: TaskQuery, last_key: tuple[int, bytes]) -> str:
     """The token of the page after `last_key`."""
-    packed = _PAGE_TOKEN_LAYOUT.pack(query._fingerprint, *last_key)
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    return _format_token(_PAGE_TOKEN_LAYOUT, query, last_key)
 
 
 def parse_page_token(query: TaskQuery, token: str) -> tuple[int, bytes]:
     """The sort key in a page token. Raises InvalidParams for a token of another query."""
+    updated, key = _parse_token(_PAGE_TOKEN_LAYOUT, query, token)
+    return updated, key
+
+
+def _format_token(layout: struct.Struct, query: TaskQuery | TaskSearch, position: tuple[int | bytes, ...]) -> str:
+    return base64.urlsafe_b64encode(layout.pack(query._fingerprint, *position)).rstrip(b"=").decode()
+
+
+def _parse_token(layout: struct.Struct, query: TaskQuery | TaskSearch, token: str) -> tuple[Any, ...]:
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        fingerprint, updated, key = _PAGE_TOKEN_LAYOUT.unpack(raw)
+        fingerprint, *position = layout.unpack(raw)
     except (binascii.Error, struct.error, ValueError) as error:
-        raise InvalidParams.field("pageToken", _INVALID_TOKEN) from error
+        rule = "is not a token of this server; use nextPageToken unchanged"
+        raise InvalidParams.field("pageToken", rule) from error
     if fingerprint != query._fingerprint:
         raise InvalidParams.field("pageToken", "belongs to a query with other filters; repeat that query")
-    return updated, key
+    return tuple(position)

@@ -229,7 +229,6 @@ class Guard(Protocol):
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         """Returns the reason to reject the append, or None."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

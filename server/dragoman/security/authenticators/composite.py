@@ -14,7 +14,7 @@ from dragoman.core.access import caller_credentials
 from dragoman.core.access.identity import OPERATOR_GRANT, WORKER_GRANT, Identity
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.errors import Unauthenticated
-from dragoman.ports import ApiKeys, Authenticator, CertificateIdentifier, OutboundHttp
+from dragoman.ports import ApiKeys, Authenticator, OutboundHttp
 from dragoman.security.authenticators.api_keys import ApiKeyAuthenticator
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ class CredentialAuthenticator(Protocol):
 
     async def identify(self, credential: str) -> Identity | None:
         """The identity of a credential; None if it is of another kind. Raises Unauthenticated."""
-        ...
 
 
 class CompositeAuthenticator:
@@ -149,7 +148,6 @@ class Security:
 
     authenticator: Authenticator | None = None
     api_keys: ApiKeyAuthenticator | None = None
-    certificates: CertificateIdentifier | None = None
 
     def forget(self, id: str) -> None:
         """Removes a rotated or revoked API key from the cache."""
@@ -163,14 +161,14 @@ async def open_security(
     token: str,
     api_keys: ApiKeys | None,
     issuers: Sequence[Issuer],
-    outbound: OutboundHttp | None,
+    outbound: OutboundHttp,
     clock: Callable[[], int],
     certificates: CertificateAuthenticator | None = None,
 ) -> AsyncIterator[Security]:
     """Opens the authenticators of the given kinds of credentials, while the block runs.
 
-    Fetches the keys of issuers at once, in the background; outbound: required unless they are in files. certificates:
-    called by the bindings, with the connection's certificate. clock: milliseconds since the epoch.
+    Fetches the keys of issuers at once, in the background. certificates: called by the bindings, with the connection's
+    certificate. clock: milliseconds since the epoch.
     """
     authenticators: list[CredentialAuthenticator] = [StaticTokenAuthenticator(token)] if token else []
     keys = ApiKeyAuthenticator(api_keys, clock=clock) if api_keys is not None else None
@@ -178,15 +176,22 @@ async def open_security(
         authenticators.append(keys)
         if not token and not issuers and certificates is None:
             await _warn_without_operator(api_keys, clock())
-    key_sets = _add_jwt_authenticator(issuers, outbound, authenticators) if issuers else []
-    fetches = [asyncio.create_task(key_set.prefetch(), name="keys of an issuer") for key_set in key_sets]
+    key_sets: list[IssuerKeySet] = []
+    if issuers:
+        # Imported here: cryptography is slow to import, and most servers do not need it.
+        from dragoman.security.authenticators import jwks
+        from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
+
+        key_sets = [jwks.IssuerKeySet(issuer, jwks.outbound_fetcher(outbound)) for issuer in issuers]
+        authenticators.append(JwtAuthenticator(zip(issuers, key_sets, strict=True)))
+    fetches = [asyncio.create_task(key_set.fetch(), name="keys of an issuer") for key_set in key_sets]
     try:
         composite = (
             CompositeAuthenticator(authenticators, keys, certificates.check if certificates else None)
             if authenticators or certificates
             else None
         )
-        yield Security(composite, keys, certificates)
+        yield Security(composite, keys)
     finally:
         for fetch in fetches:
             fetch.cancel()
@@ -204,16 +209,3 @@ async def _warn_without_operator(api_keys: ApiKeys, now: int) -> None:
             "no API key has the operator grant, so no key can be created; stop the server and create one: "
             "dragoman keys create NAME --grant operator --store URL"
         )
-
-
-def _add_jwt_authenticator(
-    issuers: Sequence[Issuer], outbound: OutboundHttp | None, authenticators: list[CredentialAuthenticator]
-) -> list[IssuerKeySet]:
-    # Imported here: cryptography is slow to import, and most servers do not need it.
-    from dragoman.security.authenticators import jwks
-    from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
-
-    fetch_url = jwks.outbound_fetcher(outbound) if outbound is not None else jwks.no_fetcher
-    key_sets = [jwks.IssuerKeySet(issuer, fetch_url) for issuer in issuers]
-    authenticators.append(JwtAuthenticator(zip(issuers, key_sets, strict=True)))
-    return key_sets

@@ -49,13 +49,7 @@ FetchUrl = Callable[[str], Awaitable[bytes]]
 class IssuerKeySet:
     """The key set of one issuer."""
 
-    def __init__(
-        self,
-        issuer: Issuer,
-        fetch_url: FetchUrl,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, issuer: Issuer, fetch_url: FetchUrl, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         """monotonic: seconds."""
         self._issuer = issuer
         self._fetch_url = fetch_url
@@ -72,22 +66,18 @@ class IssuerKeySet:
         """
         now = self._monotonic()
         if self._keys is None or now - self._keys.fetched_at >= JWKS_MAX_AGE:
-            await self._fetch()
+            await self.fetch()
         elif now - self._keys.fetched_at >= JWKS_REFRESH_AGE:
             self._start_fetch()
         if self._keys is None or self._monotonic() - self._keys.fetched_at >= JWKS_MAX_AGE:
             raise Unavailable("the keys of the token's issuer are unavailable; try again later")
         if found := self._keys.find(kid, algorithm):
             return found
-        await self._fetch()
+        await self.fetch()
         if found := self._keys.find(kid, algorithm):
             return found
         log_details = {"issuer": self._issuer.url, "kid": (kid or "")[:64]}
         raise invalid_token("the token's issuer publishes no key that fits the token", **log_details)
-
-    async def prefetch(self) -> None:
-        """Fetches the keys before the first token arrives. Failures are logged; the first token tries again."""
-        await self._fetch()
 
     async def close(self) -> None:
         """Cancels a fetch in progress."""
@@ -95,8 +85,8 @@ class IssuerKeySet:
             self._fetch_task.cancel()
             await asyncio.wait((self._fetch_task,))
 
-    async def _fetch(self) -> None:
-        """Waits for the fetch in progress, or for a new one if the minimum interval has passed."""
+    async def fetch(self) -> None:
+        """Waits for the fetch in progress, or for a new one if the minimum interval has passed. Logs failures."""
         if fetch := self._start_fetch():
             await asyncio.shield(fetch)
 
@@ -155,11 +145,6 @@ def outbound_fetcher(outbound: OutboundHttp) -> FetchUrl:
         return response.body
 
     return get
-
-
-async def no_fetcher(url: str) -> bytes:
-    """The fetcher of a server without outbound requests, whose issuers have their keys in files."""
-    raise Unavailable(f"{url}: this server makes no outbound requests")
 
 
 @dataclass(frozen=True, slots=True)

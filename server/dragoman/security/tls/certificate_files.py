@@ -11,14 +11,9 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Never
+from typing import Final, Never
 
-from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.ports.security import CertificatePair
-
-if TYPE_CHECKING:
-    from dragoman.security.tls.client_certificates import CertificateAuthenticator
-
 
 CERTIFICATE_CHECK_INTERVAL: Final = 5.0
 """Seconds between two polls of the files."""
@@ -75,19 +70,11 @@ class CertificateFiles:
         self._ca = client_ca
         self._refresh_revocations = refresh_revocations
         self._stamps = FileStamps(*filter(None, (certificate, key, client_ca)))
-        self._pair, self.client_authorities, self._current_context = self._load()
+        self.pair, self.client_authorities, self._current_context = self._load()
         # Servers keep this context for good. OpenSSL calls its callback for each new connection, with SNI or without;
         # the callback selects the current context, which must be another one.
-        *_, self._context = self._load()
-        self._context.sni_callback = self._on_sni
-
-    @property
-    def pair(self) -> CertificatePair:
-        return self._pair
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext:
-        return self._context
+        *_, self.ssl_context = self._load()
+        self.ssl_context.sni_callback = self._on_sni
 
     def refresh(self, *, force: bool = False) -> bool:
         """Loads the files if they have changed. Returns whether a new certificate or new client CAs are in use.
@@ -103,9 +90,9 @@ class CertificateFiles:
         except InvalidCertificate as error:
             log.error("the new certificate cannot be used, the previous one stays in use: %s", error)
             return False
-        if (pair, client_authorities) == (self._pair, self.client_authorities):
+        if (pair, client_authorities) == (self.pair, self.client_authorities):
             return False
-        self._pair, self.client_authorities, self._current_context = pair, client_authorities, context
+        self.pair, self.client_authorities, self._current_context = pair, client_authorities, context
         log.info("new connections use the new certificate in %s", self._certificate)
         return True
 
@@ -160,27 +147,3 @@ class CertificateFiles:
                 return f"{self._key} is not the key of the certificate in {self._certificate}"
             return f"{self._certificate} must contain a certificate and {self._key} its key, both in PEM"
         return str(error)
-
-
-def open_certificates(
-    certificate: Path, key: Path, *, client_ca: Path | None, revoked: Path | None, principals: CertificatePrincipals
-) -> tuple[CertificateFiles, CertificateAuthenticator | None]:
-    """Returns the server's certificate and, with `client_ca`, the authenticator of client certificates.
-
-    revoked: a file of revoked certificates. Raises InvalidCertificate.
-    """
-    if client_ca is None:
-        return CertificateFiles(certificate, key), None
-    # Imported here: cryptography is slow to import, and most servers do not need it.
-    from dragoman.security.tls.client_certificates import CertificateAuthenticator, Revocations
-
-    try:
-        client_ca.read_bytes()  # `Revocations` reads it as well, but its OSError would not name the file
-    except OSError as error:
-        raise InvalidCertificate(f"{client_ca}: {error.strerror}") from error
-    if revoked is None:
-        files = CertificateFiles(certificate, key, client_ca)
-        return files, CertificateAuthenticator(principals, lambda issuer, serial: False)
-    revocations = Revocations(revoked, client_ca.read_bytes)
-    files = CertificateFiles(certificate, key, client_ca, revocations.refresh)
-    return files, CertificateAuthenticator(principals, revocations.is_revoked)

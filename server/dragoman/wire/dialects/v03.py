@@ -205,7 +205,7 @@ def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
 def read_request(request: Any, target: M) -> M:
     """Converts a request that may name a task. Raises InvalidParams for an invalid task name.
 
-    `core.limits.message_checks` validates a message later; its errors call `content` `message.parts`, as later 0.3
+    `core.limits.message_limits` validates a message later; its errors call `content` `message.parts`, as later 0.3
     texts do; in Google's form `message.content` (wire/errors.py).
     """
     out: Any = convert(request, target)
