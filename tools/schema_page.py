@@ -80,7 +80,7 @@ def sections() -> Iterator[str]:
     """A heading, the meaning, the columns and the indexes of each table."""
     ours, theirs = (baseline(Path(inspect.getfile(package)).parent) for package in (sqlite, postgres))
     meanings = task_fields()
-    for name in [*ours, *(theirs.keys() - ours.keys())]:
+    for name in dict.fromkeys((*ours, *theirs)):
         first, second = ours.get(name), theirs.get(name)
         any_of = first or second
         assert any_of is not None

@@ -37,7 +37,6 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from dragoman.core.errors import InvalidParams, ParseError, PayloadTooLarge, Violation
-from dragoman.wire.errors import clean
 from dragoman.wire.http.httprule import Rule, Template, TemplateError, Variable, Wildcard, parse, rules
 from dragoman.wire.http.routes import Binding, Candidate, Match, MatchedBinding, NoMatch, Routes, ServiceRoutes
 from dragoman.wire.http.sse import KEEP_ALIVE, SseEvent, SseParser, comment, frame
@@ -107,10 +106,15 @@ def error_body(status: Any, *, http_code: int = 0) -> bytes:
 
 def invalid_argument(error: InvalidParams | ParseError) -> Any:
     """The google.rpc.Status of an invalid request: INVALID_ARGUMENT, with BadRequest for the violations."""
-    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=clean(error.message))
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=_clean(error.message))
     if isinstance(error, InvalidParams) and error.violations:
         bad = error_details_pb2.BadRequest()
         for violation in error.violations:
-            bad.field_violations.add(field=clean(violation.field), description=clean(violation.description))
+            bad.field_violations.add(field=_clean(violation.field), description=_clean(violation.description))
         status.details.add().Pack(bad)
     return status
+
+
+def _clean(text: str) -> str:
+    """Replaces lone surrogates, which quoted input can contain and protobuf rejects."""
+    return text.encode(errors="replace").decode()

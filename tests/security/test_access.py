@@ -16,7 +16,7 @@ import pytest
 from tests.security.endpoints import ENDPOINTS, MESSAGE, Endpoint, Headers, Response, over_http, rpc_call
 
 from dragoman import Turn, agent
-from dragoman.client import ClientError
+from dragoman.client import ClientError, ServerUnavailable
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.client.transport import CallOptions
@@ -305,7 +305,8 @@ async def test_streams_of_a_revoked_key_end_with_the_reason(opened: Open, bindin
             await anext(mine)
             await revoke(app, response.key.id)
             if binding == "ws":  # the connection is closed, and another one needs a valid key
-                await read(mine)
+                with pytest.raises(ServerUnavailable, match="ended the stream"):
+                    await read(mine)
                 ending: Awaitable[object] = client.get(task)
             else:
                 ending = read(mine)

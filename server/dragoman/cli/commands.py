@@ -81,6 +81,8 @@ def run_command(server: str, command: Callable[[], Any]) -> NoReturn:
     except BrokenPipeError:  # `| head` has closed the pipe; flushing the rest at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
+    except typer.Exit:  # the command has printed its error
+        raise
     except Exception as error:
         # Only some commands raise these, and others need not import them: that takes longer than their call.
         from dragoman.cli.profiles import ProfileError

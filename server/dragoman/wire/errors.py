@@ -265,7 +265,7 @@ def error_message(error: BaseException, dialect: Dialect) -> str:
         return errors.InternalError().message
     if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
         return _LITERAL_MESSAGES[-32001]
-    return clean(error.message)
+    return _clean(error.message)
 
 
 def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
@@ -409,15 +409,15 @@ def _sdk_name(row: ErrorCodes) -> str:
 def _metadata(error: BaseException) -> dict[str, str]:
     if not isinstance(error, A2AError):
         return {}
-    return {clean(key): clean(value) for key, value in error.metadata.items()}
+    return {_clean(key): _clean(value) for key, value in error.metadata.items()}
 
 
 def _violations(error: BaseException) -> list[Violation]:
     if not isinstance(error, InvalidParams):
         return []
-    return [Violation(clean(v.field), clean(v.description)) for v in error.violations]
+    return [Violation(_clean(v.field), _clean(v.description)) for v in error.violations]
 
 
-def clean(text: str) -> str:
+def _clean(text: str) -> str:
     """Replaces lone surrogates, which quoted input can contain and encoders reject."""
     return text.encode(errors="replace").decode()
