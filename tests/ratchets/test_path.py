@@ -34,7 +34,7 @@ def slip() -> None:
             names["slip"]()
 
 
-async def measured(caller: Caller, call: str, rounds: int = 10) -> Passage:
+async def measured(caller: Caller, call: str, rounds: int = 30) -> Passage:
     """The files of every round, without what only a first call or a background task does; the fewest functions."""
     found = [await getattr(caller, call)() for _ in range(rounds)]
     files = set.intersection(*[one.files for one in found])
