@@ -7,16 +7,18 @@ random order, and skips the rest when FUZZ_FOR seconds are over.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import random
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from _pytest.logging import LogCaptureHandler
 from hypothesis import HealthCheck, settings
 from tests import groups
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
@@ -93,6 +95,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.monotonic() > item.config.stash[_UNTIL]:
         pytest.skip("the time limit for fuzzing is reached")
+
+
+@pytest.fixture(autouse=True)
+def no_left_log_handlers() -> Iterator[None]:
+    """Removes log handlers of commands that ran in this process. Their streams are closed: each later line would be an
+    error, whose traceback also formats the exception being handled, and that of a hostile one may never end."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    yield
+    for handler in root.handlers[:]:
+        if handler not in before and not isinstance(handler, LogCaptureHandler):
+            root.removeHandler(handler)
 
 
 def timings(**changes: Any) -> Timings:

@@ -82,7 +82,7 @@ def streams(package: Path) -> list[str]:
 
 RULES: Final = (
     Rule(
-        "JSON Schemas of others are checked within bounds, and fetch nothing",
+        "JSON Schemas of others are evaluated within bounds, and fetch nothing",
         ("core/schemas.py",),
         schemas,
         ("extensions/own/tools.py", "import jsonschema"),
@@ -136,7 +136,7 @@ RULES: Final = (
         ("bindings/grpc/own.py", 'is_local = context.peer().startswith("ipv4:127.")'),
     ),
     Rule(
-        "no bytes of a call are held before its caller is known",
+        "no more than 16 KiB of a call are held before its caller is known",
         ("bindings/pipeline.py", "bindings/grpc/messages.py"),
         OnlyIn(r"\bunary_(unary|stream)_rpc_method_handler\b|\badd_\w+_to_server\b", {}),
         ("bindings/grpc/own.py", "grpc.unary_unary_rpc_method_handler(serve)"),

@@ -1,1 +1,1 @@
-"""Layer 3: agents. Functions, workers and upstreams implement `dragoman.ports.Agent`."""
+"""Agents. Functions, workers and upstreams implement `dragoman.ports.Agent`."""

@@ -108,7 +108,7 @@ def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
     def results(event: Event, final: bool) -> Sequence[bytes]:
         return (encode(event, final),)
 
-    return lambda: results
+    return lambda: results  # a factory, as of dialects whose streams keep a state
 
 
 def v01_results(*, shared: bool = False) -> EncodeResults:
@@ -153,6 +153,8 @@ WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
 
 @dataclass(frozen=True, slots=True)
 class _WebhookFormat:
+    """Webhooks of a dialect. `inline_prefix`, `field_prefix`: where errors find a configuration, in a send or alone."""
+
     encode_body: Callable[[pb.StreamResponse], bytes]
     inline_prefix: str = "configuration.taskPushNotificationConfig."
     token_header: str = WEBHOOK_TOKEN_HEADER

@@ -319,7 +319,7 @@ async def authenticate_operator(
     viewer: bool = False,
     limited: bool = False,
 ) -> Identity:
-    """The identity of the operator. On a server without authentication every caller is an operator.
+    """The identity of the operator. Without authentication every caller is one: other machines are rejected before.
 
     `viewer`: the viewer grant is enough. `limited`: the operation can be limited to the scopes and agents of grants.
 
@@ -340,7 +340,7 @@ async def authenticate_operator(
 
 
 def challenge_headers(error: BaseException, *, resource_metadata: str = "") -> dict[str, str]:
-    """The `WWW-Authenticate` header of a rejection (RFC 9110 §11.6.1, RFC 6750 §3); empty for other
+    """The `WWW-Authenticate` header of a rejection (RFC 9110 §11.6.1, RFC 6750 §3); empty for other errors.
 
     All supported credentials can be sent as bearer tokens, so Bearer is the only scheme named. `resource_metadata`: URL
     that tells clients of OAuth where they get a token (RFC 9728 §5.1), from `well_known.resource_metadata_url`.

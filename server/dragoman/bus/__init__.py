@@ -1,1 +1,1 @@
-"""Floor 3: how processes tell each other what happened. Hints and committed events; the store is the truth."""
+"""Bus: how processes notify each other. Hints and committed events; the store is the truth."""

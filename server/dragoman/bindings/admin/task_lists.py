@@ -235,6 +235,6 @@ def task_search(request: ops.ListTasksRequest, limit: int) -> TaskSearch:
 
 def _search_order(request: ops.ListTasksRequest) -> SearchOrder:
     if request.order == ops.TASK_ORDER_UNSPECIFIED and request.text:
-        # The index by creation has the texts; others are for searches that have few tasks to look at.
+        # Only the index by creation has the texts. With a principal or a state, few tasks are left, which are read.
         return "changed" if request.principal or request.state or request.states else "created"
     return "created" if request.order == ops.TASK_ORDER_CREATED else "changed"

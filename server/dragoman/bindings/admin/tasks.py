@@ -58,7 +58,7 @@ class TaskOperations:
     """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
 
     async def explain(self, operator: OperatorCall, request: ops.ExplainRequest) -> ops.ExplainResponse:
-        """Explains each task with an id, and names delegated ones within the grants. Raises TaskNotFound."""
+        """Explains every task of this id, with the delegated ones that the caller may see. Raises TaskNotFound."""
         check_present("task_id", request.task_id)
         found = await self.explainer.explain(request.task_id)
         explanations = [one for one in found if names_record(request, one.record)]

@@ -383,7 +383,7 @@ class RunContext:
                 self.first_response.set_result(None)
             else:
                 self.fail_response(self.response_error)
-        # `ready`: released, to be repeated. Usage is part of the task and of no event, so it has to be read.
+        # A turn that was released for a repeat is still open. Usage is in no event: with it, the task has to be read.
         if not (self.record.has_open_turn or self.turn_ended.done()):
             self.turn_ended.set_result(self.usage_tracker is None)
 

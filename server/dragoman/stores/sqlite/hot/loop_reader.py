@@ -52,8 +52,8 @@ FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND t.task = ?
 UNION ALL SELECT {", ".join(["NULL"] * (RECORD_WIDTH + 2))}
 """
-"""The row of a task, and a dummy row: as long as the second is not fetched, the cursor keeps one snapshot for all
-reads, without BEGIN and ROLLBACK. Each of these would release the interpreter lock, which gRPC's threads take."""
+"""The row of a task, and an empty one that is not fetched: the unfinished statement keeps one snapshot for all reads,
+ without BEGIN and ROLLBACK. Each of these would release the interpreter lock, which gRPC's threads take."""
 
 
 class NotOnLoop(Exception):

@@ -138,7 +138,7 @@ class SqliteTransaction:
         return job(self.connection)
 
     def apply(self, change: Append) -> Appended:
-        """Applies one change. Raises AppendRejected before anything of it is written."""
+        """Applies one change. Raises AppendRejected before it writes anything but a new owner."""
         ref = change.task
         owner = self._owner_number(ref.owner, change.create is not None)
         if (owner, ref.key) not in self._records:

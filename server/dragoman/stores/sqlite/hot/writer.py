@@ -387,7 +387,7 @@ class SqliteWriter:
             self._checkpointer.after_commit(self.connection)
 
     def _next_batch(self) -> list[SqliteQueuedWrite]:
-        work = self._taken = []
+        work = self._taken = []  # one list: what was taken before a failure is still known
         item = self._queue.get()
         with suppress(Empty):
             while True:
