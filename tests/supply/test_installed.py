@@ -71,7 +71,7 @@ def test_the_wheel_has_types_protos_and_the_console(built: list[Path]) -> None:
         "dragoman/console/console.js",
         "dragoman_pb/dragoman.binpb",
         "dragoman_pb/proto/lf/a2a/v1/a2a.proto",
-        "dragoman/extensions/postgres/migrations/0001_tasks.sql",
+        "dragoman/extensions/postgres/migrations/0001_baseline.sql",
     ):
         assert name in names
     info = VERSION.replace(" ", "-") + ".dist-info"

@@ -132,10 +132,9 @@ class ThreadRunner:
         self._count_leaked(1)
         running.add_done_callback(lambda _: self._count_leaked(-1))
         log.warning(
-            "agent %s: a thread has not stopped %g s after it was asked to; call turn.check() in long loops; "
+            "agent %s: a thread still runs after it was asked to stop; call turn.check() in long loops; "
             "leaked threads: %d",
-            self._agent, self._stop_timeout, self.leaked,
-            extra={"agent": self._agent},
+            self._agent, self.leaked, extra={"agent": self._agent},
         )  # fmt: skip
 
     def _count_leaked(self, change: int) -> None:

@@ -1,8 +1,8 @@
-"""Decides what an append writes: a pure function, so that every store writes the same log.
+"""Decides record, events, messages and artifacts of an append: a pure function, so every store writes the same log.
 
 `plan` takes the task's record from inside the store's transaction. These rules are here and nowhere else:
 
-- Terminal is final under every guard. Status timestamps are the store's and never go back within a task.
+- An ended task takes no append, under every guard. Status timestamps are the store's and never go back in a task.
 - Sequences have no gaps: event 1 is the Task as created, then status and artifact updates (1.0 §3.1.2).
 - A user's message is stored with the status update that accepts it; a status message joins the history with the next.
 - A turn that ends while messages are unread continues: the task stays WORKING (`Appended.turn_continues`)."""

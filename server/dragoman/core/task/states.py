@@ -41,7 +41,7 @@ def is_terminal(state: int) -> bool:
 
 
 def can_transition_to(state: int, next_state: int, *, strict: bool = False) -> bool:
-    """Whether `next_state` may follow `state`; `strict` uses a2a-rust's table instead of the specification."""
+    """Whether `next_state` may follow `state`; `strict`: by a2a-rust's table. The store checks finality in `plan`."""
     if state in TERMINAL or next_state not in STORED_STATES:
         return False
     return not strict or next_state in STRICT_TRANSITIONS[state]

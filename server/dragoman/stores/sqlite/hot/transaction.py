@@ -18,6 +18,7 @@ from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import (
     MUTABLE_COLUMNS,
     RECORD_COLUMNS,
+    RECORD_WIDTH,
     TABLE_RECORD_COLUMNS,
     record_from_row,
     record_values,
@@ -41,7 +42,7 @@ _SELECT_RECORDS: Final = SqliteBulkStatement(
 
 _WRITE_TASKS: Final = SqliteBulkStatement(
     f"INSERT INTO tasks (owner, task, created, metadata, agent_state, {RECORD_COLUMNS})",
-    29,
+    5 + RECORD_WIDTH,
     "ON CONFLICT (owner, task) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in MUTABLE_COLUMNS.split(", ")),
     large=(3, 4),
