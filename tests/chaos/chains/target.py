@@ -91,11 +91,12 @@ class ChainTarget:
         return link
 
     async def begin(self) -> None:
-        """Starts everything."""
+        """Starts everything, what is called before its caller, whose start reads its card and tools."""
         (self._folder / "actions").mkdir()
         for link in self.links.values():
             await link.open()
-        await asyncio.gather(*(asyncio.to_thread(part.start) for part in self.parts.values()))
+        for part in self.parts.values():
+            await asyncio.to_thread(part.start)
         self._serve_clients()
 
     # Faults ---------------------------------------------------------------------------------------------------------
