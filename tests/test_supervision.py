@@ -167,6 +167,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "agents/workers/turn.py": "part of a turn, whose worker counts as lost if it fails",
     "bindings/http/request.py": "keep-alive of one response, which awaits it",
     "bindings/http/listener.py": "one handshake, with a timeout",
+    "bindings/grpc/worker_service.py": "one call, which awaits it",
     "bindings/http/connections.py": "one call of a connection, which answers it",
     "bindings/http/websocket.py": "one call of a connection, which answers it",
     "extensions/mcp/endpoint/exchange.py": "the first frames of one response, which awaits them",

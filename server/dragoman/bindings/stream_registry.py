@@ -28,16 +28,7 @@ class OpenStream:
     is_sending: bool = False
     """gRPC is sending its events. Canceled then, the call would end without a status, and the client keep waiting."""
     end_reason: A2AError | None = None
-    """Why the server ends it, set while it is sending."""
-
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        """Marks that gRPC is sending. At the end it raises the reason why the server has ended the stream meanwhile."""
-        self.is_sending = True
-        yield
-        self.is_sending = False
-        if self.end_reason is not None:
-            raise self.end_reason
+    """Why the server ends it, set while it is sending; the handler raises it after the current event."""
 
 
 class StreamRegistry:
@@ -115,8 +106,5 @@ class StreamRegistry:
     def close(self) -> None:
         """Ends every open stream and rejects new ones."""
         self.is_closed = True
-        for task, stream in self._tasks.items():
-            if stream.is_sending:
-                stream.end_reason = Unavailable()
-            else:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()

@@ -31,9 +31,9 @@ WORKER_SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
 def worker_service_handler(
     worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
-    async def connect(frames: AsyncIterator[bytes], context: GrpcContext) -> None:
-        path = f"{WORKER_SERVICE.full_name}/Connect"
-        log_entry = RequestLogEntry(options.request_metrics, GRPC_LABEL, path, "worker")
+    async def serve(
+        frames: AsyncIterator[bytes], context: GrpcContext, log_entry: RequestLogEntry, handoff: _FrameHandoff
+    ) -> None:
         try:
             with streams.open() as stream:
                 if options.draining.is_set():
@@ -43,19 +43,59 @@ def worker_service_handler(
                 first = await reader.read(context, identity.principal)
                 async with aclosing(worker_hub.connect(_parse_frames(first, frames), identity, peer)) as responses:
                     async for response in responses:
-                        with stream.sending():
-                            await context.write(response.SerializeToString())
+                        await handoff.put(response.SerializeToString())
+        except asyncio.CancelledError:
+            if end_reason := streams.take_end_reason():
+                raise end_reason from None
+            raise
+        finally:
+            handoff.end()
+
+    async def connect(frames: AsyncIterator[bytes], context: GrpcContext) -> AsyncIterator[bytes]:
+        path = f"{WORKER_SERVICE.full_name}/Connect"
+        log_entry = RequestLogEntry(options.request_metrics, GRPC_LABEL, path, "worker")
+        handoff = _FrameHandoff()
+        # A separate asyncio task, because the stream registry may cancel it: if gRPC's own task were canceled during a
+        # send, the call would end without a status.
+        serve_task = asyncio.create_task(serve(frames, context, log_entry, handoff), name="worker")
+        try:
+            while (frame := await handoff.next()) is not None:
+                yield frame
+            await serve_task
         except Exception as error:
             await abort(options, context, error, log_entry)
         except asyncio.CancelledError:
-            if end_reason := streams.take_end_reason():
-                await abort(options, context, end_reason, log_entry)
             log_entry.finish("CANCELLED")
             raise
+        finally:
+            serve_task.cancel()
         log_entry.finish("OK")
 
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(connect)
     return grpc.method_handlers_generic_handler(WORKER_SERVICE.full_name, {"Connect": handler})
+
+
+class _FrameHandoff:
+    """Passes frames from one asyncio task to another, one at a time."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._consumed = asyncio.Event()
+        self._consumed.set()
+
+    async def put(self, frame: bytes) -> None:
+        """Passes a frame on. Waits until the previous one was taken."""
+        await self._consumed.wait()
+        self._consumed.clear()
+        self._queue.put_nowait(frame)
+
+    def end(self) -> None:
+        self._queue.put_nowait(None)
+
+    async def next(self) -> bytes | None:
+        """Returns the next frame; None at the end."""
+        self._consumed.set()
+        return await self._queue.get()
 
 
 async def _parse_frames(first: bytes, frames: AsyncIterator[bytes]) -> AsyncIterator[Any]:
