@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from dragoman.calling import retry
@@ -175,7 +176,6 @@ class TurnStream:
                 yield event
 
     async def _follow_once(self) -> StreamResponses:
-        """One attempt to follow a known task."""
         id, cursor = self.reducer.task.id, self.reducer.cursor
         if not cursor:
             yield await self._poll_task()
@@ -268,12 +268,10 @@ class TurnStream:
             return
         if dialect != "1.0":
             raise error
+        list_tasks = partial(self.connection.call, "ListTasks", parent=self._parent)
         try:
             found_task = await retry.find_task_of_message(
-                lambda query: self.connection.call("ListTasks", query, parent=self._parent),
-                message,
-                message.context_id,
-                tenant=request.tenant,
+                list_tasks, message, message.context_id, tenant=request.tenant
             )
         except (ClientError, OutcomeUnknown):
             raise error from None

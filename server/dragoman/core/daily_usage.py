@@ -116,7 +116,6 @@ class DailyCounter:
         lost; writing both together saves a page of the log in every second commit of a lone caller."""
 
     def __bool__(self) -> bool:
-        """Whether there are figures."""
         return bool(self._figures)
 
     def count(self, plan: Plan, now: int) -> None:

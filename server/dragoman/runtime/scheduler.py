@@ -242,7 +242,6 @@ class AgentQueues:
         """Queues of removed agents whose turns still run: they count again if the agent returns."""
 
     def __iter__(self) -> Iterator[AgentQueue]:
-        """The queues at this moment."""
         return iter((self.local, *self._remote.values()))
 
     def of(self, agent: str) -> AgentQueue:

@@ -133,6 +133,8 @@ def test_an_invalid_0_1_send_names_its_field(params: Any, field: str) -> None:
 def test_a_history_length_of_zero_means_absent_in_0_1() -> None:
     assert not GET.decode({"id": "t", "historyLength": 0}).HasField("history_length")
     assert GET.decode({"id": "t", "historyLength": 2}).history_length == 2
+    assert GET.to_dict(pb.GetTaskRequest(id="t", history_length=0)) == {"id": "t"}
+    assert GET.to_dict(pb.GetTaskRequest(id="t", history_length=2)) == {"id": "t", "historyLength": 2}
     send = SEND.decode({"id": "t", "message": {"role": "user", "parts": []}, "historyLength": 0})
     assert not send.HasField("configuration")
 

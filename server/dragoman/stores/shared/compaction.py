@@ -78,7 +78,6 @@ class ArtifactGrowth:
         self._rows: dict[tuple[int, bytes], int] = {}
 
     def __len__(self) -> int:
-        """The number of tasks that are counted."""
         return len(self._rows)
 
     def record(self, row_key: tuple[int, bytes], plan: Plan) -> tuple[int, bool]:

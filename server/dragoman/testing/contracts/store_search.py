@@ -106,6 +106,8 @@ class StoreSearches:
         plain = TaskSearch(order=order)
         for query, expected in (
             (replace(plain, scopes=frozenset({"projects/p"})), [working]),
+            (replace(plain, scopes=frozenset({""})), []),
+            (replace(plain, agents=frozenset({""})), []),
             (replace(plain, scopes=frozenset({"default", "projects/p"})), [working, question, failed]),
             (replace(plain, principal="ann"), [working, failed]),
             (replace(plain, principal="ann", scopes=frozenset({"default"})), [failed]),

@@ -69,6 +69,11 @@ def _read_push(value: dict[str, Any]) -> dict[str, Any]:
     return _without("id")(read_push(value))
 
 
+def _write_task_request(value: dict[str, Any]) -> dict[str, Any]:
+    # A history of length 0 means that the length is absent, in both directions.
+    return {key: item for key, item in value.items() if key != "tenant" and (key != "historyLength" or item)}
+
+
 def _write_push(value: dict[str, Any]) -> dict[str, Any]:
     return {"id": value.get("taskId", ""), "pushNotificationConfig": _without("id")(write_push(value))}
 
@@ -185,7 +190,7 @@ JSON_V01: Final = protojson.JsonDialect(
         "lf.a2a.v1.Artifact": encode_hook(_without("artifactId", "extensions")),
         "lf.a2a.v1.SendMessageRequest": _send_encoder,
         "lf.a2a.v1.SendMessageResponse": _response_encoder,
-        **{f"lf.a2a.v1.{name}Request": encode_hook(_without("tenant")) for name in _TASK_REQUESTS},
+        **{f"lf.a2a.v1.{name}Request": encode_hook(_write_task_request) for name in _TASK_REQUESTS},
         "lf.a2a.v1.TaskPushNotificationConfig": encode_hook(_write_push),
     },
 )

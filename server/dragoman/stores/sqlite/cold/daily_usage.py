@@ -72,7 +72,7 @@ def erase_principal(connection: sqlite3.Connection, principal: str, scope: str) 
 
 
 def merge_hours_before(connection: sqlite3.Connection, hour: int) -> bool:
-    """Merges the first of the earlier hours into its day. False if there is none."""
+    """Merges the oldest hour before `hour` into its day. Returns False when none is left."""
     (first,) = connection.execute("SELECT min(hour) FROM hourly_usage WHERE hour < ?", (hour,)).fetchone()
     for statement in _MERGE_HOUR if first is not None else ():
         connection.execute(statement, (first,))

@@ -244,12 +244,12 @@ def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
         ("agents", f"t.agent IN ({_marks(query.agents)})", sorted(query.agents)),
         ("states", f"t.state IN ({_marks(query.states)})", sorted(query.states)),
         ("scopes", in_scopes, sorted(query.scopes)),
-        ("principal", _HAS_PRINCIPAL, [query.principal]),
-        ("context", "t.context = ?", [query.context]),
-        ("times", "t.updated >= ?", [query.changed_since]),
-        ("times", "t.updated < ?", [query.changed_before]),
+        ("principal", _HAS_PRINCIPAL, [query.principal] if query.principal else []),
+        ("context", "t.context = ?", [query.context] if query.context else []),
+        ("times", "t.updated >= ?", [query.changed_since] if query.changed_since else []),
+        ("times", "t.updated < ?", [query.changed_before] if query.changed_before else []),
     )
-    conditions = [(condition, values) for name, condition, values in fields if name in names and any(values)]
+    conditions = [(condition, values) for name, condition, values in fields if name in names and values]
     if query.text:
         digits, pattern = id_digits(query.text), like_pattern(query.text)
         of_id = " OR hex(t.task) LIKE ?" if digits else ""
