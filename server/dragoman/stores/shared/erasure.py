@@ -37,6 +37,14 @@ CONTENT_TABLES: Final = (
 """(table, key columns within a task, amount that a row counts for, bytes of a row), in the order of `ErasureCounts`,
 which counts only the bytes of steps."""
 
+_SUMS: Final = ", ".join(
+    f"(SELECT coalesce(sum({value}), 0) FROM {table} WHERE task = ?3"
+    " AND owner = (SELECT owner FROM owners WHERE scope = ?1 AND principal = ?2))"
+    for table, _, *values in CONTENT_TABLES
+    for value in values
+)
+"""The amount and the bytes of a task in each table."""
+
 QueuedTask = tuple[str, int, bytes]
 """A row of `erasure_queue`: id, owner and key of a task."""
 
@@ -84,9 +92,6 @@ SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifa
 FROM receipts
 """
 
-CONTEXT_TABLES: Final = ("context_state",)
-"""Tables with rows of a context. They are deleted with the context's last task, or when the context is erased."""
-
 PRINCIPAL_TABLES: Final = ("totals", "idempotency", "owners")
 """Tables with rows of an owner, which are deleted when all of a principal is erased."""
 
@@ -103,9 +108,8 @@ def delete_empty_contexts(contexts: Iterable[tuple[int, str]]) -> Query[None]:
             yield from _delete_context(*context)
 
 
-def _delete_context(owner: int, context: str) -> Query[None]:
-    for table in CONTEXT_TABLES:
-        yield from change(f"DELETE FROM {table} WHERE owner = ?1 AND context = ?2", owner, context)
+def _delete_context(owner: int, context: str) -> Query[int]:
+    return change("DELETE FROM context_state WHERE owner = ?1 AND context = ?2", owner, context)
 
 
 def delete_context_or_principal(selection: TaskSelection) -> Query[bool]:
@@ -175,6 +179,16 @@ def _finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
     return (yield from change(_DELETE_QUEUED_TASKS, number)) < ERASURE_STEP_ROWS
 
 
+def _measure(records: Iterable[TaskRecord]) -> Query[ErasureCounts]:
+    """Counts the content of these tasks."""
+    total = ErasureCounts()
+    for record in records:
+        ((*sums,),) = yield from select(f"SELECT {_SUMS}", *record.ref.owner, record.ref.key)
+        events, messages, artifacts, chunks, _ = map(int, sums[::2])
+        total += ErasureCounts(1, events, messages, artifacts, chunks, sum(map(int, sums[1::2])))
+    return total
+
+
 def _receipts(condition: str, value: int) -> Query[list[ErasureReceipt]]:
     rows = yield from select(f"{_SELECT_RECEIPT} {condition}", value)
     return [receipt_from_row(row) for row in rows]
@@ -189,10 +203,6 @@ class Eraser(ABC):
         self._sql = sql
         self._after_erasure = after_erasure
         self._lock = asyncio.Lock()
-
-    @abstractmethod
-    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        """Counts the content of these tasks."""
 
     @abstractmethod
     async def _delete_task_records(
@@ -232,7 +242,7 @@ class Eraser(ABC):
         total = ErasureCounts()
         async with aclosing(self.select(selection)) as pages:
             async for records in pages:
-                total += await self._measure(records)
+                total += await self._runner.read(_measure, records)
         return total
 
     async def erase(
