@@ -21,13 +21,13 @@ from dragoman.extensions.postgres.rows import PostgresBulkStatement
 from dragoman.stores.shared.erasure import (
     Eraser,
     QueuedTask,
+    SelectionSql,
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
 )
 from dragoman.stores.shared.queries import Query, change
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
-from dragoman.stores.shared.task_selection import SelectionSql
 
 # Two indexes: one has the tasks that callers see, the other those that are not visible yet.
 SELECTION: Final = SelectionSql(

@@ -12,10 +12,15 @@ from typing import Final
 
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
-from dragoman.stores.shared.erasure import Eraser, add_to_receipt, delete_context_or_principal, delete_empty_contexts
+from dragoman.stores.shared.erasure import (
+    Eraser,
+    SelectionSql,
+    add_to_receipt,
+    delete_context_or_principal,
+    delete_empty_contexts,
+)
 from dragoman.stores.shared.queries import select
 from dragoman.stores.shared.rows import record_from_row
-from dragoman.stores.shared.task_selection import SelectionSql
 from dragoman.stores.sqlite.cold import daily_usage, task_tables
 from dragoman.stores.sqlite.hot.figures import ADD_TO_TOTALS
 from dragoman.stores.sqlite.hot.transaction import SELECT_RECORD
