@@ -57,16 +57,6 @@ async def test_an_incompatible_newer_schema_is_rejected_with_the_needed_release(
         open_store(path)
 
 
-def test_a_store_without_a_minimum_schema_gets_one(tmp_path: Path) -> None:
-    connection = schema.connect(tmp_path / "tasks.db")
-    schema.migrate(connection)
-    connection.execute("DELETE FROM meta WHERE name = 'oldest'")
-    schema.migrate(connection)
-    found = connection.execute("SELECT value FROM meta WHERE name = 'oldest'").fetchone()
-    connection.close()
-    assert found == (str(maintenance.min_schema(schema.migrations())),)
-
-
 # Durability settings --------------------------------------------------------------------------------------------------
 
 

@@ -87,8 +87,6 @@ async def _migrate(make: bool, connection: Connection) -> None:
     if version < known:
         await connection.execute(_UPSERT_META, "schema", str(known))
         await connection.execute(_UPSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
-    else:  # a store of a release that did not record this
-        await connection.execute(_INSERT_META, "oldest", str(maintenance.min_schema(steps.items())))
     # A new store has another epoch, so that old cursors are rejected rather than misread.
     if version == 0:
         await connection.execute(_INSERT_META, "epoch", secrets.token_hex(4))

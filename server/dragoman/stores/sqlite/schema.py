@@ -27,8 +27,6 @@ grows by it as its store grows (G9)."""
 CACHED_STATEMENTS: Final = 256
 """Prepared statements of a connection: each of the writer's twelve bulk statements has twelve sizes."""
 
-_INSERT_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldest', ?)"
-
 
 def create_private_file(path: Path) -> None:
     """Creates the file if it does not exist, readable for its owner only.
@@ -62,8 +60,7 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
     return connection
 
 
-Migrations = Sequence[tuple[int, str]]
-"""Number and SQL of each migration, in any order."""
+Migrations = Sequence[tuple[int, str]]  # number and SQL of each, in any order
 
 
 def check_version(connection: sqlite3.Connection, steps: Migrations | None = None) -> int:
@@ -72,9 +69,8 @@ def check_version(connection: sqlite3.Connection, steps: Migrations | None = Non
     known = max(number for number, _ in steps or migrations())
     if version > known:
         oldest = None
-        if connection.execute(
-            "SELECT 1 FROM sqlite_schema WHERE name = 'meta'"
-        ).fetchone():  # otherwise it is not a store
+        is_store = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone()
+        if is_store:
             (oldest,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'oldest'").fetchone()
         if why := maintenance.schema_problem(version, known, oldest):
             raise SchemaTooNew(why)
@@ -91,17 +87,12 @@ def migrate(connection: sqlite3.Connection, migrations_of_release: Migrations | 
     """
     version = check_version(connection, migrations_of_release)
     steps = dict(sorted(migrations_of_release or migrations()))
-    newest = max(steps)
     # All in one transaction: a new store is written to the disk once, and a crash meanwhile changes nothing.
     if missing := [script for number, script in steps.items() if number > version]:
-        min_version = (
-            f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{maintenance.min_schema(steps.items())}');"
-        )
-        connection.executescript(
-            "\n".join(("BEGIN IMMEDIATE;", *missing, min_version, f"PRAGMA user_version = {newest};", "COMMIT;"))
-        )
-    if version == newest:  # a store of a release that did not record this
-        connection.execute(_INSERT_OLDEST, (str(maintenance.min_schema(steps.items())),))
+        oldest = maintenance.min_schema(steps.items())
+        missing.append(f"INSERT OR REPLACE INTO meta (name, value) VALUES ('oldest', '{oldest}');")
+        missing.append(f"PRAGMA user_version = {max(steps)};")
+        connection.executescript("\n".join(("BEGIN IMMEDIATE;", *missing, "COMMIT;")))
     # A restored or replaced store gets another epoch, so that old cursors are rejected rather than misread.
     connection.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('epoch', ?)", (secrets.token_hex(4),))
 

@@ -174,7 +174,7 @@ def restore(source: Path, store: Path) -> RestoreResult:
             copy.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
             (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
             (running,) = copy.execute("SELECT count(*) FROM tasks WHERE session > 0").fetchone()
-            pushes = _count_live_pushes(copy)
+            (pushes,) = copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()
         _link_or_copy(source / BACKUP_BLOBS, blob_folder(store))
         _fsync(partial)
         _rename_to_new(partial, store)
@@ -197,13 +197,6 @@ def _rename_to_new(source: Path, destination: Path) -> None:
         source.rename(destination)
     else:
         source.unlink()
-
-
-def _count_live_pushes(copy: sqlite3.Connection) -> int:
-    """The number of live configurations. A backup may be older than the table."""
-    if not copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'pushes'").fetchone():
-        return 0
-    return int(copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()[0])
 
 
 def _create_partial(destination: Path) -> Path:
