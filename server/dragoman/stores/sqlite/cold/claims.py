@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
@@ -60,19 +60,15 @@ def ready_tasks(
 ) -> list[TaskRecord]:
     """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     found: list[TaskRecord] = []
-    queues: list[Iterator[TaskRecord]] = []
-    for queue in _tasks_by_principal(connection, frozenset(agents), limit, after):
-        if len(found) >= limit:
-            break
-        if record := next(queue, None):
-            found.append(record)
-            queues.append(queue)
+    queues: Iterable[Iterator[TaskRecord]] = _tasks_by_principal(connection, frozenset(agents), limit, after)
     while queues and len(found) < limit:
         remaining = []
-        for queue in queues[: limit - len(found)]:
+        for queue in queues:
             if record := next(queue, None):
                 found.append(record)
                 remaining.append(queue)
+            if len(found) >= limit:
+                break
         queues = remaining
     return found
 
