@@ -6,7 +6,6 @@ import errno
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -66,16 +65,11 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
 """By extended result code, else by primary result code (https://www.sqlite.org/rescode.html)."""
 
 _FILE_OUTAGES: Final[Mapping[int, str]] = {
-    errno.ENOSPC: "is full",
-    errno.EDQUOT: "is full",
-    errno.EFBIG: "is full",
-    errno.EMFILE: "may open no more files",
-    errno.ENFILE: "may open no more files",
-    errno.EROFS: "cannot be written",
-    errno.EACCES: "cannot be written",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "is full"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "may open no more files"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES), "cannot be written"),
 }
 """By error of the system, for files beside the database: the text for callers."""
-
 
 DATABASE_ERRORS: Final = (sqlite3.Error, OSError, MemoryError)
 """All errors that the tables decide. Everything else is of our code, and is raised as it is."""
@@ -101,16 +95,6 @@ def failure_or_self(error: Exception) -> Exception:
     return failure_of(error) if isinstance(error, DATABASE_ERRORS) or lacks_memory(error) else error
 
 
-@contextmanager
-def raising_failures() -> Iterator[None]:
-    """Raises Unavailable or StoreFault for errors of a read."""
-    try:
-        yield
-    except DATABASE_ERRORS as error:
-        failure = failure_of(error, is_write=False)
-        raise failure from error
-
-
 def explain(error: BaseException) -> str:
     """SQLite's message, the reason, and what to do. One line."""
     if isinstance(error, PermissionError):
@@ -129,11 +113,8 @@ _DAMAGED_TEXT_ADVICE: Final = (
     "backup (dragoman restore) or erase the task (dragoman purge --task)"
 )
 
-DAMAGE_SEARCH_SECONDS: Final = 5.0
-"""Longest search for damaged text, which reads every row."""
-
+DAMAGE_SEARCH_SECONDS: Final = 5.0  # for the search, which reads every row
 MAX_DAMAGE_LINES: Final = 20
-"""Damaged texts that are named."""
 
 
 def is_undecodable(error: BaseException) -> bool:
@@ -158,7 +139,7 @@ def damaged_texts(connection: sqlite3.Connection) -> Iterator[str]:
         casts = ", ".join(f"CAST({column} AS BLOB)" for column in texts)
         for row in connection.execute(f"SELECT {key}, {casts} FROM {table}") if texts else ():
             for column, value in zip(texts, row[1:], strict=True):
-                if value is not None and not _is_utf8(value):
+                if value is not None and value.decode(errors="replace").encode() != value:
                     count += 1
                     task = f", task {UUID(bytes=row[0])}" if isinstance(row[0], bytes) and len(row[0]) == 16 else ""
                     yield f"table {table}, column {column}{task}: the text is damaged: {_DAMAGED_TEXT_ADVICE}"
@@ -175,11 +156,3 @@ def _text_columns(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
         table: {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({table})")}
         for (table,) in tables.fetchall()
     }
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -47,10 +47,9 @@ MESSAGE_SIZE: Final = "SELECT length(data) FROM messages WHERE owner = ? AND tas
 HISTORY: Final = """
 SELECT number, data FROM messages WHERE owner = ? AND task = ? AND number != ? ORDER BY number DESC LIMIT ?
 """
-# Not joined: SQLite would sort all rows before it returns the first, and a reader may need no more than that.
-SUMMED_ROWS: Final = 4096
-"""Rows whose sizes one statement adds up, without the interpreter lock."""
+SUMMED_ROWS: Final = 4096  # whose sizes one statement adds up, without the interpreter lock
 
+# Not joined: SQLite would sort all rows before it returns the first, and a reader may need no more than that.
 ARTIFACT_HEADS: Final = "SELECT artifact, head FROM artifacts WHERE owner = ? AND task = ? ORDER BY position, artifact"
 # `length` of a column reads the head of a row, and none of the pages with the rest of a large value. With conditions
 # that end the range, SQLite would read each row as a whole to compare it: the caller stops at the end of the artifact.

@@ -47,7 +47,14 @@ from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, sear
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
-from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, raising_failures, row_of, tolerate_damaged_text
+from dragoman.stores.sqlite.errors import (
+    DATABASE_ERRORS,
+    damaged_texts,
+    failure_of,
+    is_undecodable,
+    row_of,
+    tolerate_damaged_text,
+)
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
@@ -94,13 +101,6 @@ def open_store(
     except BaseException:
         connection.close()
         raise
-
-
-def _open_backup_source(path: Path) -> sqlite3.Connection:
-    """A connection that has the database and its log open, for a backup after their names are gone."""
-    connection = connect(path, readonly=True)
-    connection.execute("SELECT 1 FROM meta").fetchone()
-    return connection
 
 
 def _on_reader(
@@ -151,7 +151,8 @@ class SqliteStore:
         self.quota_counters = self.writer.committer.quota_counters
         self._reader_local = threading.local()
         self._files = DatabaseFiles(path)
-        self._backup_source = _open_backup_source(path)
+        self._backup_source = connect(path, readonly=True)  # for a backup after the names of the files are gone
+        self._backup_source.execute("SELECT 1 FROM meta").fetchone()  # opens them
         self.loop_reader = LoopReader(connect(path, readonly=True), marker)
         self._reader_connections: list[sqlite3.Connection] = []
         self._is_damage_reported = False
@@ -321,20 +322,23 @@ class SqliteStore:
                     connection.execute("ROLLBACK")
 
         def run() -> T:
-            with raising_failures():
-                connection = self._reader()
-                try:
-                    return snapshot(connection)
-                except sqlite3.Error as error:
-                    if is_undecodable(error):
-                        self._report_damage(connection)
-                        tolerate_damaged_text(connection)
-                    elif row_of(error).verdict is not Verdict.REPEAT:
-                        raise
-                    return snapshot(connection)
+            connection = self._reader()
+            try:
+                return snapshot(connection)
+            except sqlite3.Error as error:
+                if is_undecodable(error):
+                    self._report_damage(connection)
+                    tolerate_damaged_text(connection)
+                elif row_of(error).verdict is not Verdict.REPEAT:
+                    raise
+                return snapshot(connection)
 
+        failure: Exception
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, run)
+        except DATABASE_ERRORS as error:
+            failure = failure_of(error, is_write=False)
+            raise failure from error
         except RuntimeError as error:  # no thread could be started; another one may still do the read, unheard
             if not lacks_memory(error):
                 raise

@@ -66,7 +66,7 @@ def test_a_discarded_task_frees_its_keys_unless_it_left_a_reply(connection: sqli
 
 def test_ancestors_end_at_the_deepest_that_counts(connection: sqlite3.Connection) -> None:
     for number in range(MAX_DELEGATION_DEPTH + 5):
-        task_tables.add_parent(connection, 1, b"%d" % number, b"%d" % (number + 1))
+        connection.execute(task_tables.INSERT_PARENT, (1, b"%d" % number, b"%d" % (number + 1)))
     found = list(task_tables.ancestors(connection, 1, b"0"))
     assert found == [b"%d" % number for number in range(1, MAX_DELEGATION_DEPTH + 1)]
     assert list(task_tables.ancestors(connection, 2, b"0")) == []

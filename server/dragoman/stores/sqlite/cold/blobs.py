@@ -50,11 +50,8 @@ from dragoman.supervision import RepeatedFailures, describe_fault, log_fault
 
 log = logging.getLogger("dragoman.store")
 
-BLOBS_PER_SWEEP_STEP: Final = 64
-"""Files removed in one commit."""
-
-BLOB_WRITER_THREADS: Final = 2
-"""Threads that write files: more would only wait for the same disk."""
+BLOBS_PER_SWEEP_STEP: Final = 64  # files removed in one commit
+BLOB_WRITER_THREADS: Final = 2  # more would only wait for the same disk
 
 _INSERT_BLOB_USE: Final = "INSERT OR IGNORE INTO blob_uses (owner, task, hash) VALUES (?, ?, ?)"
 _COUNT_BLOB_USE: Final = (

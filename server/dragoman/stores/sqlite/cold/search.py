@@ -188,9 +188,8 @@ class SqliteRangeReader:
         for one in self.ranges:
             low = self.low(one)
             rows, values = self.rows(one, "1", low=low)
-            total += self._connection.execute(f"SELECT count(*) FROM ({rows})", (*values, most + 1 - total)).fetchone()[
-                0
-            ]
+            sql = f"SELECT count(*) FROM ({rows})"
+            total += self._connection.execute(sql, (*values, most + 1 - total)).fetchone()[0]
             is_exact = is_exact and low is None
             if total > most:
                 return most, False

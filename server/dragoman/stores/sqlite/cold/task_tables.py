@@ -114,7 +114,7 @@ SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
 UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = ?1 AND task = ?2
 """
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-_INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
+INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = ? AND task = ?"
 _SELECT_DELEGATED: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
@@ -140,11 +140,6 @@ def delete_rows_beside_task(connection: sqlite3.Connection, owner: int, key: byt
     """
     for statement in _DELETE_ROWS_BESIDE_TASK:
         connection.execute(statement, (owner, key))
-
-
-def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: bytes) -> None:
-    """Records that a task was delegated by another one."""
-    connection.execute(_INSERT_PARENT, (owner, key, parent))
 
 
 def delegated_tasks(connection: sqlite3.Connection, task: TaskRef, limit: int) -> list[TaskRecord]:
@@ -193,7 +188,7 @@ def usage_of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
 WRITE_STEPS: Final = SqliteBulkStatement(f"INSERT OR REPLACE INTO steps (owner, task, {STEP_COLUMNS})", 14, large=(12,))
 """Rows of the owner's number, the task's key and STEP_COLUMNS."""
 
-_END_TURN: Final = "UPDATE steps SET turn = ? WHERE owner = ? AND task = ? AND turn = 0"
+END_TURN: Final = "UPDATE steps SET turn = ? WHERE owner = ? AND task = ? AND turn = 0"  # keeps its steps
 _SELECT_STEPS: Final = """
 SELECT {columns} FROM owners o JOIN steps s ON s.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND s.task = ? ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
@@ -205,11 +200,6 @@ SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
 FROM tasks t INDEXED BY tasks_sleeping CROSS JOIN owners o USING (owner)
 WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?
 """
-
-
-def end_turn(connection: sqlite3.Connection, owner: int, key: bytes, turn: int) -> None:
-    """Keeps the steps of the current turn under the number of a past turn."""
-    connection.execute(_END_TURN, (turn, owner, key))
 
 
 def read_steps(connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:

@@ -39,11 +39,9 @@ SLOW_READ_SECONDS: Final = 0.02
 """Seconds from which a read counts as slow: it came from the disk, not from its cache. Threads that hold the
 interpreter lock delay it by less."""
 
-READS_SKIPPED_WHEN_SLOW: Final = 32
-"""Reads after a slow one that go to the reader threads."""
+READS_SKIPPED_WHEN_SLOW: Final = 32  # reads after a slow one that go to the reader threads
 
-_BUDGET: Final = unlimited_budget()
-"""Limits of `fetch_few`: its result fits into every response."""
+_BUDGET: Final = unlimited_budget()  # what `fetch_few` returns fits into every response
 
 _AGENT, _ID, _VISIBLE = (1 + RECORD_COLUMNS.split(", ").index(name) for name in ("agent", "id", "visible"))
 SELECT_TASK_ONCE: Final = f"""
@@ -94,19 +92,13 @@ class LoopReader:
     ) -> None:
         self._connection = connection
         connection.execute("PRAGMA busy_timeout = 0")
-        self._open_cursor = connection.cursor()
-        """The cursor of the current read."""
+        self._open_cursor = connection.cursor()  # of the current read
         self._marker = marker
         self._clock = clock
         self._max_cache_bytes = max_cache_bytes
         self._reads_to_skip = 0
         self._cache: OrderedDict[tuple[int, bytes, int | None], tuple[tuple[Any, ...], TaskSnapshot]] = OrderedDict()
-        self._cache_bytes = 0
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes of the cached tasks."""
-        return self._cache_bytes
+        self.cached_bytes = 0
 
     @_on_loop
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
@@ -134,7 +126,7 @@ class LoopReader:
     def clear_cache(self) -> None:
         """Drops all cached tasks."""
         self._cache.clear()
-        self._cache_bytes = 0
+        self.cached_bytes = 0
 
     def close(self) -> None:
         self.clear_cache()
@@ -162,7 +154,7 @@ class LoopReader:
             self._cache.move_to_end(cache_key)
             return cached[1]
         del self._cache[cache_key]
-        self._cache_bytes -= len(cached[1].task)
+        self.cached_bytes -= len(cached[1].task)
         return None
 
     def _read_task(self, ref: TaskRef, row: tuple[Any, ...], history: int | None) -> TaskSnapshot:
@@ -171,10 +163,10 @@ class LoopReader:
         snapshot = TaskSnapshot(record, cached_response(task, record.dialect))
         if (size := len(snapshot.task)) <= MAX_LOOP_BYTES:
             self._cache[row[0], ref.key, history] = row, snapshot
-            self._cache_bytes += size
-            while self._cache_bytes > self._max_cache_bytes:
+            self.cached_bytes += size
+            while self.cached_bytes > self._max_cache_bytes:
                 _, (_, oldest) = self._cache.popitem(last=False)
-                self._cache_bytes -= len(oldest.task)
+                self.cached_bytes -= len(oldest.task)
         return snapshot
 
     def _task_bytes(self, record: TaskRecord, row: tuple[Any, ...], history: int | None, *, artifacts: bool) -> bytes:

@@ -29,8 +29,7 @@ from dragoman.stores.sqlite.cold import pushes, task_tables
 from dragoman.stores.sqlite.cold.blobs import use_blobs
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SqliteBulkStatement
 
-MAX_CACHED_OWNERS: Final = 16_384
-"""Owners whose number is cached."""
+MAX_CACHED_OWNERS: Final = 16_384  # whose number is cached
 
 SELECT_RECORD: Final = f"SELECT {RECORD_COLUMNS} FROM tasks WHERE owner = ? AND task = ?"
 _SELECT_RECORDS: Final = SqliteBulkStatement(
@@ -266,7 +265,7 @@ class SqliteTransaction:
                 bytearray(change.task_state or b""),
             )
             if change.create.parent:
-                task_tables.add_parent(self.connection, owner, key, change.create.parent)
+                self.connection.execute(task_tables.INSERT_PARENT, (owner, key, change.create.parent))
         elif plan.events or record != before:
             self._changed_records[owner, key] = record
         if change.task_state is not None and before is not None:
@@ -290,7 +289,7 @@ class SqliteTransaction:
         if change.steps:
             self._steps += [(owner, bound_key, *step_values(step)) for step in change.steps]
         if plan.past_turn:
-            task_tables.end_turn(self.flushed_connection(), owner, key, plan.past_turn)
+            self.flushed_connection().execute(task_tables.END_TURN, (plan.past_turn, owner, key))
         if change.blobs:
             use_blobs(self.connection, owner, key, change.blobs)
 
