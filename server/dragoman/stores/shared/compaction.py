@@ -18,14 +18,9 @@ from dragoman.core.task.maintenance import MAX_MERGED_ROW_BYTES, RowGroup, Stora
 from dragoman.core.task.plan import Plan
 from dragoman.stores.shared.queries import Query, QueryRunner, change, select, select_first
 
-MIN_GROWN_ROWS: Final = 64
-"""Growth in rows from which a task is recorded for compaction."""
-
-MAX_COUNTED_TASKS: Final = 4096
-"""Tasks whose growth is counted in memory; beyond it the oldest count restarts."""
-
-MIN_KEPT_EVENTS: Final = 64
-"""Last events of a finished task that are kept, for clients whose connection just broke."""
+MIN_GROWN_ROWS: Final = 64  # growth from which a task is recorded for compaction
+MAX_COUNTED_TASKS: Final = 4096  # whose growth is counted in memory; beyond it the oldest count restarts
+MIN_KEPT_EVENTS: Final = 64  # of a finished task, for clients whose connection just broke
 
 COMPACTION_STEP_ROWS: Final = 512
 COMPACTION_STEP_BYTES: Final = 1024 * 1024
@@ -73,12 +68,8 @@ class ArtifactGrowth:
     Counts that are lost with the process are below MIN_GROWN_ROWS for each task; those rows stay as they are.
     """
 
-    def __init__(self, max_tasks: int = MAX_COUNTED_TASKS) -> None:
-        self._max_tasks = max_tasks
+    def __init__(self) -> None:
         self._rows: dict[tuple[int, bytes], int] = {}
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def record(self, row_key: tuple[int, bytes], plan: Plan) -> tuple[int, bool]:
         """The growth to record for this task, and whether it ended with a log to truncate."""
@@ -91,7 +82,7 @@ class ArtifactGrowth:
             grew += self._rows.get(row_key, 0)
             if grew >= MIN_GROWN_ROWS:
                 rows, grew = grew, 0
-            if len(self._rows) >= self._max_tasks and row_key not in self._rows:
+            if len(self._rows) >= MAX_COUNTED_TASKS and row_key not in self._rows:
                 del self._rows[next(iter(self._rows))]
             self._rows[row_key] = grew
         if record.state in states.TERMINAL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.audit import GENESIS_HASH, SALT_BYTES, AuditEntry, AuditRecord, chain_entries
@@ -58,19 +58,12 @@ class StoredApiKeys(_Table):
     async def rotate(
         self, id: str, digest: bytes, *, now: int, until: int, expires: int | None = None
     ) -> ApiKey | None:
-        def rotate() -> Query[ApiKey | None]:
-            if not (yield from change(_ROTATE_API_KEY, id, until, digest, now, expires)):
-                return None
-            return (yield from _find_api_key(id))
-
-        return await self._runner.write(rotate)
+        changed, key = await self._runner.write(_change_api_key, _ROTATE_API_KEY, id, until, digest, now, expires)
+        return key if changed else None
 
     async def revoke(self, id: str, *, now: int) -> ApiKey | None:
-        def revoke() -> Query[ApiKey | None]:
-            yield from change(_REVOKE_API_KEY, id, now)
-            return (yield from _find_api_key(id))
-
-        return await self._runner.write(revoke)
+        _, key = await self._runner.write(_change_api_key, _REVOKE_API_KEY, id, now)
+        return key
 
     async def touch(self, id: str, *, now: int) -> None:
         await self._runner.write_low_priority(change, _TOUCH_API_KEY, id, now)
@@ -79,6 +72,10 @@ class StoredApiKeys(_Table):
 def delete_revoked_api_keys(principal: str) -> Query[int]:
     """Deletes the revoked keys of a principal that is erased; the others are still in use."""
     return change(_DELETE_REVOKED_API_KEYS, principal)
+
+
+def _change_api_key(sql: str, id: str, *values: Any) -> Query[tuple[int, ApiKey | None]]:
+    return (yield from change(sql, id, *values)), (yield from _find_api_key(id))
 
 
 def _find_api_key(id: str) -> Query[ApiKey | None]:
@@ -96,8 +93,7 @@ FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?1) AS oldest
 """If all examined entries are old it is the last of them, which may be the last of the log."""
 _DELETE_AUDIT_ENTRIES: Final = "DELETE FROM audit WHERE number < ?1"
 _ANONYMIZE_AUDIT_ENTRIES: Final = "UPDATE audit SET who = NULL, salt = NULL, principal = '' WHERE principal = ?1"
-_AUDIT_STATEMENT_ROWS: Final = 32
-"""Entries that one statement adds."""
+_AUDIT_STATEMENT_ROWS: Final = 32  # entries that one statement adds
 
 
 class StoredAuditLog(_Table):
@@ -140,8 +136,7 @@ def _delete_audit_entries(before: int, limit: int) -> Query[int]:
     return (yield from change(_DELETE_AUDIT_ENTRIES, found[0] or 0)) if found else 0
 
 
-_KEY_VALUE_NAME: Final = "paper {}"
-"""Name of a value in `meta`, which also has the store's own settings."""
+_KEY_VALUE_NAME: Final = "paper {}"  # in `meta`, which also has the store's own settings
 _SELECT_VALUE: Final = "SELECT value FROM meta WHERE name = ?1"
 _INSERT_VALUE: Final = """
 INSERT INTO meta (name, value) VALUES (?1, ?2)
