@@ -33,9 +33,8 @@ from dragoman.core.task.projection import event_state, join_artifact_rows, unfra
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 from dragoman.stores.sqlite.cold import task_tables
-from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS
+from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SELECT_OWNER
 
-OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
 _LOCATE: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM (
@@ -97,7 +96,7 @@ ORDER BY updated DESC, task DESC LIMIT ?
 
 
 def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
-    row = connection.execute(OWNER, (owner.scope, owner.principal)).fetchone()
+    row = connection.execute(SELECT_OWNER, (owner.scope, owner.principal)).fetchone()
     return row[0] if row else None
 
 
@@ -180,7 +179,12 @@ def _artifacts(
     """The framed artifacts of a task: their rows as they are, if they are small."""
     artifacts = connection.execute(ARTIFACT_HEADS, (owner, key)).fetchall()
     rows, size = [], 0
-    for row in fetch(_chunks(connection, owner, key, artifacts)):
+    chunks = (
+        (artifact, head, *row)
+        for artifact, head in artifacts
+        for row in _rows_from(connection, SMALL_ROWS, owner, key, artifact, 0)
+    )
+    for row in fetch(chunks):
         if (size := size + (LARGE_PART_BYTES + 1 if row[-1] is None else len(row[-1]))) > LARGE_PART_BYTES:
             break
         rows.append(row)
@@ -196,21 +200,10 @@ def _artifacts(
     return run_fold(fold_artifacts(sizes, owner, key, budget), data)
 
 
-def _chunks(
-    connection: sqlite3.Connection, owner: int, key: bytes, artifacts: Iterable[tuple[str, bytes]]
-) -> Iterator[tuple[str, bytes, int, bytes | None]]:
-    """The rows of artifacts; without the data of large ones."""
-    for artifact, head in artifacts:
-        for its_owner, its_key, its_artifact, text, data in connection.execute(SMALL_ROWS, (owner, key, artifact, 0)):
-            if its_artifact != artifact or its_key != key or its_owner != owner:
-                break
-            yield artifact, head, text, data
-
-
 def _rows_from(
     connection: sqlite3.Connection, statement: str, owner: int, key: bytes, artifact: str, first: int
-) -> Iterator[tuple[int, int, Any]]:
-    """Sequence, whether it is text, and the last column of the rows of an artifact from a sequence on."""
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of an artifact from a sequence on, without their first three columns, which name it."""
     for row in connection.execute(statement, (owner, key, artifact, first)):
         if row[:3] != (owner, key, artifact):
             return
@@ -354,7 +347,7 @@ def agents_of(connection: sqlite3.Connection, principal: str) -> list[AgentTasks
 
 
 def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:
-    sql = f"SELECT last_sequence FROM tasks WHERE owner = ({OWNER}) AND task = ?"
+    sql = f"SELECT last_sequence FROM tasks WHERE owner = ({SELECT_OWNER}) AND task = ?"
     return {key: row[0] for owner, key in tasks if (row := connection.execute(sql, (*owner, key)).fetchone())}
 
 

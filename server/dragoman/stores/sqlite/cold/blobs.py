@@ -295,7 +295,7 @@ class SqliteBlobSweeper:
                 digests = earlier[at : at + BLOBS_PER_SWEEP_STEP]
                 removed_files += await self._submit(partial(self._remove_unknown, digests=digests), low_priority=True)
             self._startup_sweep_done = True
-        while await self._read(_has_unused_blobs):
+        while await self._read(lambda connection: connection.execute(_SELECT_UNUSED_BLOBS).fetchone()):
             removed: int = await self._submit(self._remove_unused, low_priority=True)
             removed_files += removed
             if not removed:
@@ -315,7 +315,3 @@ class SqliteBlobSweeper:
         """Removes those of these files that have no row. Returns how many."""
         unknown = [digest for digest in digests if not connection.execute(_IS_BLOB_KNOWN, (digest,)).fetchone()]
         return sum(map(self._files.remove, unknown))
-
-
-def _has_unused_blobs(connection: sqlite3.Connection) -> bool:
-    return connection.execute(f"{_SELECT_UNUSED_BLOBS} LIMIT 1").fetchone() is not None

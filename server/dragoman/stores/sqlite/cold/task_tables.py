@@ -27,7 +27,7 @@ from dragoman.stores.shared.rows import (
     records_with_owners,
     step_from_row,
 )
-from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
+from dragoman.stores.sqlite.hot.rows import SELECT_OWNER, SqliteBulkStatement
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
 _UPSERT_CONTEXT_STATE: Final = (
@@ -113,7 +113,6 @@ _SELECT_USAGE: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = ?1 AND task = ?2
 UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = ?1 AND task = ?2
 """
-_SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = ? AND task = ?"
 _SELECT_DELEGATED: Final = f"""
@@ -166,7 +165,7 @@ def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, 
 
 def read_usage(connection: sqlite3.Connection, task: TaskRef) -> Usage:
     """The total usage of a task."""
-    row = connection.execute(_SELECT_OWNER_NUMBER, task.owner).fetchone()
+    row = connection.execute(SELECT_OWNER, task.owner).fetchone()
     return usage_of(connection, row[0], task.key) if row else NO_USAGE
 
 

@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Any, Final
 
 from dragoman.core.names import Owner
-from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
-from dragoman.core.task.plan import ArtifactRow, Plan, plan
+from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, TaskRecord, TaskRef
+from dragoman.core.task.plan import Plan, plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import (
     MUTABLE_COLUMNS,
@@ -27,7 +27,7 @@ from dragoman.stores.shared.rows import (
 )
 from dragoman.stores.sqlite.cold import pushes, task_tables
 from dragoman.stores.sqlite.cold.blobs import use_blobs
-from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SqliteBulkStatement
+from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SELECT_OWNER, SqliteBulkStatement
 
 MAX_CACHED_OWNERS: Final = 16_384  # whose number is cached
 
@@ -160,7 +160,7 @@ class SqliteTransaction:
 
     def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
         """Runs another write. It sees all changes before it, and may change what was cached."""
-        self._flush(Flush.JOB)
+        self.flush(Flush.JOB)
         self._records.clear()
         return job(self.connection)
 
@@ -177,7 +177,9 @@ class SqliteTransaction:
                 self.connection, self._owner_number(holder, False), holder, change.idempotency_key, now
             )
         if change.create is not None and change.create.alias:
-            self._check_alias(owner, change.create)
+            self._write_pending()
+            if self.connection.execute(SELECT_BY_ALIAS, (owner, change.create.agent, change.create.id)).fetchone():
+                raise AppendRejected(EXISTS, None)
         planned = plan(self._records[owner, ref.key], change, now)
         if change.quota is not None:
             for observer in self._observers:
@@ -213,28 +215,20 @@ class SqliteTransaction:
         self._record(owner, planned, now, is_usage_counted=is_usage_counted)
         return outcome
 
-    def flush(self) -> None:
+    def flush(self, reason: Flush = Flush.COMMIT) -> None:
         """Writes all pending rows, and the figures of the batch that cannot wait for the next one."""
-        self._flush(Flush.COMMIT)
-
-    def flushed_connection(self) -> sqlite3.Connection:
-        """The connection, after everything was written that a statement of this batch may read."""
-        self._flush(Flush.READ)
-        return self.connection
-
-    def _flush(self, reason: Flush) -> None:
         self._write_pending()
         for observer in self._observers:
             observer.flush(self, reason)
 
+    def flushed_connection(self) -> sqlite3.Connection:
+        """The connection, after everything was written that a statement of this batch may read."""
+        self.flush(Flush.READ)
+        return self.connection
+
     def _record(self, owner: int, plan: Plan, now: int, *, is_usage_counted: bool) -> None:
         for observer in self._observers:
             observer.record(self, owner, plan, now, is_usage_counted)
-
-    def _check_alias(self, owner: int, new: NewTask) -> None:
-        self._write_pending()
-        if self.connection.execute(SELECT_BY_ALIAS, (owner, new.agent, new.id)).fetchone():
-            raise AppendRejected(EXISTS, None)
 
     def _owner_number(self, owner: Owner, create: bool) -> int:
         """The owner's number; -1, which no owner has, for an unknown owner unless `create`."""
@@ -243,8 +237,7 @@ class SqliteTransaction:
             values = (owner.scope, owner.principal)
             if create:
                 self.connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
-            query = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-            row = self.connection.execute(query, values).fetchone()
+            row = self.connection.execute(SELECT_OWNER, values).fetchone()
             if row is None:
                 return -1
             if len(self._owner_numbers) >= MAX_CACHED_OWNERS:  # callers can invent scopes
@@ -259,11 +252,8 @@ class SqliteTransaction:
         if before is None:
             assert change.create is not None
             self._changed_records[owner, key] = record
-            self._new_tasks[owner, key] = (
-                record.updated,
-                bytearray(change.create.metadata),
-                bytearray(change.task_state or b""),
-            )
+            state = bytearray(change.task_state or b"")
+            self._new_tasks[owner, key] = (record.updated, bytearray(change.create.metadata), state)
             if change.create.parent:
                 self.connection.execute(task_tables.INSERT_PARENT, (owner, key, change.create.parent))
         elif plan.events or record != before:
@@ -284,24 +274,21 @@ class SqliteTransaction:
         written: set[str] = set()
         for row in plan.artifacts:
             # The first events of a task replace only what they have written themselves.
-            self._write_artifact(owner, key, row, row.replaces and (has_artifacts or row.artifact_id in written))
+            replaces = row.replaces and (has_artifacts or row.artifact_id in written)
             written.add(row.artifact_id)
+            place = (owner, key, row.artifact_id)
+            if replaces and place in self._touched_artifacts:  # what it replaces may still be pending
+                self._write_pending()
+            self._touched_artifacts.add(place)
+            bound = (owner, bound_key, row.artifact_id, row.sequence)
+            (self._replaced_artifacts if replaces else self._new_artifacts).append((*bound, bytearray(row.head)))
+            self._chunks.append((*bound, +row.text, bytearray(row.data)))
         if change.steps:
             self._steps += [(owner, bound_key, *step_values(step)) for step in change.steps]
         if plan.past_turn:
             self.flushed_connection().execute(task_tables.END_TURN, (plan.past_turn, owner, key))
         if change.blobs:
             use_blobs(self.connection, owner, key, change.blobs)
-
-    def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow, replaces: bool) -> None:
-        """`replaces`: there may be earlier chunks of the artifact, and it replaces them."""
-        place = (owner, key, row.artifact_id)
-        if replaces and place in self._touched_artifacts:  # what it replaces may still be pending
-            self._write_pending()
-        self._touched_artifacts.add(place)
-        bound = (owner, bytearray(key), row.artifact_id, row.sequence)
-        (self._replaced_artifacts if replaces else self._new_artifacts).append((*bound, bytearray(row.head)))
-        self._chunks.append((*bound, +row.text, bytearray(row.data)))
 
     def _write_pending(self) -> None:
         connection, cursor = self.connection, self.cursor
