@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ async def run_loop_turns(number: int) -> None:
 
 async def test_changes_of_one_loop_iteration_are_handed_over_together() -> None:
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 100, ALWAYS_IDLE)
+    gathered = WriteCoalescer(handed.append, ALWAYS_IDLE)
     for number in range(3):
         gathered.add(number)
     assert handed == []
@@ -57,7 +58,7 @@ async def test_changes_of_one_loop_iteration_are_handed_over_together() -> None:
 async def test_a_busy_loop_gathers_changes_for_a_limited_time() -> None:
     now = 100.0
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 100, SqliteTimings(idle_iteration=0.0, max_hold=0.005), lambda: now)
+    gathered = WriteCoalescer(handed.append, SqliteTimings(idle_iteration=0.0, max_hold=0.005), lambda: now)
     for number in range(4):
         gathered.add(number)
         await run_loop_turns(3)
@@ -69,7 +70,7 @@ async def test_a_busy_loop_gathers_changes_for_a_limited_time() -> None:
 
 async def test_a_full_batch_is_handed_over_at_once() -> None:
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 3, NEVER_IDLE)
+    gathered = WriteCoalescer(handed.append, replace(NEVER_IDLE, max_batch=3))
     for number in range(3):
         gathered.add(number)
     await run_loop_turns(1)
@@ -78,7 +79,7 @@ async def test_a_full_batch_is_handed_over_at_once() -> None:
 
 async def test_flushed_changes_are_handed_over_once() -> None:
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 100, ALWAYS_IDLE)
+    gathered = WriteCoalescer(handed.append, ALWAYS_IDLE)
     gathered.flush()
     gathered.add(1)
     gathered.flush()

@@ -24,9 +24,7 @@ from dragoman.stores.sqlite.hot.transaction import CommitObserver, Flush, Sqlite
 
 # Quota counters -------------------------------------------------------------------------------------------------------
 
-MAX_CACHED_PRINCIPALS: Final = 4096
-"""Principals, and tasks with unread messages, that are cached."""
-
+MAX_CACHED_PRINCIPALS: Final = 4096  # and as many tasks with unread messages
 MINUTE_MS: Final = 60_000
 
 _LIVE_STATES: Final = ", ".join(map(str, sorted(states.STORED_STATES - states.TERMINAL)))
@@ -56,8 +54,7 @@ _SELECT_MESSAGE_SIZES: Final = """
 SELECT number, size, sender FROM messages WHERE owner = ? AND task = ? AND number > ? AND number <= ? AND size > 0
 """
 
-UnreadMessages = list[tuple[int, int, str]]
-"""Messages that no turn has received: number, size, and sender."""
+UnreadMessages = list[tuple[int, int, str]]  # that no turn has received: number, size, and sender
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -79,10 +76,8 @@ class SqliteQuotaCounters(CommitObserver):
     """
 
     def __init__(self) -> None:
-        self.loads: dict[str, SqlitePrincipalLoad] = {}
-        """Quota counters of principals, as far as they are cached."""
-        self.unread: dict[bytes, UnreadMessages] = {}
-        """Undelivered messages by task, as far as they are cached."""
+        self.loads: dict[str, SqlitePrincipalLoad] = {}  # by principal, as far as they are cached
+        self.unread: dict[bytes, UnreadMessages] = {}  # by task, as far as they are cached
         self._token_buckets = TokenBuckets()
 
     def admit(self, batch: SqliteTransaction, plan: Plan, now: int) -> None:
@@ -98,11 +93,8 @@ class SqliteQuotaCounters(CommitObserver):
         if quota.starts_per_minute:
             every = MINUTE_MS / quota.starts_per_minute
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
-        check_quota(
-            quota,
-            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks[agent], load.queued_bytes, wait),
-            plan,
-        )
+        principal = PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks[agent], load.queued_bytes, wait)
+        check_quota(quota, principal, plan)
         if every and starts_turn(plan):
             self._token_buckets.take((sender, agent), now, every)
 
@@ -275,12 +267,9 @@ class SqliteDailyFigures(CommitObserver):
 
     def __init__(self) -> None:
         self._keys = DailyKeys()
-        self._counter = DailyCounter()
-        """Figures of this batch that are not written."""
-        self._deferred = DailyCounter()
-        """Figures of the commit before, until this batch has written them."""
-        self._committed = DailyCounter()
-        """Figures of the commit before, while they are not in a later commit."""
+        self._counter = DailyCounter()  # figures of this batch that are not written
+        self._deferred = DailyCounter()  # those of the commit before, until this batch has written them
+        self._committed = DailyCounter()  # those of the commit before, while they are not in a later commit
 
     def record(self, batch: SqliteTransaction, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         self._counter.count(plan, now)

@@ -25,21 +25,14 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, AppendRejected
 from dragoman.stores.sqlite.errors import explain, failure_or_self, is_undecodable, tolerate_damaged_text
-from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
+from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings, figures
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
-from dragoman.stores.sqlite.hot.figures import (
-    SqliteArtifactGrowth,
-    SqliteDailyFigures,
-    SqliteQuotaCounters,
-    SqliteTotals,
-)
 from dragoman.stores.sqlite.hot.transaction import CommitObserver, SqliteTransaction
 from dragoman.supervision import Background, RepeatedFailures, start_thread
 
 log = logging.getLogger("dragoman.store")
 
-IDLE_ITERATIONS: Final = 2
-"""Consecutive idle iterations before a loop counts as idle: work of gRPC's thread takes one to arrive."""
+IDLE_ITERATIONS: Final = 2  # before a loop counts as idle: work of gRPC's thread takes one to arrive
 
 T = TypeVar("T")
 
@@ -57,13 +50,11 @@ class WriteCoalescer(Generic[T]):
     def __init__(
         self,
         on_batch: Callable[[list[T]], None],
-        max_items: int,
-        timings: SqliteTimings = DEFAULT_TIMINGS,
+        timings: SqliteTimings,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """max_items: a batch of this size is handed over even if the loop is busy. clock: seconds."""
+        """clock: seconds."""
         self._on_batch = on_batch
-        self._max_items = max_items
         self._timings = timings
         self._clock = clock
         self._items: list[T] = []
@@ -97,7 +88,7 @@ class WriteCoalescer(Generic[T]):
             return
         now = self._clock()
         idle_iterations = idle_iterations + 1 if now - iteration_started < self._timings.idle_iteration else 0
-        if idle_iterations < IDLE_ITERATIONS and len(items) < self._max_items and now < deadline:
+        if idle_iterations < IDLE_ITERATIONS and len(items) < self._timings.max_batch and now < deadline:
             loop.call_soon(self._flush_when_idle, loop, items, now, deadline, idle_iterations)
         else:
             self.flush()
@@ -140,17 +131,16 @@ class SqliteCommitter:
         self._connection = connection
         self._clock = clock
         self._owner_numbers: dict[Owner, int] = {}
-        self.quota_counters = SqliteQuotaCounters()
+        self.quota_counters = figures.SqliteQuotaCounters()
         self._observers: tuple[CommitObserver, ...] = (
-            SqliteArtifactGrowth(),
+            figures.SqliteArtifactGrowth(),
             self.quota_counters,
-            SqliteTotals(),
-            SqliteDailyFigures(),
+            figures.SqliteTotals(),
+            figures.SqliteDailyFigures(),
         )
         self.counters = CommitCounters()
         self._failures = RepeatedFailures(log)
-        self.results: list[SqliteQueuedWrite] = []
-        """Writes that have a result or error which was not delivered yet."""
+        self.results: list[SqliteQueuedWrite] = []  # writes whose result or error was not delivered yet
 
     @property
     def has_deferred_figures(self) -> bool:
@@ -253,17 +243,14 @@ class SqliteWriter:
         checkpointer: Checkpointer,
         timings: SqliteTimings = DEFAULT_TIMINGS,
     ) -> None:
-        self.connection = connection
-        """Only for jobs on this thread, and to trace its statements."""
+        self.connection = connection  # only for jobs on this thread, and to trace its statements
         self._checkpointer = checkpointer
         self._timings = timings
-        self.committer = SqliteCommitter(connection, clock)
-        """Only for jobs on this thread, but for its counters."""
-        self.refusal = ""
-        """Why writes are rejected now; empty while they are accepted."""
+        self.committer = SqliteCommitter(connection, clock)  # only for jobs on this thread, but for its counters
+        self.refusal = ""  # why writes are rejected now; empty while they are accepted
         self._queue: SimpleQueue[list[SqliteQueuedWrite] | None] = SimpleQueue()
         """Batches. An empty one wakes the thread for a write of the queues below, and None closes it."""
-        self._coalescer = WriteCoalescer(self._enqueue, timings.max_batch, timings)
+        self._coalescer = WriteCoalescer(self._enqueue, timings)
         self._urgent_writes: deque[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = deque()
         self._low_priority_writes: deque[SqliteQueuedWrite] = deque()
         self._commits_since_low_priority = 0
@@ -271,9 +258,9 @@ class SqliteWriter:
         self._open_for_more = True
         """Whether the thread takes more writes: until it was told to close."""
         self._taken: list[SqliteQueuedWrite] = []
-        """Writes that the thread took and that have no result yet."""
-        self._arriving: list[SqliteQueuedWrite] = []
-        """The part of them that was taken from the queue last."""
+        self._arriving: list[SqliteQueuedWrite] | None = []
+        """Writes that the thread took and that have no result yet; and those that it took last, which it adds to the
+        others. That may fail for lack of memory, and then the callers of both are told."""
         self._thread = start_thread(Background.STORE_WRITER, self._run)
 
     def submit(self, job: WriteJob, *, low_priority: bool = False) -> asyncio.Future[Any]:
@@ -332,9 +319,9 @@ class SqliteWriter:
         """Called again after a failure; no caller of the failed round may wait for ever."""
         self._settle_failed_round()
         while self._open_for_more:
-            work = self._next_batch()
+            self._take_batch()
             self._write_urgent()
-            self._write(work)
+            self._write(self._taken)
             self._commits_since_low_priority += 1
             self._write_low_priority()
         while self._low_priority_writes:
@@ -357,7 +344,7 @@ class SqliteWriter:
     def _settle_failed_round(self) -> None:
         """Delivers the results of a round that failed; its writes without a result were rolled back."""
         results = self.committer.results
-        for item in (*self._taken, *self._arriving):
+        for item in (*self._taken, *(self._arriving or ())):
             if not any(result is item for result in results):
                 item.error = Unavailable(_ROUND_FAILED)
                 results.append(item)
@@ -381,24 +368,21 @@ class SqliteWriter:
         if writes:
             self._taken = writes
             self.committer.commit(writes)
-            self._taken = self._arriving = []
+            self._taken, self._arriving = [], []
             self._deliver()
             self._checkpointer.after_commit(self.connection)
 
-    def _next_batch(self) -> list[SqliteQueuedWrite]:
-        work = self._taken = []  # one list: what was taken before a failure is still known
-        item = self._queue.get()
+    def _take_batch(self) -> None:
+        """Waits for writes, then takes all that are queued, until there are `max_batch`."""
+        self._taken = []
+        self._arriving = self._queue.get()
         with suppress(Empty):
-            while True:
-                if item is None:
-                    self._open_for_more = False
-                    break
-                self._arriving = item
-                work += item
-                if len(work) >= self._timings.max_batch:
-                    break
-                item = self._queue.get_nowait()
-        return work
+            while self._arriving is not None:
+                self._taken += self._arriving
+                if len(self._taken) >= self._timings.max_batch:
+                    return
+                self._arriving = self._queue.get_nowait()
+            self._open_for_more = False
 
     def _deliver(self) -> None:
         """Delivers what has a result. After a failure it may be called again: a future takes one result."""
