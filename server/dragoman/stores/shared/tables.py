@@ -12,22 +12,14 @@ from dragoman.core.audit import GENESIS_HASH, SALT_BYTES, AuditEntry, AuditRecor
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import AddedUpstream, RegisteredAgent
+from dragoman.stores.shared import rows
 from dragoman.stores.shared.queries import Query, QueryRunner, change, marks, select, select_first
-from dragoman.stores.shared.rows import (
-    API_KEY_COLUMNS,
-    API_KEY_FIELDS,
-    AUDIT_COLUMNS,
-    api_key_from_row,
-    api_key_values,
-    audit_record_from_row,
-    audit_values,
-)
 
-_INSERT_API_KEY: Final = (
-    f"INSERT INTO api_keys ({API_KEY_COLUMNS}) VALUES ({marks(1, len(API_KEY_FIELDS))}) ON CONFLICT (id) DO NOTHING"
-)
-_SELECT_API_KEY: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys WHERE id = ?1"
-_SELECT_API_KEYS: Final = f"SELECT {API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
+_INSERT_API_KEY: Final = f"""
+INSERT INTO api_keys ({rows.API_KEY_COLUMNS}) VALUES ({marks(1, len(rows.API_KEY_FIELDS))}) ON CONFLICT (id) DO NOTHING
+"""
+_SELECT_API_KEY: Final = f"SELECT {rows.API_KEY_COLUMNS} FROM api_keys WHERE id = ?1"
+_SELECT_API_KEYS: Final = f"SELECT {rows.API_KEY_COLUMNS} FROM api_keys ORDER BY created DESC, id"
 _ROTATE_API_KEY: Final = """
 UPDATE api_keys SET former = digest, former_until = ?2, digest = ?3, rotated = ?4, expires = coalesce(?5, expires)
 WHERE id = ?1 AND revoked = 0
@@ -46,14 +38,14 @@ class StoredApiKeys(_Table):
     """Implements `dragoman.ports.ApiKeys`."""
 
     async def add(self, key: ApiKey) -> None:
-        if not await self._runner.write(change, _INSERT_API_KEY, *api_key_values(key)):
+        if not await self._runner.write(change, _INSERT_API_KEY, *rows.api_key_values(key)):
             raise ValueError(f'an API key "{key.id}" already exists')
 
     async def find(self, id: str) -> ApiKey | None:
         return await self._runner.read(_find_api_key, id)
 
     async def list(self) -> list[ApiKey]:
-        return [api_key_from_row(row) for row in await self._runner.read(select, _SELECT_API_KEYS)]
+        return [rows.api_key_from_row(row) for row in await self._runner.read(select, _SELECT_API_KEYS)]
 
     async def rotate(
         self, id: str, digest: bytes, *, now: int, until: int, expires: int | None = None
@@ -80,12 +72,12 @@ def _change_api_key(sql: str, id: str, *values: Any) -> Query[tuple[int, ApiKey 
 
 def _find_api_key(id: str) -> Query[ApiKey | None]:
     row = yield from select_first(_SELECT_API_KEY, id)
-    return api_key_from_row(row) if row else None
+    return rows.api_key_from_row(row) if row else None
 
 
 _SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
-_INSERT_AUDIT_ENTRIES: Final = f"INSERT INTO audit ({AUDIT_COLUMNS}, principal) VALUES"
-_SELECT_AUDIT_ENTRIES: Final = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE number > ?1 ORDER BY number LIMIT ?2"
+_INSERT_AUDIT_ENTRIES: Final = f"INSERT INTO audit ({rows.AUDIT_COLUMNS}, principal) VALUES"
+_SELECT_AUDIT_ENTRIES: Final = f"SELECT {rows.AUDIT_COLUMNS} FROM audit WHERE number > ?1 ORDER BY number LIMIT ?2"
 _FIRST_KEPT_AUDIT_ENTRY: Final = """
 SELECT coalesce(min(CASE WHEN at >= ?2 THEN number END), max(number))
 FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?1) AS oldest
@@ -108,8 +100,8 @@ class StoredAuditLog(_Table):
         await self._runner.write(self._append, entries, [secrets.token_bytes(SALT_BYTES) for _ in entries])
 
     async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
-        rows = await self._runner.read(select, _SELECT_AUDIT_ENTRIES, after, limit)
-        return [audit_record_from_row(row) for row in rows]
+        found = await self._runner.read(select, _SELECT_AUDIT_ENTRIES, after, limit)
+        return [rows.audit_record_from_row(row) for row in found]
 
     async def truncate(self, before: int, limit: int = 1024) -> int:
         return await self._runner.write(_delete_audit_entries, before, limit)
@@ -118,9 +110,9 @@ class StoredAuditLog(_Table):
         if self._lock:
             yield from select(self._lock)
         number, previous_hash = (yield from select_first(_SELECT_LAST_AUDIT_ENTRY)) or (0, GENESIS_HASH)
-        rows = [audit_values(record) for record in chain_entries(previous_hash, number, entries, salts)]
-        for at in range(0, len(rows), _AUDIT_STATEMENT_ROWS):
-            batch = rows[at : at + _AUDIT_STATEMENT_ROWS]
+        entry_values = [rows.audit_values(record) for record in chain_entries(previous_hash, number, entries, salts)]
+        for at in range(0, len(entry_values), _AUDIT_STATEMENT_ROWS):
+            batch = entry_values[at : at + _AUDIT_STATEMENT_ROWS]
             width = len(batch[0])
             row_marks = ", ".join(f"({marks(1 + width * number, width)})" for number in range(len(batch)))
             yield from change(f"{_INSERT_AUDIT_ENTRIES} {row_marks}", *chain.from_iterable(batch))
@@ -256,5 +248,5 @@ class StoredCancels(_Table):
 
 
 def _cancels(sql: str, *values: int) -> Query[dict[TaskRef, bytes]]:
-    rows = yield from select(sql, *values)
-    return {TaskRef(Owner(row[0], row[1]), row[2]): row[3] for row in rows}
+    found = yield from select(sql, *values)
+    return {TaskRef(Owner(row[0], row[1]), row[2]): row[3] for row in found}

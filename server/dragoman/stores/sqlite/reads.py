@@ -13,19 +13,9 @@ from typing import Any, Final
 
 from dragoman.core.counters import AgentBacklog, StoreStats
 from dragoman.core.names import Owner, task_key_of
-from dragoman.core.task import frames
+from dragoman.core.task import contents, frames
 from dragoman.core.task.blob_references import LARGE_PART_BYTES
-from dragoman.core.task.contents import (
-    ArtifactSize,
-    ReadRows,
-    ResponseBudget,
-    RowData,
-    RowSize,
-    StoredContent,
-    fold_artifacts,
-    limit_message,
-    run_fold,
-)
+from dragoman.core.task.contents import ResponseBudget, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
@@ -158,13 +148,13 @@ def task_bytes(
     status_message = b""
     if record.status_message:
         ((status_message,),) = fetch(connection.execute(MESSAGE, (*where, record.status_message)))
-        status_message = limit_message(status_message, record.status_message, *where, budget)
+        status_message = contents.limit_message(status_message, record.status_message, *where, budget)
     parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
     if artifacts:
         parts += _artifacts(connection, *where, budget, fetch)
     if history != 0:
         rows = connection.execute(HISTORY, (*where, record.status_message, -1 if history is None else history))
-        parts += [limit_message(data, number, *where, budget) for number, data in fetch(rows)][::-1]
+        parts += [contents.limit_message(data, number, *where, budget) for number, data in fetch(rows)][::-1]
     parts.append(frames.submessage(6, metadata))
     return b"".join(parts)
 
@@ -192,12 +182,12 @@ def _artifacts(
         return join_artifact_rows(rows)
     rows.clear()
 
-    def data(wanted: ReadRows) -> list[bytes]:
+    def data(wanted: contents.ReadRows) -> list[bytes]:
         found = _rows_from(connection, ROWS, owner, key, wanted.artifact, wanted.first)
         return [data for _, _, data in takewhile(lambda row: row[0] <= wanted.last, found)]
 
     sizes = _artifact_sizes(connection, owner, key, artifacts)
-    return run_fold(fold_artifacts(sizes, owner, key, budget), data)
+    return contents.run_fold(contents.fold_artifacts(sizes, owner, key, budget), data)
 
 
 def _rows_from(
@@ -212,12 +202,12 @@ def _rows_from(
 
 def _artifact_sizes(
     connection: sqlite3.Connection, owner: int, key: bytes, artifacts: Iterable[tuple[str, bytes]]
-) -> Iterator[ArtifactSize]:
+) -> Iterator[contents.ArtifactSize]:
     for artifact, head in artifacts:
         first, size, only_text = _sum_sizes(connection, owner, key, artifact)
         if first is not None:
             rows = None if only_text else row_sizes(connection, owner, key, artifact, first)
-            yield ArtifactSize(artifact, head, first, size, rows)
+            yield contents.ArtifactSize(artifact, head, first, size, rows)
 
 
 def _sum_sizes(connection: sqlite3.Connection, owner: int, key: bytes, artifact: str) -> tuple[int | None, int, bool]:

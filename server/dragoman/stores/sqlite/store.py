@@ -32,29 +32,14 @@ from dragoman.core.task.log import Append, Appended, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import DEFAULT_STORAGE_OPTIONS, StorageOptions
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.stores.shared import tables
 from dragoman.stores.shared.compaction import Compactor, merge_chunks
 from dragoman.stores.shared.errors import Verdict
-from dragoman.stores.shared.tables import (
-    StoredApiKeys,
-    StoredAuditLog,
-    StoredCancels,
-    StoredKeyValues,
-    StoredUpstreams,
-    StoredWorkerRegistry,
-)
-from dragoman.stores.sqlite import reads
+from dragoman.stores.sqlite import errors, reads
 from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, search, task_tables
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
-from dragoman.stores.sqlite.errors import (
-    DATABASE_ERRORS,
-    damaged_texts,
-    failure_of,
-    is_undecodable,
-    row_of,
-    tolerate_damaged_text,
-)
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
@@ -164,15 +149,15 @@ class SqliteStore:
         self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, self.writer.submit)
         runner = SqliteQueryRunner(self._read, self.writer.submit, clock)
         self._compactor = Compactor(runner, sizes, merge_chunks)
-        self.api_keys = StoredApiKeys(runner)
+        self.api_keys = tables.StoredApiKeys(runner)
         self.pushes = SqlitePushes(self._read, self.writer.submit, clock)
-        self.worker_registry = StoredWorkerRegistry(runner)
-        self.cancel_requests = cancels = StoredCancels(runner)
+        self.worker_registry = tables.StoredWorkerRegistry(runner)
+        self.cancel_requests = cancels = tables.StoredCancels(runner)
         clear_cache = self.loop_reader.clear_cache
         self.erasures = SqliteEraser(self._read, self.writer, clock, clear_cache, cancels.delete_obsolete)
-        self.key_values = StoredKeyValues(runner)
-        self.upstreams = StoredUpstreams(runner)
-        self.audit = StoredAuditLog(runner)
+        self.key_values = tables.StoredKeyValues(runner)
+        self.upstreams = tables.StoredUpstreams(runner)
+        self.audit = tables.StoredAuditLog(runner)
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
@@ -307,7 +292,7 @@ class SqliteStore:
         """Logs a line for each damaged text, once."""
         if not self._is_damage_reported:
             self._is_damage_reported = True
-            for line in damaged_texts(connection):
+            for line in errors.damaged_texts(connection):
                 log.error("%s: %s", self.path, line)
 
     async def _read(
@@ -326,18 +311,18 @@ class SqliteStore:
             try:
                 return snapshot(connection)
             except sqlite3.Error as error:
-                if is_undecodable(error):
+                if errors.is_undecodable(error):
                     self._report_damage(connection)
-                    tolerate_damaged_text(connection)
-                elif row_of(error).verdict is not Verdict.REPEAT:
+                    errors.tolerate_damaged_text(connection)
+                elif errors.row_of(error).verdict is not Verdict.REPEAT:
                     raise
                 return snapshot(connection)
 
         failure: Exception
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, run)
-        except DATABASE_ERRORS as error:
-            failure = failure_of(error, is_write=False)
+        except errors.DATABASE_ERRORS as error:
+            failure = errors.failure_of(error, is_write=False)
             raise failure from error
         except RuntimeError as error:  # no thread could be started; another one may still do the read, unheard
             if not lacks_memory(error):

@@ -28,14 +28,6 @@ from typing import Final
 from dragoman.core.errors import lacks_memory
 from dragoman.core.names import Owner
 from dragoman.core.task import blob_references
-from dragoman.core.task.blob_references import (
-    EVENT_TREE,
-    MARKER_BYTES,
-    MESSAGE_TREE,
-    PART_TREE,
-    TASK_TREE,
-    OffloadedChange,
-)
 from dragoman.core.task.contents import RowData, RowSize, StoredContent, unlimited_budget
 from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, Blob, Event, TaskRef
@@ -70,7 +62,7 @@ def store_secret(connection: sqlite3.Connection) -> bytes:
 
 def reference_marker(secret: bytes) -> bytes:
     """Bytes that every reference of this store has, and that no caller can guess."""
-    return hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
+    return hmac.digest(secret, b"reference", "sha256")[: blob_references.MARKER_BYTES]
 
 
 def use_blobs(connection: sqlite3.Connection, owner: int, task: bytes, blobs: Iterable[Blob]) -> None:
@@ -192,7 +184,7 @@ class SqliteBlobRestorer(BlobRestorer):
         snapshot = reads.read(connection, ref, history, artifacts, budget)
         if snapshot is None or self._marker not in snapshot.task:
             return snapshot
-        return replace(snapshot, task=self.restore(snapshot.task, TASK_TREE, budget))
+        return replace(snapshot, task=self.restore(snapshot.task, blob_references.TASK_TREE, budget))
 
     def get(
         self, connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str, history: int | None
@@ -204,31 +196,31 @@ class SqliteBlobRestorer(BlobRestorer):
         """At most `limit` events; fewer when their blobs alone fill one response."""
         events = reads.events(connection, ref, after, limit)
         for event, budget in self._events_to_restore(events):
-            event.data = self.restore(event.data, EVENT_TREE, budget)
+            event.data = self.restore(event.data, blob_references.EVENT_TREE, budget)
         return events
 
     def messages(self, connection: sqlite3.Connection, ref: TaskRef, after: int) -> TaskMessages | None:
         found = reads.read_messages(connection, ref, after)
         for stored in found.messages if found else ():
-            stored.message = self.restore(stored.message, MESSAGE_TREE, unlimited_budget())
+            stored.message = self.restore(stored.message, blob_references.MESSAGE_TREE, unlimited_budget())
         return found
 
     def steps(self, connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
         found = task_tables.read_steps(connection, ref, results)
         for step in found:
             if self._marker in step.result:
-                step.result = self.restore(step.result, PART_TREE, unlimited_budget())
+                step.result = self.restore(step.result, blob_references.PART_TREE, unlimited_budget())
         return found
 
     def page(self, connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
         budget = self.budget()
         page = reads.page(connection, query, budget)
-        return replace(page, tasks=[self.restore(task, TASK_TREE, budget) for task in page.tasks])
+        return replace(page, tasks=[self.restore(task, blob_references.TASK_TREE, budget) for task in page.tasks])
 
     def search(self, connection: sqlite3.Connection, query: TaskSearch) -> FoundTasks:
         budget = self.budget()
         found = search.search(connection, query, budget)
-        tasks = [replace(one, task=self.restore(one.task, TASK_TREE, budget)) for one in found.tasks]
+        tasks = [replace(one, task=self.restore(one.task, blob_references.TASK_TREE, budget)) for one in found.tasks]
         return replace(found, tasks=tasks)
 
 
@@ -252,7 +244,7 @@ class SqliteBlobOffloader(BlobOffloader):
         await super().close()
         self._threads.shutdown(wait=False)
 
-    async def _offload(self, change: Append) -> OffloadedChange:
+    async def _offload(self, change: Append) -> blob_references.OffloadedChange:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._write, change)
         except (OSError, MemoryError, RuntimeError) as error:
@@ -265,7 +257,7 @@ class SqliteBlobOffloader(BlobOffloader):
     def _release(self, contents: Mapping[bytes, bytes]) -> None:
         self._blob_files.release(contents.keys())
 
-    def _write(self, change: Append) -> OffloadedChange:
+    def _write(self, change: Append) -> blob_references.OffloadedChange:
         offloaded = blob_references.offload_parts(change, self._marker)
         self._blob_files.hold(offloaded.contents.keys())
         try:

@@ -12,47 +12,28 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dragoman.core.names import Owner
+from dragoman.core.push import delivery
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
-from dragoman.core.push.delivery import (
-    DEFAULT_LONGEST_DELAY_MS,
-    MAX_KEPT_ATTEMPTS,
-    DeliveryAttempt,
-    DeliveryReport,
-    PushRecord,
-    PushState,
-    apply_report,
-    is_due,
-    replace_record,
-    restart_record,
-)
+from dragoman.core.push.delivery import DEFAULT_LONGEST_DELAY_MS, DeliveryAttempt, DeliveryReport, PushRecord, PushState
 from dragoman.core.task.log import ABSENT, TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan
 from dragoman.ports import PushConfigKey
-from dragoman.stores.shared.rows import (
-    DELIVERY_COLUMNS,
-    PUSH_COLUMNS,
-    PUSH_TASK_COLUMNS,
-    config_values,
-    delivery_values,
-    new_push,
-    push_from_row,
-    push_task_values,
-    qualified,
-)
+from dragoman.stores.shared import rows
+from dragoman.stores.shared.rows import new_push, push_from_row, qualified
 from dragoman.stores.sqlite.queries import SqliteAccess, in_commit, on_reader
 from dragoman.stores.sqlite.reads import owner_number
 
-_COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
+_COLUMNS: Final = qualified(rows.PUSH_COLUMNS, "p")
 _SELECT_PUSHES: Final = f"""
-SELECT {_COLUMNS}, {PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
+SELECT {_COLUMNS}, {rows.PUSH_TASK_COLUMNS} FROM tasks t JOIN pushes p USING (owner, task)
 WHERE t.owner = ?1 AND t.task = ?2 AND (?3 IS NULL OR p.id = ?3) ORDER BY p.created, p.id
 """
 _SELECT_TASK: Final = "SELECT last_sequence, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
 _UPSERT_PUSH: Final = f"""
-INSERT OR REPLACE INTO pushes (owner, task, host, {PUSH_COLUMNS}) VALUES ({", ".join("?" * 20)})
+INSERT OR REPLACE INTO pushes (owner, task, host, {rows.PUSH_COLUMNS}) VALUES ({", ".join("?" * 20)})
 """
 _UPDATE_DELIVERY: Final = f"""
-UPDATE pushes SET ({DELIVERY_COLUMNS}) = ({", ".join("?" * len(DELIVERY_COLUMNS.split()))})
+UPDATE pushes SET ({rows.DELIVERY_COLUMNS}) = ({", ".join("?" * len(rows.DELIVERY_COLUMNS.split()))})
 WHERE owner = ? AND task = ? AND id = ?
 """
 _INSERT_ATTEMPT: Final = """
@@ -73,7 +54,7 @@ _NEXT_HOST: Final = "SELECT host FROM pushes WHERE due_at > 0 AND host > ? ORDER
 _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
 """At a time; at 0, those that have not certainly ended."""
 _SELECT_WAITING: Final = f"""
-SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
+SELECT o.scope, o.principal, p.task, {_COLUMNS}, {rows.PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY {{index}} CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
 WHERE {{where}} LIMIT ?
 """
@@ -105,7 +86,8 @@ def record_append(connection: sqlite3.Connection, owner: int, plan: Plan, now: i
     record, before = plan.record, plan.before
     if (config := plan.change.push_config) is not None:
         after, state = (before.last_sequence, before.state) if before else (0, 0)
-        _upsert_push(connection, owner, new_push(record.ref, config, now, after, state, push_task_values(record)), now)
+        new = new_push(record.ref, config, now, after, state, rows.push_task_values(record))
+        _upsert_push(connection, owner, new, now)
     if plan.events:
         connection.execute(_MARK_DUE, (now, owner, record.ref.key))
 
@@ -176,9 +158,10 @@ class SqlitePushes(SqliteAccess):
         for ref, id in keys:
             owner = owner_number(connection, ref.owner)
             for push in _pushes(connection, owner, ref, id):
-                if push.state is not PushState.LIVE or push.session in others or not is_due(push, now, longest_delay):
+                if push.state is not PushState.LIVE or push.session in others:
                     continue
-                if connection.execute(_IS_TASK_VISIBLE, (owner, ref.key)).fetchone():
+                is_visible = connection.execute(_IS_TASK_VISIBLE, (owner, ref.key)).fetchone()
+                if is_visible and delivery.is_due(push, now, longest_delay):
                     push = replace(push, session=session, token=push.token + 1)
                     _update_delivery(connection, owner, push)
                     claimed.append(push)
@@ -192,9 +175,10 @@ class SqlitePushes(SqliteAccess):
 
     @on_reader
     def attempts(self, connection: sqlite3.Connection, task: TaskRef, id: str) -> list[DeliveryAttempt]:
-        rows = connection.execute(_SELECT_ATTEMPTS, (owner_number(connection, task.owner), task.key, id))
+        where = (owner_number(connection, task.owner), task.key, id)
         return [
-            DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
+            DeliveryAttempt(sequence=sequence, at=at, status=status, error=error, duration_ms=ms)
+            for sequence, at, status, error, ms in connection.execute(_SELECT_ATTEMPTS, where)
         ]
 
     @in_commit
@@ -203,7 +187,7 @@ class SqlitePushes(SqliteAccess):
     ) -> list[PushRecord]:
         owner, now = owner_number(connection, task.owner), self._clock()
         pushes = _pushes(connection, owner, task)
-        restarted = [restart_record(push, now, after) for push in pushes if not ids or push.config.id in ids]
+        restarted = [delivery.restart_record(push, now, after) for push in pushes if not ids or push.config.id in ids]
         for push in restarted:
             _update_delivery(connection, owner, push)
         connection.execute(_UPDATE_LIVE_PUSH, (owner, task.key))
@@ -223,11 +207,11 @@ class SqlitePushes(SqliteAccess):
 def _apply_report(connection: sqlite3.Connection, report: DeliveryReport, now: int) -> PushRecord | None:
     owner, key = owner_number(connection, report.task.owner), report.task.key
     for push in _pushes(connection, owner, report.task, report.id):
-        if (after := apply_report(push, report, now)) is None:
+        if (after := delivery.apply_report(push, report, now)) is None:
             break
         _update_delivery(connection, owner, after)
         if (attempt := report.attempt) is not None:
-            where = (owner, key, report.id, after.attempt_count % MAX_KEPT_ATTEMPTS, after.attempt_count)
+            where = (owner, key, report.id, after.attempt_count % delivery.MAX_KEPT_ATTEMPTS, after.attempt_count)
             values = (attempt.sequence, now, attempt.status, attempt.error, attempt.duration_ms)
             connection.execute(_INSERT_ATTEMPT, (*where, *values))
         if after.state is not PushState.LIVE:
@@ -241,17 +225,17 @@ def _pushes(connection: sqlite3.Connection, owner: int | None, ref: TaskRef, id:
     return [push_from_row(ref, row) for row in connection.execute(_SELECT_PUSHES, (owner, ref.key, id))]
 
 
-def _pushes_with_owners(rows: Iterable[Sequence[Any]]) -> list[PushRecord]:
-    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+def _pushes_with_owners(found: Iterable[Sequence[Any]]) -> list[PushRecord]:
+    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in found]
 
 
 def _upsert_push(connection: sqlite3.Connection, owner: int, new: PushRecord, now: int) -> PushRecord:
     previous = _pushes(connection, owner, new.task, new.config.id)
-    push = replace_record(new, previous[0] if previous else None, now)
-    values = (owner, push.task.key, push.config.host, push.config.id, *config_values(push.config), push.created)
-    connection.execute(_UPSERT_PUSH, (*values, *delivery_values(push)))
+    push = delivery.replace_record(new, previous[0] if previous else None, now)
+    values = (owner, push.task.key, push.config.host, push.config.id, *rows.config_values(push.config), push.created)
+    connection.execute(_UPSERT_PUSH, (*values, *rows.delivery_values(push)))
     return push
 
 
 def _update_delivery(connection: sqlite3.Connection, owner: int | None, push: PushRecord) -> None:
-    connection.execute(_UPDATE_DELIVERY, (*delivery_values(push), owner, push.task.key, push.config.id))
+    connection.execute(_UPDATE_DELIVERY, (*rows.delivery_values(push), owner, push.task.key, push.config.id))

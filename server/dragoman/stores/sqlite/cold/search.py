@@ -15,21 +15,9 @@ from typing import Any, Final
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.names import Owner, task_key_of
+from dragoman.core.task import cursors
 from dragoman.core.task.contents import ResponseBudget
-from dragoman.core.task.cursors import (
-    MAX_TOTAL,
-    FoundTask,
-    FoundTasks,
-    OpenTasks,
-    SearchPosition,
-    StateCount,
-    TaskSearch,
-    id_digits,
-    like_pattern,
-    metadata_entries,
-    open_task_counts,
-    state_counts,
-)
+from dragoman.core.task.cursors import FoundTask, FoundTasks, SearchPosition, TaskSearch
 from dragoman.core.task.log import TaskRef
 from dragoman.core.task.states import OPEN, STORED_STATES
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
@@ -115,13 +103,13 @@ def scopes(connection: sqlite3.Connection, limit: int) -> list[str]:
     return [scope for (scope,) in connection.execute(_SELECT_SCOPES, (limit,))]
 
 
-def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[StateCount]:
+def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[cursors.StateCount]:
     """The number of tasks in each state that match a search, whatever its states are."""
     query = query.for_counts
     reader = SqliteRangeReader(connection, query)
     counts, unread = Counter[int](), set[int]()
     for one in reader.ranges:
-        limit = MAX_TOTAL + 1 - counts[one.state] if one.state else query.searched_rows
+        limit = cursors.MAX_TOTAL + 1 - counts[one.state] if one.state else query.searched_rows
         if limit <= 0:
             continue
         low = reader.low(one)
@@ -130,10 +118,10 @@ def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[Stat
         counts.update(found)
         if low is not None or sum(found.values()) == limit:
             unread.update((one.state,) if one.state else STORED_STATES)
-    return state_counts(counts, unread)
+    return cursors.state_counts(counts, unread)
 
 
-def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[OpenTasks]:
+def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[cursors.OpenTasks]:
     """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
     reader = SqliteRangeReader(connection, replace(query, states=OPEN))
     found = []
@@ -141,10 +129,10 @@ def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[OpenTa
         low = reader.low(one)
         rows, values = reader.rows(one, "t.updated", low=low, direction="ASC")
         sql = f"SELECT count(*), min(updated) FROM ({rows})"
-        count, oldest = connection.execute(sql, (*values, MAX_TOTAL + 1)).fetchone()
+        count, oldest = connection.execute(sql, (*values, cursors.MAX_TOTAL + 1)).fetchone()
         if count or low is not None:
-            found.append(OpenTasks(one.agent, one.state, count, low is None, oldest or 0))
-    return open_task_counts(found)
+            found.append(cursors.OpenTasks(one.agent, one.state, count, low is None, oldest or 0))
+    return cursors.open_task_counts(found)
 
 
 class SqliteRangeReader:
@@ -250,12 +238,12 @@ def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
     )
     conditions = [(condition, values) for name, condition, values in fields if name in names and values]
     if query.text:
-        digits, pattern = id_digits(query.text), like_pattern(query.text)
+        digits, pattern = cursors.id_digits(query.text), cursors.like_pattern(query.text)
         of_id = " OR hex(t.task) LIKE ?" if digits else ""
         texts = f"(t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
         conditions.append((texts, [pattern, pattern, *([f"%{digits}%"] if digits else ())]))
     for key, value in query.metadata:
-        entries: list[Any] = [*metadata_entries(key, value)]
+        entries: list[Any] = [*cursors.metadata_entries(key, value)]
         conditions.append((f"({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})", entries))
     values = (value for _, values in conditions for value in values)
     return "".join(f" AND {condition}" for condition, _ in conditions), tuple(values)

@@ -20,13 +20,7 @@ from dragoman.core.task.log import (
 )
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
-from dragoman.stores.shared.rows import (
-    STEP_COLUMNS,
-    TABLE_RECORD_COLUMNS,
-    is_key_expired,
-    records_with_owners,
-    step_from_row,
-)
+from dragoman.stores.shared import rows
 from dragoman.stores.sqlite.hot.rows import SELECT_OWNER, SqliteBulkStatement
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
@@ -68,7 +62,7 @@ def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: Id
     if row is None:
         return
     digest, task, reply, created, first, task_scope, task_principal = row
-    if is_key_expired(created, now):
+    if rows.is_key_expired(created, now):
         return
     task_owner = owner if task_principal is None else Owner(task_scope, task_principal)
     raise DuplicateKey(KeyRecord(digest, TaskRef(task_owner, task) if task else None, reply or b"", first))
@@ -116,7 +110,7 @@ UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = ?1 AND task 
 INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = ? AND task = ?"
 _SELECT_DELEGATED: Final = f"""
-SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
+SELECT o.scope, o.principal, t.task, {rows.TABLE_RECORD_COLUMNS}
 FROM owners o JOIN parents p ON p.owner = o.owner JOIN tasks t ON t.owner = p.owner AND t.task = p.task
 WHERE o.scope = ? AND o.principal = ? AND p.parent = ? ORDER BY p.task LIMIT ?
 """
@@ -143,7 +137,7 @@ def delete_rows_beside_task(connection: sqlite3.Connection, owner: int, key: byt
 
 def delegated_tasks(connection: sqlite3.Connection, task: TaskRef, limit: int) -> list[TaskRecord]:
     """The first tasks that a task delegated, in the order of their creation."""
-    return records_with_owners(connection.execute(_SELECT_DELEGATED, (*task.owner, task.key, limit)))
+    return rows.records_with_owners(connection.execute(_SELECT_DELEGATED, (*task.owner, task.key, limit)))
 
 
 def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> tuple[Usage, bool]:
@@ -184,7 +178,9 @@ def usage_of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
     return Usage.total(connection.execute(_SELECT_USAGE, (owner, key)).fetchall())
 
 
-WRITE_STEPS: Final = SqliteBulkStatement(f"INSERT OR REPLACE INTO steps (owner, task, {STEP_COLUMNS})", 14, large=(12,))
+WRITE_STEPS: Final = SqliteBulkStatement(
+    f"INSERT OR REPLACE INTO steps (owner, task, {rows.STEP_COLUMNS})", 14, large=(12,)
+)
 """Rows of the owner's number, the task's key and STEP_COLUMNS."""
 
 END_TURN: Final = "UPDATE steps SET turn = ? WHERE owner = ? AND task = ? AND turn = 0"  # keeps its steps
@@ -192,10 +188,10 @@ _SELECT_STEPS: Final = """
 SELECT {columns} FROM owners o JOIN steps s ON s.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND s.task = ? ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
 """
-_WITHOUT_RESULT: Final = STEP_COLUMNS.replace("result", "x''")
-_WITH_RESULT: Final = STEP_COLUMNS.replace("result", f"iif(turn = {CURRENT_TURN}, result, x'')")
+_WITHOUT_RESULT: Final = rows.STEP_COLUMNS.replace("result", "x''")
+_WITH_RESULT: Final = rows.STEP_COLUMNS.replace("result", f"iif(turn = {CURRENT_TURN}, result, x'')")
 _SLEEPING_TASKS: Final = f"""
-SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
+SELECT o.scope, o.principal, t.task, {rows.TABLE_RECORD_COLUMNS}
 FROM tasks t INDEXED BY tasks_sleeping CROSS JOIN owners o USING (owner)
 WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?
 """
@@ -204,9 +200,9 @@ WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?
 def read_steps(connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
     """The steps of a task, those of the current turn last; with `results`, these have their stored results."""
     sql = _SELECT_STEPS.format(columns=_WITH_RESULT if results else _WITHOUT_RESULT)
-    return [step_from_row(row) for row in connection.execute(sql, (ref.owner.scope, ref.owner.principal, ref.key))]
+    return [rows.step_from_row(row) for row in connection.execute(sql, (ref.owner.scope, ref.owner.principal, ref.key))]
 
 
 def sleeping_tasks(connection: sqlite3.Connection, until: int, limit: int) -> list[TaskRecord]:
     """The tasks that wake until then, the first one first."""
-    return records_with_owners(connection.execute(_SLEEPING_TASKS, (until, limit)))
+    return rows.records_with_owners(connection.execute(_SLEEPING_TASKS, (until, limit)))
