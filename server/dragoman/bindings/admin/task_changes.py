@@ -25,7 +25,7 @@ from dragoman.bindings.admin.task_lists import check_state_names, task_search
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.core.task import states
-from dragoman.core.task.cursors import TaskSearch, parse_search_token, search_token
+from dragoman.core.task.cursors import TaskSearch, page_token, parse_page_token
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord, StepState
@@ -203,11 +203,11 @@ class TaskChanges:
             response.matched, response.matched_is_minimum = counted.total, not counted.is_total_exact
             return response
         query = replace(query, order="created", searched_rows=PAGE_ROWS)
-        after = parse_search_token(query, request.page_token) if request.page_token else None
+        after = parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.store.search(replace(query, after=after))
         response.matched = len(found.tasks)
         if found.next is not None:
-            response.next_page_token = search_token(query, found.next)
+            response.next_page_token = page_token(query, found.next)
         slots = asyncio.Semaphore(change.concurrency)
 
         async def change_one(record: TaskRecord) -> None:

@@ -55,7 +55,6 @@ def parse_cursor(cursor: str, task_prefix: str, last_sequence: int) -> int:
 
 DEFAULT_PAGE_SIZE: Final = 50
 MAX_PAGE_SIZE: Final = 100
-_PAGE_TOKEN_LAYOUT: Final = struct.Struct(">Iq16s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,39 +253,20 @@ def like_pattern(text: str) -> str:
     return f"%{text}%"
 
 
-_SEARCH_TOKEN_LAYOUT: Final = struct.Struct(">Iqq16s")
+_TOKEN_LAYOUTS: Final = {TaskQuery: struct.Struct(">Iq16s"), TaskSearch: struct.Struct(">Iqq16s")}
 
 
-def search_token(query: TaskSearch, position: SearchPosition) -> str:
+def page_token(query: TaskQuery | TaskSearch, position: tuple[int, bytes] | SearchPosition) -> str:
     """The token of the page after a position."""
-    return _format_token(_SEARCH_TOKEN_LAYOUT, query, position)
+    packed = _TOKEN_LAYOUTS[type(query)].pack(query._fingerprint, *position)
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def parse_search_token(query: TaskSearch, token: str) -> SearchPosition:
-    """The position in a page token. Raises InvalidParams for a token of another search."""
-    updated, owner, key = _parse_token(_SEARCH_TOKEN_LAYOUT, query, token)
-    return updated, owner, key
-
-
-def page_token(query: TaskQuery, last_key: tuple[int, bytes]) -> str:
-    """The token of the page after `last_key`."""
-    return _format_token(_PAGE_TOKEN_LAYOUT, query, last_key)
-
-
-def parse_page_token(query: TaskQuery, token: str) -> tuple[int, bytes]:
-    """The sort key in a page token. Raises InvalidParams for a token of another query."""
-    updated, key = _parse_token(_PAGE_TOKEN_LAYOUT, query, token)
-    return updated, key
-
-
-def _format_token(layout: struct.Struct, query: TaskQuery | TaskSearch, position: tuple[int | bytes, ...]) -> str:
-    return base64.urlsafe_b64encode(layout.pack(query._fingerprint, *position)).rstrip(b"=").decode()
-
-
-def _parse_token(layout: struct.Struct, query: TaskQuery | TaskSearch, token: str) -> tuple[Any, ...]:
+def parse_page_token(query: TaskQuery | TaskSearch, token: str) -> Any:
+    """The position in a page token, for `query.after`. Raises InvalidParams for a token of another query."""
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        fingerprint, *position = layout.unpack(raw)
+        fingerprint, *position = _TOKEN_LAYOUTS[type(query)].unpack(raw)
     except (binascii.Error, struct.error, ValueError) as error:
         rule = "is not a token of this server; use nextPageToken unchanged"
         raise InvalidParams.field("pageToken", rule) from error
