@@ -74,11 +74,6 @@ class ClientError(Exception):
         return failure
 
     @staticmethod
-    def from_json(error: Any) -> ClientError:
-        """Returns the error in an `error` object of JSON-RPC or AIP-193."""
-        return ClientError.from_remote_error(remote_errors.parse_json_error(error))
-
-    @staticmethod
     def from_response(status: int, headers: Mapping[str, str], body: Any) -> ClientError:
         """Returns the error of an HTTP response. `body` is its JSON, None without JSON."""
         remote_error = remote_errors.parse_rest_error(status, body)
@@ -207,7 +202,7 @@ class ResponseErrors:
             message = error.get("message") if isinstance(error, dict) else None
             return NotAllowed(code, str(message or "no reason given"), reason=code)
         if error is not None:
-            return ClientError.from_json(error)
+            return ClientError.from_remote_error(remote_errors.parse_json_error(error))
         return ClientError.from_response(status, headers, body)
 
     def from_rpc(self, error: grpc.aio.AioRpcError) -> ClientError:
