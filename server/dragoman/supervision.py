@@ -27,21 +27,11 @@ from dragoman.core.errors import Unavailable, lacks_memory
 from dragoman.core.exceptions import describe, format_traceback, is_a, text_of, traceback_of
 
 log = logging.getLogger("dragoman.background")
-
-EXIT_CODE: Final = 70
-"""Exit code of a process that ends because of its background work: EX_SOFTWARE of sysexits.h."""
-
-RESTART_BACKOFF: Final = Backoff(0.1, 5.0)
-"""Before failed work starts again. All restarts up to MAX_FAILURES fit into the 15 s of a stuck task (G3)."""
-
-MAX_FAILURES: Final = 7
-"""Failures in a row of work that everything waits for, after which the process ends: about 6 s."""
-
-STABLE_SECONDS: Final = 30.0
-"""Work that ran for so long begins again with the first delay of the backoff."""
-
-LOW_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
-"""Errors of a process, or a system, that has too many files open."""
+EXIT_CODE: Final = 70  # EX_SOFTWARE of sysexits.h: the process ends because of its background work
+RESTART_BACKOFF: Final = Backoff(0.1, 5.0)  # all restarts up to MAX_FAILURES fit into the 15 s of a stuck task (G3)
+MAX_FAILURES: Final = 7  # in a row, of work that everything waits for: the process ends after about 6 s
+STABLE_SECONDS: Final = 30.0  # work that ran for so long begins again with the first delay of the backoff
+LOW_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)  # the process, or the system, has too many files open
 
 
 class Background(Enum):
@@ -112,11 +102,8 @@ class BackgroundFailures:
         return delay
 
 
-FAILURES: Final = BackgroundFailures()
-"""Of this process."""
-
-Step = Callable[[], Awaitable[object] | None]
-"""Starts or stops a component."""
+FAILURES: Final = BackgroundFailures()  # of this process
+Step = Callable[[], Awaitable[object] | None]  # starts or stops a component
 
 
 def start_task(
@@ -238,11 +225,8 @@ def end_process(reason: str) -> NoReturn:
     os._exit(EXIT_CODE)
 
 
-FAILURE_LOG_INTERVAL: Final = 60.0
-"""Seconds between two lines of the log about the same failure."""
-
-MAX_FAILURE_REASONS: Final = 100
-"""Different failures that are logged in that time."""
+FAILURE_LOG_INTERVAL: Final = 60.0  # seconds between two lines about the same failure
+MAX_FAILURE_REASONS: Final = 100  # different failures that are logged in that time
 
 
 class RepeatedFailures:

@@ -237,9 +237,7 @@ def is_resolution_failure(message: str) -> bool:
     return any(text in message for text in _NOT_RESOLVED_MESSAGES)
 
 
-AUTH_ERROR_CODES: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}
-"""Codes by HTTP status, for JSON-RPC: 0.x has no numbers for authentication."""
-
+AUTH_ERROR_CODES: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}  # for JSON-RPC: 0.x has no such numbers
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 
 _NOT_RESOLVED_MESSAGES: Final = ("DNS resolution failed", "errors resolving")

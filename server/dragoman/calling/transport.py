@@ -26,12 +26,8 @@ BindingName = Literal["grpc", "rest", "jsonrpc", "ws"]
 
 DIALECT_NAMES: Final[tuple[str, ...]] = get_args(DialectName)
 BINDING_NAMES: Final[tuple[str, ...]] = get_args(BindingName)
-
-WireTrace = Callable[[str, str], None]
-"""Receives the wire traffic: `>` or `<`, and the text."""
-
-StreamResponses = AsyncGenerator[pb.StreamResponse, None]
-"""Events of one task, in order. Close the generator (`contextlib.aclosing`) to stop early."""
+WireTrace = Callable[[str, str], None]  # receives the wire traffic: `>` or `<`, and the text
+StreamResponses = AsyncGenerator[pb.StreamResponse, None]  # events of one task, in order; close it to stop early
 
 
 def no_wire_trace(direction: str, text: str) -> None:

@@ -19,9 +19,7 @@ from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.client_operations import GrpcOperation
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-ChannelOpener = Callable[[], Awaitable[grpc.aio.Channel]]
-"""Opens a channel. Raises ServerUnavailable, CallForbidden."""
-
+ChannelOpener = Callable[[], Awaitable[grpc.aio.Channel]]  # raises ServerUnavailable, CallForbidden
 CURSOR_METADATA = "dragoman-after"
 
 MAX_CALLS_PER_CHANNEL: Final = 90

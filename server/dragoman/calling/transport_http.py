@@ -33,9 +33,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 JSON_MEDIA_TYPE: Final = "application/json"
 SSE_MEDIA_TYPE: Final = "text/event-stream"
 CURSOR_HEADER: Final = "Last-Event-ID"
-
-MAX_SSE_EVENT_BYTES: Final = 1 << 30
-"""Bytes of one event if the transport sets no limit."""
+MAX_SSE_EVENT_BYTES: Final = 1 << 30  # if the transport sets no limit
 
 
 class HttpTransport:

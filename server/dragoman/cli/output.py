@@ -235,16 +235,10 @@ async def _write_chunks(folder: Path, name: str, chunks: AsyncGenerator[bytes, N
         return str(file.name), f", {file.tell():,} bytes"
 
 
-REMINDER_INTERVAL: Final = 15.0
-"""Seconds without a change after which a line repeats the current state, when stderr is not a terminal."""
-
-SPINNER_DELAY: Final = 0.1
-"""Seconds without output before the spinner appears, so that it neither slows a fast stream down nor flickers."""
-
+REMINDER_INTERVAL: Final = 15.0  # seconds without a change until a line repeats the state, if stderr is no terminal
+SPINNER_DELAY: Final = 0.1  # seconds without output, so that it neither slows a fast stream down nor flickers
 MAX_STATUS_WIDTH: Final = 100
-
-_BRIEF_STATES: Final = ("SENT", "SUBMITTED")
-"""States that are printed only when they last."""
+_BRIEF_STATES: Final = ("SENT", "SUBMITTED")  # states that are printed only when they last
 
 
 class Progress:

@@ -19,12 +19,8 @@ from dragoman.wire.cards import remote_card
 from dragoman.wire.cards.remote_card import Interface, RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-Webhook = str | pb.TaskPushNotificationConfig
-"""A webhook URL, or a complete push configuration."""
-
-GRPC_SCHEMES: Final = ("grpc://", "grpcs://")
-"""URLs that are called without a card."""
-
+Webhook = str | pb.TaskPushNotificationConfig  # a webhook URL, or a complete push configuration
+GRPC_SCHEMES: Final = ("grpc://", "grpcs://")  # URLs that are called without a card
 _CARD_NAME_BY_BINDING: Final = {"grpc": "GRPC", "rest": "HTTP+JSON", "jsonrpc": "JSONRPC", "ws": "WEBSOCKET"}
 
 

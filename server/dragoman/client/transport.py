@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 ContentReceiver = Callable[[ContentLink, AsyncGenerator[bytes, None]], Awaitable[pb.Part]]
 """Returns the part that replaces a link; reads the content from the chunks, and closes them."""
 
-GET_ATTEMPTS: Final = 3
-"""Reads of a task whose contents are replaced while they are read."""
+GET_ATTEMPTS: Final = 3  # of a task whose contents are replaced while they are read
 
 _CHANNEL_OPTIONS: Final = (
     # The server limits sizes; a limit here would only hide its error.

@@ -22,8 +22,7 @@ from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
-MAX_NAMED_AGENTS: Final = 10
-"""Agents that the error of an unknown agent names."""
+MAX_NAMED_AGENTS: Final = 10  # agents that the error of an unknown agent names
 
 
 @dataclass(frozen=True, slots=True)

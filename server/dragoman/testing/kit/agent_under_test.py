@@ -33,12 +33,8 @@ from dragoman.testing.kit.story import Exchange
 from dragoman.testing.kit.task_run import TaskRun
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-TURN_TIMEOUT: Final = 60.0
-"""Default timeout of a turn, in seconds."""
-
-UNWIND_TIMEOUT: Final = 2.0
-"""Seconds for the agent functions of a crashed process to stop; slower ones are abandoned."""
-
+TURN_TIMEOUT: Final = 60.0  # seconds
+UNWIND_TIMEOUT: Final = 2.0  # seconds for the functions of a crashed process to stop; slower ones are abandoned
 Testable = Agent | Callable[..., object]
 Files = Mapping[str, bytes] | Mapping[str, str] | Iterable[Path | pb.Part | bytes]
 

@@ -18,9 +18,7 @@ from dragoman.wiring.app import App, open_app
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-LOOPBACK_ADDRESS: Final = "127.0.0.1:0"
-"""A free port on loopback."""
+LOOPBACK_ADDRESS: Final = "127.0.0.1:0"  # a free port on loopback
 
 
 def run(agent: Testable, *messages: str, **first: Any) -> Story:

@@ -21,11 +21,8 @@ from dragoman.testing.kit.story import Exchange, PartsView, Step, Story, state_n
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-RECORDING_FORMAT: Final = 1
-"""Version of the file format."""
-
-MAX_LAST_TEXT_CHARS: Final = 60
-"""Characters of the output before a message that arrived during a turn."""
+RECORDING_FORMAT: Final = 1  # version of the file format
+MAX_LAST_TEXT_CHARS: Final = 60  # of the output before a message that arrived during a turn
 
 
 @dataclass
@@ -210,8 +207,7 @@ def _artifacts_json(artifacts: Iterable[pb.Artifact], clean: Cleaner) -> dict[st
     return entries
 
 
-MAX_READABLE_BYTES: Final = 64 * 1024
-"""Maximum bytes of a text file that is recorded as text."""
+MAX_READABLE_BYTES: Final = 64 * 1024  # of a text file that is recorded as text
 
 RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b|\bid-\d+\b")
 """A UUID, with or without dashes, or an id of `dragoman.testing.Ids`."""
