@@ -343,7 +343,6 @@ class ExchangeDetector:
     _encrypted_records = 0
 
     def observe_client(self, data: bytes) -> None:
-        """Processes bytes from the client."""
         if self.request_started or not data:
             return
         if not self._protocol_known:

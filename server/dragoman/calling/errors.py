@@ -147,14 +147,12 @@ class ServerUnavailable(ClientError):
 
     @classmethod
     def for_reason(cls, message: str, *, may_have_arrived: bool = True) -> Self:
-        """Creates the error with a complete message."""
         error = cls("UNAVAILABLE", message)
         error.may_have_arrived = may_have_arrived
         return error
 
     @classmethod
     def for_address(cls, address: str, reason: object, *, may_have_arrived: bool = True) -> Self:
-        """Creates the error of an address that does not respond."""
         message = f"{address}: {str(reason) or type(reason).__name__}"
         return cls.for_reason(message, may_have_arrived=may_have_arrived)
 
@@ -206,7 +204,6 @@ class ResponseErrors:
         return ClientError.from_response(status, headers, body)
 
     def from_rpc(self, error: grpc.aio.AioRpcError) -> ClientError:
-        """Converts the status of an RPC."""
         return ClientError.from_rpc_error(error)
 
     def from_redirect(self, status: int, headers: Mapping[str, str]) -> ClientError:
@@ -215,7 +212,6 @@ class ResponseErrors:
         return ProtocolError(f"{self.address}: responded with a redirect ({status}) to {location}; call that address")
 
     def not_json(self, status: int, data: bytes) -> ClientError:
-        """Converts a response whose body is not JSON."""
         first_line = data.decode(errors="replace").partition("\n")[0][:200]
         return ProtocolError(f"{self.address}: the response ({status}) is not JSON: {first_line}")
 

@@ -126,5 +126,4 @@ def has_accepted(task: pb.Task, message: pb.Message) -> bool:
 
 
 def contains_message(task: pb.Task, message: pb.Message) -> bool:
-    """Whether a task's history has the message, by its id."""
     return bool(message.message_id) and any(known.message_id == message.message_id for known in task.history)

@@ -50,13 +50,9 @@ class CallFields(TypedDict, total=False):
 class Transport(Protocol):
     """Calls the RPCs of A2A 1.0 by name. All methods raise ClientError."""
 
-    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
-        """Makes a unary call and returns the response."""
-        ...
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message: ...
 
-    def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
-        """Makes a streaming call and yields its events."""
-        ...
+    def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses: ...
 
     async def close(self) -> None:
         """Closes the connection. May be called twice."""
@@ -72,9 +68,7 @@ class HttpResponse(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Yields the body as it arrives."""
-        ...
+    def chunks(self) -> AsyncIterator[bytes]: ...
 
 
 class HttpClient(Protocol):
@@ -183,5 +177,4 @@ class RemoteFiles:
 
 
 def extensions_header(dialect: str) -> str:
-    """Returns the name of the header that activates extensions."""
     return "A2A-Extensions" if dialect == "1.0" else "X-A2A-Extensions"

@@ -94,7 +94,6 @@ def format_usage(task: pb.Task) -> str:
 
 
 def json_line(message: Message) -> str:
-    """Encodes a protobuf message as one line of ProtoJSON."""
     return Codec(type(message), _JSON_DIALECT).encode(message).decode()
 
 
@@ -115,7 +114,6 @@ class ConsoleOutput:
         """Whether the current line is empty."""
 
     def write(self, text: str) -> None:
-        """Writes text and flushes."""
         if not text:
             return
         self._out.write(escape_controls(text, preserve="\n\t") if self.is_terminal else text)
@@ -167,7 +165,6 @@ class ConsoleOutput:
         self._parts(update.artifact.parts)
 
     def artifacts(self, artifacts: Iterable[pb.Artifact]) -> None:
-        """Writes complete artifacts."""
         for artifact in artifacts:
             self.end_line()
             self._parts(artifact.parts)
@@ -290,7 +287,6 @@ class Progress:
         self._remind_later()
 
     def hide(self) -> None:
-        """Removes the spinner from the terminal."""
         if self._show_timer is not None:
             self._show_timer.cancel()
             self._show_timer = None

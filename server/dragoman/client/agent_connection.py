@@ -67,7 +67,6 @@ class AgentConnection:
 
     @property
     def transport(self) -> ContentTransport:
-        """The transport to the interface in use."""
         interface = self.interface
         if interface not in self._transports:
             transport = open_transport(replace(interface, url=self.address), self._options)
@@ -117,7 +116,6 @@ class AgentConnection:
         return request
 
     async def get(self, task_id: str, *, history: int | None = None, parent: str = "") -> pb.Task:
-        """Reads a task."""
         request = pb.GetTaskRequest(tenant=self.interface.tenant, id=task_id, history_length=history)
         return cast(pb.Task, await self.call("GetTask", request, parent=parent))
 
@@ -134,7 +132,6 @@ class AgentConnection:
             return response
 
     async def close(self) -> None:
-        """Closes the transports."""
         transports, self._transports = self._transports, {}
         for transport in transports.values():
             await transport.close()

@@ -81,7 +81,6 @@ class CallOptions:
 
     @property
     def request_headers(self) -> dict[str, str]:
-        """The token and the headers of every call."""
         return {**({"Authorization": f"Bearer {self.token}"} if self.token else {}), **self.headers}
 
     async def grpc_channel(self, address: str) -> grpc.aio.Channel:

@@ -141,7 +141,6 @@ def check_scope(agent: str, scope: str) -> str:
 
 
 def scope_and_agent(client: Client) -> tuple[str, str]:
-    """The scope and the agent that a client calls."""
     resource = RESOURCE_NAME.fullmatch(client.agent)
     return (resource["scope"], resource["agent"]) if resource else (DEFAULT_SCOPE, client.agent)
 

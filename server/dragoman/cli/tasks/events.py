@@ -31,7 +31,6 @@ _NO_TIME: Final = "-".ljust(len("2026-11-24 10:15:30"))
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command."""
     add_command(cli, "logs", logs)
 
 

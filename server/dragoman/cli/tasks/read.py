@@ -36,7 +36,6 @@ MAX_MESSAGE_WIDTH: Final = 60  # characters of a task's status message in a list
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     for name, command in (("get", get), ("watch", watch), ("list", list_tasks)):
         add_command(cli, name, command)
 

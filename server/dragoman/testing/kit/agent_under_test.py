@@ -223,14 +223,12 @@ class AgentUnderTest:
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime of the current process."""
         if self._runtime is None or self._process is None:
             raise RuntimeError("use an AgentUnderTest inside `async with`")
         return self._runtime
 
     @property
     def store(self) -> SqliteStore:
-        """The store of the tasks."""
         assert self._store is not None
         return self._store
 
@@ -240,7 +238,6 @@ class AgentUnderTest:
         return self._agents
 
     def call(self, agent: str = "", cursor: str = "") -> Call:
-        """Creates a call by the test's principal."""
         return Call(self.runtime.operations.access.authorize(agent, self._identity), cursor=cursor)
 
 

@@ -84,11 +84,9 @@ class BlockingAgent:
         self.kit = loop.open(kit)
 
     def send(self, text: str = "", **message: Any) -> BlockingRun:
-        """Blocking variant of `AgentUnderTest.send`."""
         return BlockingRun(self._loop, self._loop.call(self.kit.send(text, **message)))
 
     def crash(self) -> None:
-        """Blocking variant of `AgentUnderTest.crash`."""
         self._loop.call(self.kit.crash())
 
 

@@ -37,7 +37,6 @@ class Recording:
     turns: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, path: Path | str) -> None:
-        """Writes the recording to a file."""
         values = {"recording": RECORDING_FORMAT, "agent": self.agent, "turns": self.turns}
         Path(path).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -92,7 +91,6 @@ def recording_of_export(entries: Iterable[ops.ExportTaskResponse]) -> Recording:
 def recorded(
     agent: str, events: Sequence[Step], exchange: Sequence[Exchange], reply: pb.Message | None = None
 ) -> Recording:
-    """Returns the recording of these events and messages."""
     task = events[0].proto.task if events else pb.Task()
     clean = make_cleaner([(task.id, "<task>"), (task.context_id, "<context>")])
     if reply is not None:
@@ -300,7 +298,6 @@ def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
 
 
 def clean_json(value: Any, clean: Cleaner) -> Any:
-    """Applies `clean` to all strings in a JSON value."""
     match value:
         case str():
             return clean(value)

@@ -105,7 +105,6 @@ class Step:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The event's metadata."""
         update = self.proto.artifact_update if self.artifact else self.proto.status_update
         return struct_to_json(update.metadata)
 
@@ -158,7 +157,6 @@ class Story:
 
     @property
     def context_id(self) -> str:
-        """The id of the context."""
         return self.task.context_id or (self.reply.context_id if self.reply else "")
 
     @property
