@@ -81,8 +81,7 @@ ESSENTIAL: Final = frozenset({Background.STORE_WRITER, Background.SESSION})
 class BackgroundFailures:
     """Counts failures of background work, and decides how its work goes on."""
 
-    def __init__(self, backoff: Backoff = RESTART_BACKOFF) -> None:
-        self._backoff = backoff
+    def __init__(self) -> None:
         self.counts: Counter[Background] = Counter(dict.fromkeys(Background, 0))
         """Failures so far."""
         self.end_process: Callable[[str], None] = lambda _: None
@@ -90,7 +89,7 @@ class BackgroundFailures:
 
     def record(self, work: Background, error: BaseException, in_a_row: int) -> float:
         """Counts and logs a failure. Returns the seconds until the work starts again. Raises nothing."""
-        delay = self._backoff.delay(in_a_row)
+        delay = RESTART_BACKOFF.delay(in_a_row)
         with suppress(Exception):  # out of memory, even to write a line
             self.counts[work] += 1
             log.error(
@@ -103,21 +102,17 @@ class BackgroundFailures:
 
 
 FAILURES: Final = BackgroundFailures()  # of this process
+Run = Callable[[], Coroutine[Any, Any, None]]
 Step = Callable[[], Awaitable[object] | None]  # starts or stops a component
 
 
-def start_task(
-    work: Background,
-    run: Callable[[], Coroutine[Any, Any, None]],
-    detail: str = "",
-    failures: BackgroundFailures = FAILURES,
-) -> asyncio.Task[None]:
+def start_task(work: Background, run: Run, detail: str = "") -> asyncio.Task[None]:
     """Runs `run` in a task until it returns or the task is canceled, again after each failure.
 
     `detail` tells tasks of the same work apart.
     """
     name = f"{work.value} {detail}" if detail else work.value
-    return asyncio.get_running_loop().create_task(_run_task(work, run, failures), name=name)
+    return asyncio.get_running_loop().create_task(_run_task(work, run), name=name)
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> None:
@@ -138,7 +133,7 @@ class Component:
 class Polling(Component):
     """Background work that runs from its start to its stop."""
 
-    def __init__(self, work: Background, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, work: Background, run: Run) -> None:
         super().__init__(self._begin, self._end)
         self._work = work
         self._run = run
@@ -173,9 +168,7 @@ async def _take(step: Step | None) -> None:
         await waits
 
 
-async def _run_task(
-    work: Background, run: Callable[[], Coroutine[Any, Any, None]], failures: BackgroundFailures
-) -> None:
+async def _run_task(work: Background, run: Run) -> None:
     task, in_a_row, clock = asyncio.current_task(), 0, asyncio.get_running_loop().time
     assert task is not None
     while True:
@@ -189,31 +182,28 @@ async def _run_task(
                 raise
             failure = error  # of something that it waited for
         in_a_row = 1 if clock() - started > STABLE_SECONDS else in_a_row + 1
-        delay = failures.record(work, failure, in_a_row)
+        delay = FAILURES.record(work, failure, in_a_row)
         del failure
         await asyncio.sleep(delay)
 
 
-def start_thread(
-    work: Background, run: Callable[[], None], failures: BackgroundFailures = FAILURES
-) -> threading.Thread:
+def start_thread(work: Background, run: Callable[[], None]) -> threading.Thread:
     """Runs `run` in a daemon thread until it returns, again after each failure."""
-    name = "dragoman-" + work.value.replace(" ", "-")
-    thread = threading.Thread(target=_run_thread, args=(work, run, failures), name=name, daemon=True)
+
+    def run_again() -> None:
+        in_a_row = 0
+        while True:
+            started = time.monotonic()
+            try:
+                return run()
+            except BaseException as error:
+                in_a_row = 1 if time.monotonic() - started > STABLE_SECONDS else in_a_row + 1
+                delay = FAILURES.record(work, error, in_a_row)
+            time.sleep(delay)
+
+    thread = threading.Thread(target=run_again, name=f"dragoman-{work.value.replace(' ', '-')}", daemon=True)
     thread.start()
     return thread
-
-
-def _run_thread(work: Background, run: Callable[[], None], failures: BackgroundFailures) -> None:
-    in_a_row = 0
-    while True:
-        started = time.monotonic()
-        try:
-            return run()
-        except BaseException as error:
-            in_a_row = 1 if time.monotonic() - started > STABLE_SECONDS else in_a_row + 1
-            delay = failures.record(work, error, in_a_row)
-        time.sleep(delay)
 
 
 def end_process(reason: str) -> NoReturn:
