@@ -56,7 +56,6 @@ class EventReducer:
 
     @property
     def state(self) -> int:
-        """The last known state of the task."""
         return self.task.status.state
 
     @property
@@ -71,12 +70,10 @@ class EventReducer:
 
     @property
     def has_artifacts(self) -> bool:
-        """Whether an artifact was reported."""
         return bool(self._digests)
 
     @property
     def result(self) -> Result:
-        """The result so far."""
         return Result(self.task, self.message, self.cursor)
 
     def load(self, task: pb.Task) -> None:
@@ -103,7 +100,6 @@ class EventReducer:
         yield from events
 
     def finish(self) -> Finished:
-        """The last event."""
         return Finished(self.result, task_id=self.task.id, cursor=self.cursor)
 
     def _events(self, response: pb.StreamResponse) -> Iterator[Event]:

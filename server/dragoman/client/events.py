@@ -118,8 +118,7 @@ class Finished(_TaskEvent):
 Event = Status | Artifact | Text | Data | File | Question | Finished
 
 
-MAX_REPR_TEXT: Final = 80
-"""Characters of the text in the representation of a result."""
+MAX_REPR_TEXT: Final = 80  # characters of the text of a result
 
 
 @dataclass(frozen=True, slots=True, repr=False)
