@@ -23,8 +23,7 @@ from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_SERVER: Final = "127.0.0.1:50051"
 DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
@@ -59,7 +58,7 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
     """Ids of the caller's recently changed tasks that begin with `incomplete`."""
 
     async def fetch() -> Completions:
-        request = ops_tasks.ListTasksRequest(
+        request = ops.ListTasksRequest(
             agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS, own=True
         )
         async with _operator(ctx) as operator:

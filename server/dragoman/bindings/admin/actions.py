@@ -25,13 +25,7 @@ from dragoman.ids import IDS
 from dragoman.runtime.observe.audit import Auditor, CallOutcome
 from dragoman.supervision import log_fault
 from dragoman_pb import _pool
-from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk_pb
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
-from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams_pb
-from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage_pb
-from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers_pb
+from dragoman_pb.dragoman.ops import v1 as ops
 
 MAX_CONCURRENT_CHANGES: Final = 256
 """Changes that run at the same time. Further callers wait: changes go on without them, and would pile up."""
@@ -240,11 +234,11 @@ def _is_recorded(operation: Operation, operator: OperatorCall, request: Message)
     these, and they reveal nothing about a person."""
     if not operation.audited:
         return False
-    listed = request.filter if isinstance(request, tasks_pb.WatchTasksRequest) else request
-    if isinstance(listed, tasks_pb.ListTasksRequest):
+    listed = request.filter if isinstance(request, ops.WatchTasksRequest) else request
+    if isinstance(listed, ops.ListTasksRequest):
         return operator.is_viewer and not listed.own
-    if isinstance(request, usage_pb.ListUsageRequest):
-        names = request.principal or usage_pb.USAGE_GROUP_PRINCIPAL in request.group_by
+    if isinstance(request, ops.ListUsageRequest):
+        names = request.principal or ops.USAGE_GROUP_PRINCIPAL in request.group_by
         return operator.is_viewer and bool(names)
     return True
 
@@ -280,13 +274,13 @@ def _described(response: Message) -> tuple[dict[str, str], dict[str, str]]:
             return {**kept, "tasks": str(receipt.tasks)}, {}
         case ops.CreateKeyResponse():
             return {}, {"created": response.key.id}
-        case tasks_pb.RerunTaskResponse():
+        case ops.RerunTaskResponse():
             return {}, {"created": response.task.task.id}
-        case bulk_pb.CancelTasksResponse() | bulk_pb.RerunTasksResponse() | bulk_pb.EraseTasksResponse():
+        case ops.CancelTasksResponse() | ops.RerunTasksResponse() | ops.EraseTasksResponse():
             counts = {name: getattr(response, name) for name in ("matched", "changed", "skipped")}
             counts["failed"] = len(response.failures)
-        case workers_pb.ForgetAgentResponse() | upstreams_pb.RemoveUpstreamResponse():
+        case ops.ForgetAgentResponse() | ops.RemoveUpstreamResponse():
             counts = {"tasks": response.ended_tasks}
-        case push_pb.RedeliverResponse():
+        case ops.RedeliverResponse():
             counts = {"pushes": len(response.configs)}
     return {name: str(count) for name, count in counts.items()}, {}

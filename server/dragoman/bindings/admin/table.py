@@ -30,9 +30,9 @@ from dragoman.runtime.maintenance.pauses import AgentPauses
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.push.scheduler import Redelivery
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2
 
-OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+OPS_SERVICE: Final = ops_pb2.DESCRIPTOR.services_by_name["OpsService"]
 
 
 def request_type_of(name: str) -> type[Message]:

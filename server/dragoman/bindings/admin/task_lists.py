@@ -29,7 +29,7 @@ from dragoman.core.task.cursors import (
 )
 from dragoman.ports import AgentTasks, Store
 from dragoman.runtime.access import Access, Admission
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50
