@@ -40,22 +40,16 @@ class A2AOperation:
 
     request: type[Message]
     response: type[Message]
-    rpc: str = ""
-    """The RPC of 1.0, if there is one."""
+    rpc: str = ""  # the RPC of 1.0, if there is one
     operation: Callable[[Operations], Callable[..., Any]] | None = None
     """Selects the method: a coroutine of bytes, or an async iterator of events if `streaming`. None for descriptions,
     such as cards, which need no task."""
-    names_agent: bool = True
-    """The request names an agent, which its caller has to be allowed to call."""
+    names_agent: bool = True  # the request names an agent, which its caller has to be allowed to call
     streaming: bool = False
-    blocking: bool = False
-    """The response may wait for a turn to end, so the caller's deadline bounds the wait."""
-    push: bool = False
-    """Needs push notifications, which a server may disable (1.0 §3.3.4)."""
-    extended_card: bool = False
-    """Returns the agent's extended card."""
-    max_page_size: int = 0
-    """The largest page of a list; 0 for other operations. Google's form clamps to it (AIP-158)."""
+    blocking: bool = False  # the response may wait for a turn to end, so the caller's deadline bounds the wait
+    push: bool = False  # needs push notifications, which a server may disable (1.0 §3.3.4)
+    extended_card: bool = False  # returns the agent's extended card
+    max_page_size: int = 0  # The largest page of a list; 0 for other operations. Google's form clamps to it (AIP-158).
 
     @property
     def shows_card(self) -> bool:
@@ -127,8 +121,7 @@ class DialectRow:
     dialect: Dialect
     leaves_blocking_open: Callable[[Any], bool] | None = None
     """Whether the dialect's request is a send that does not say whether it waits for the turn; None: it says so."""
-    turn: bool = False
-    """The stream stops when the turn ends, and its last event is marked as the last."""
+    turn: bool = False  # the stream stops when the turn ends, and its last event is marked as the last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,14 +255,10 @@ def rpc_services() -> Iterator[tuple[ServiceDescriptor, dict[str, RpcRow]]]:
 class JsonRpcRow(DialectRow):
     """One JSON-RPC method in one dialect."""
 
-    read: Callable[[object], Any]
-    """Converts `params` to the 1.0 request. Raises InvalidParams."""
-    write: Callable[[Any], object]
-    """Converts the 1.0 response to the JSON value of `result`."""
-    stream_results: Callable[[], EncodeResults]
-    """Returns the encoder of one stream's events."""
-    names_tasks: bool = False
-    """The client chooses task ids (0.1)."""
+    read: Callable[[object], Any]  # Converts `params` to the 1.0 request. Raises InvalidParams.
+    write: Callable[[Any], object]  # converts the 1.0 response to the JSON value of `result`
+    stream_results: Callable[[], EncodeResults]  # returns the encoder of one stream's events
+    names_tasks: bool = False  # the client chooses task ids (0.1)
     errors_in_stream: bool = False
     """Errors before the first event are sent inside a stream: clients of these methods look nowhere else."""
 

@@ -30,17 +30,10 @@ DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
 """The server on this machine, for commands and bindings that need HTTP."""
 DEFAULT_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
-COMPLETION_TIMEOUT: Final = 2.0
-"""Seconds for the server to answer."""
-
-MAX_COMPLETED_TASKS: Final = 30
-"""Number of task ids offered, most recently changed first."""
-
-MAX_SEARCHED_TASKS: Final = 1000
-"""Number of tasks whose ids are compared with the text typed so far."""
-
-Completions = list[tuple[str, str]]
-"""Candidates, each with a one-line description."""
+COMPLETION_TIMEOUT: Final = 2.0  # seconds for the server to answer
+MAX_COMPLETED_TASKS: Final = 30  # number of task ids offered, most recently changed first
+MAX_SEARCHED_TASKS: Final = 1000  # number of tasks whose ids are compared with the text typed so far
+Completions = list[tuple[str, str]]  # candidates, each with a one-line description
 
 
 def complete_agents(ctx: typer.Context, incomplete: str) -> Completions:

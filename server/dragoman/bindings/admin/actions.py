@@ -53,22 +53,17 @@ class OperatorCall:
 class Operation:
     """One operation: its handler, who may call it, and what its calls leave in the audit log."""
 
-    name: str
-    """The method of `dragoman.ops.v1.OpsService`."""
+    name: str  # the method of `dragoman.ops.v1.OpsService`
     handler: Callable[[OperatorCall, Any], Any]
     """Takes the caller and the request. Returns an awaitable response; a streaming one an async generator."""
     grant: Literal["operator", "viewer", "none"] = "operator"
     """The least grant that allows it; with `none`, callers see what is their own."""
-    limited: bool = False
-    """Operators and viewers of some scopes or agents may call it, on tasks within these."""
-    covers_grants: bool = False
-    """It covers all scopes and agents in the grants of its caller; others must name one."""
+    limited: bool = False  # operators and viewers of some scopes or agents may call it, on tasks within these
+    covers_grants: bool = False  # it covers all scopes and agents in the grants of its caller; others must name one
     remote: bool = False
     """A server without authentication offers it over gRPC to other machines, too: of tasks, their own."""
-    reads: bool = False
-    """It changes nothing, so a unary call ends with its caller. All others are changes."""
-    audited: bool = True
-    """False if it shows no content to dashboards."""
+    reads: bool = False  # It changes nothing, so a unary call ends with its caller. All others are changes.
+    audited: bool = True  # false if it shows no content to dashboards
 
 
 class OperatorActions:

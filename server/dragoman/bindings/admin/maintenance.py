@@ -26,8 +26,7 @@ from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-EXPORT_FORMAT_VERSION: Final = 1
-"""Version of the export format."""
+EXPORT_FORMAT_VERSION: Final = 1  # version of the export format
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,7 @@ class AgentOperations:
         return ops.RemoveUpstreamResponse(ended_tasks=await self.upstream_registry.remove(request.agent))
 
 
-MAX_PAUSE_REASON: Final = 500
-"""Characters of the reason of a pause."""
+MAX_PAUSE_REASON: Final = 500  # characters of the reason of a pause
 
 
 def _check_pause(identity: Identity, agent: str) -> None:

@@ -55,10 +55,8 @@ class AdminServices:
     signing_keys: SigningKeys
     worker_hub: WorkerHub
     upstream_registry: UpstreamRegistry
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
-    trace_url: str = ""
-    """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
+    clock: Callable[[], int]  # milliseconds since the epoch
+    trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
 
 class OperationTable:

@@ -40,17 +40,10 @@ from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_BULK_PAGE: Final = 50
-MAX_BULK_PAGE: Final = 100
-"""Tasks of one page."""
-
-MAX_BULK_COUNT: Final = 100_000
-"""Tasks that a dry run counts."""
-
-COUNTED_ROWS: Final = 4_000_000
-"""About how many rows a dry run reads, where no index has the tasks that match."""
-
-PAGE_ROWS: Final = 100_000
-"""The same for a page: with fewer, most pages of a search for rare tasks would be empty."""
+MAX_BULK_PAGE: Final = 100  # tasks of one page
+MAX_BULK_COUNT: Final = 100_000  # tasks that a dry run counts
+COUNTED_ROWS: Final = 4_000_000  # about how many rows a dry run reads, where no index has the tasks that match
+PAGE_ROWS: Final = 100_000  # the same for a page: with fewer, most pages of a search for rare tasks would be empty
 
 OPEN_STATES: Final = states.STORED_STATES - states.TERMINAL
 UNSUCCESSFUL_STATES: Final = states.TERMINAL - {states.COMPLETED}
@@ -70,14 +63,10 @@ ChangeTask = Callable[[TaskRecord], Awaitable[str | None]]
 class _Change:
     """One kind of change of many tasks."""
 
-    entry: str
-    """The operation in the audit entry of each task."""
-    allowed: frozenset[int]
-    """The states that a filter may name."""
-    default: frozenset[int]
-    """The states of a filter that names none; empty for all."""
-    concurrency: int
-    """Tasks of a page that are changed at the same time."""
+    entry: str  # the operation in the audit entry of each task
+    allowed: frozenset[int]  # the states that a filter may name
+    default: frozenset[int]  # the states of a filter that names none; empty for all
+    concurrency: int  # tasks of a page that are changed at the same time
 
 
 _CANCEL: Final = _Change("CancelTask", OPEN_STATES, OPEN_STATES, MAX_BULK_PAGE)

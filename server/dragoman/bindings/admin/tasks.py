@@ -38,8 +38,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_EVENT_LIMIT: Final = 20
 MAX_EVENT_LIMIT: Final = 100
-EVENT_HISTORY: Final = 200
-"""Messages that are listed with events."""
+EVENT_HISTORY: Final = 200  # messages that are listed with events
 DEFAULT_PUSH_LIMIT: Final = 100
 MAX_PUSH_LIMIT: Final = 1000
 
@@ -51,8 +50,7 @@ class TaskOperations:
     explainer: Explainer
     maintenance: Maintenance
     redelivery: Redelivery
-    trace_url: str = ""
-    """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
+    trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
     async def explain(self, operator: OperatorCall, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains every task of this id, with the delegated ones that the caller may see. Raises TaskNotFound."""

@@ -34,11 +34,8 @@ from dragoman_pb.dragoman.ops import v1 as ops
 DEFAULT_ROWS: Final = 100
 MAX_ROWS: Final = 1000
 
-DEFAULT_DAYS: Final = 30
-"""The length of a period whose first day is not given."""
-
-DEFAULT_HOURS: Final = 24
-"""The hours of an overview."""
+DEFAULT_DAYS: Final = 30  # the length of a period whose first day is not given
+DEFAULT_HOURS: Final = 24  # the hours of an overview
 
 _OPEN_FIELDS: Final[Mapping[int, str]] = {
     states.SUBMITTED: "queued",
@@ -59,8 +56,7 @@ class UsageOperations:
 
     store: Store
     admission: Admission
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
+    clock: Callable[[], int]  # milliseconds since the epoch
 
     async def list_usage(self, operator: OperatorCall, request: ops.ListUsageRequest) -> ops.ListUsageResponse:
         """Lists sums of figures: for an operator or viewer those of all principals within its grants, else its own.

@@ -24,8 +24,7 @@ PAGE_ROWS: Final = 1000
 COUNT_COLUMNS: Final = ("begun", "completed", "failed", "canceled", "rejected", "turns")
 AMOUNT_COLUMNS: Final = ("turn_seconds", "tokens", "cost")
 
-OTHER_NAME: Final = "(other)"
-"""Stands for an empty name: erased principals, and those beyond the limit of a day."""
+OTHER_NAME: Final = "(other)"  # stands for an empty name: erased principals, and those beyond the limit of a day
 
 
 class GroupOption(StrEnum):

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
 
 
-IsRevoked = Callable[[str, int], bool]
-"""Whether the certificate with this issuer and serial number is revoked."""
+IsRevoked = Callable[[str, int], bool]  # whether the certificate with this issuer and serial number is revoked
 
 _NameType = type[x509.UniformResourceIdentifier] | type[x509.DNSName] | type[x509.RFC822Name]
 _NAME_TYPES: Final[dict[CertificateName, _NameType]] = {
@@ -114,8 +113,7 @@ def _certificate_rejected(reason: str, key: str = "") -> Unauthenticated:
     return Unauthenticated(reason, error="invalid_token", log_details={"certificate": key.split(":")[1]} if key else {})
 
 
-ANY_ISSUER: Final = ""
-"""The issuer of a serial number from a list without issuers: any issuer."""
+ANY_ISSUER: Final = ""  # the issuer of a serial number from a list without issuers: any issuer
 
 _CRL_PATTERN: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 _SERIAL_PATTERN: Final = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2}:)*[0-9a-fA-F]+)")
