@@ -31,8 +31,7 @@ from dragoman.wire.dialects import Dialect
 
 _log: Final = logging.getLogger("dragoman.bindings.cards")
 
-CARD_MAX_AGE: Final = 300
-"""Seconds for which clients may cache a card."""
+CARD_MAX_AGE: Final = 300  # seconds for which clients may cache a card
 
 _MAX_CACHED_CARDS: Final = 256
 """Maximum cached cards: callers choose their `Host` and scope, so the cache needs a limit."""
@@ -55,8 +54,7 @@ _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "0.1": agent_card.v01_document,
 }
 
-CardVersions = Literal["all", "1.0", "0.3"]
-"""The versions of A2A that cards are written for."""
+CardVersions = Literal["all", "1.0", "0.3"]  # the versions of A2A that cards are written for
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +74,8 @@ class PublicAddresses:
     """The addresses that cards name, unchanged. Empty: the request decides."""
 
     url: str = ""
-    grpc: str = ""
-    """HOST:PORT, or with a scheme."""
-    trusted_proxies: TrustedNetworks = ()
-    """Whose headers tell the address that the caller used."""
+    grpc: str = ""  # HOST:PORT, or with a scheme
+    trusted_proxies: TrustedNetworks = ()  # whose headers tell the address that the caller used
 
 
 class Cards:
@@ -113,14 +109,12 @@ class Cards:
         self._push = push
         self._signer = signer
         self._versions = versions
-        self.http: BoundAddress | None = None
-        self.grpc: BoundAddress | None = None
-        """The bound addresses, set by the servers once they listen."""
+        self.http: BoundAddress | None = None  # the bound address, set by the server once it listens
+        self.grpc: BoundAddress | None = None  # the same
         self._public_url = addresses.url
         self._public_grpc = addresses.grpc
         self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()
-        self.changed = asyncio.Event()
-        """Set when an agent is added, changed or removed; a new one then takes its place."""
+        self.changed = asyncio.Event()  # set when an agent is added, changed or removed; a new one then takes its place
 
     def put_agent(self, spec: AgentSpec) -> None:
         """Adds or updates the card of an agent, which becomes the root agent if there is none."""
@@ -278,8 +272,7 @@ class Origin:
 
     url: str
     name: str
-    forwarded: bool = False
-    """Reported by a trusted proxy: callers do not reach this server's own ports."""
+    forwarded: bool = False  # reported by a trusted proxy: callers do not reach this server's own ports
 
 
 def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin | None:
