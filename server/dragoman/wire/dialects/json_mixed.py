@@ -25,7 +25,7 @@ from dragoman.wire.dialects.json_proto import (
 )
 from dragoman.wire.dialects.json_v03 import encode_hook, union_member, unwrap_union, wrap_union, write_blocking
 from dragoman.wire.json import protojson
-from dragoman.wire.json.protojson import Encode
+from dragoman.wire.json.wellknown import Encode
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _ALWAYS_EMITTED: Final = {

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from dragoman.core.push.configuration import join_schemes
 from dragoman.wire.dialects import parts
-from dragoman.wire.json.protojson import Decode, JsonDialect
-from dragoman.wire.json.wellknown import FieldError
+from dragoman.wire.json.protojson import JsonDialect
+from dragoman.wire.json.wellknown import Decode, FieldError
 
 STATE_WORDS: Final = {
     "TASK_STATE_UNSPECIFIED": "unknown",

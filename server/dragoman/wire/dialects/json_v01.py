@@ -27,8 +27,7 @@ from dragoman.wire.dialects.json_proto import (
 )
 from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, unwrap_union, wrap_union, write_push
 from dragoman.wire.json import protojson
-from dragoman.wire.json.protojson import Encode
-from dragoman.wire.json.wellknown import FieldError, encode_struct
+from dragoman.wire.json.wellknown import Encode, FieldError, encode_struct
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _TASK_REQUESTS: Final = ("GetTask", "CancelTask", "SubscribeToTask")

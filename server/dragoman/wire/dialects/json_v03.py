@@ -24,8 +24,7 @@ from dragoman.wire.dialects.json_proto import (
     read_push,
 )
 from dragoman.wire.json import protojson
-from dragoman.wire.json.protojson import Decode, Encode
-from dragoman.wire.json.wellknown import FieldError
+from dragoman.wire.json.wellknown import Decode, Encode, FieldError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
