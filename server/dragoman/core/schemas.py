@@ -61,18 +61,9 @@ _SATURATED: Final = 1_000_000_000
 
 _IN_PLACE: Final = frozenset({"not", "if", "then", "else", "allOf", "anyOf", "oneOf"})
 _IN_PLACE_MAPS: Final = frozenset({"dependentSchemas", "dependencies"})
-_CHILDREN: Final = frozenset(
-    {
-        "additionalProperties",
-        "propertyNames",
-        "unevaluatedProperties",
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "unevaluatedItems",
-        "contains",
-    }
-)
+_PROPERTY_CHILDREN: Final = frozenset({"additionalProperties", "propertyNames", "unevaluatedProperties"})
+_ITEM_CHILDREN: Final = frozenset({"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"})
+_CHILDREN: Final = _PROPERTY_CHILDREN | _ITEM_CHILDREN
 _CHILD_MAPS: Final = frozenset({"properties", "patternProperties"})
 _DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 _DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
@@ -138,7 +129,7 @@ class SchemaCheck:
         An invalid schema is a problem with every value.
         """
         if self.invalid:
-            return _cut(f"the agent's schema is invalid: it {self.invalid}")
+            return f"the agent's schema is invalid: it {self.invalid}"[:MAX_PROBLEM_CHARACTERS]
         try:
             steps, nanoseconds, copies = self._graph.cost(value)
         except (TypeError, ValueError):  # integers that no JSON parser here reads, lone surrogates
@@ -158,7 +149,7 @@ class SchemaCheck:
         try:
             validator.validate(value)
         except ValidationError as error:
-            return _cut(_problem_text(error))
+            return _problem_text(error)[:MAX_PROBLEM_CHARACTERS]
         return ""
 
     @cached_property
@@ -599,7 +590,3 @@ def _json(value: Any) -> str:
         return orjson.dumps(value).decode()
     except TypeError:  # decimals and integers beyond 64 bits
         return str(value)
-
-
-def _cut(text: str) -> str:
-    return text[:MAX_PROBLEM_CHARACTERS]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Literal
 
 from dragoman.core.names import AGENT_ID
@@ -133,11 +133,6 @@ def parse_card_overrides(tables: Mapping[str, Any]) -> dict[str, CardOverride]:
     return overrides
 
 
-def apply_card_override(spec: AgentSpec, override: CardOverride | None) -> AgentSpec:
-    """The agent with the operator's overrides applied."""
-    return replace(spec, **override) if override else spec
-
-
 def _parse_override(table: Any) -> CardOverride:
     if not isinstance(table, Mapping):
         raise ValueError(f"must be a table of {', '.join(_OVERRIDE_FIELDS)}")
@@ -154,15 +149,11 @@ def _parse_override(table: Any) -> CardOverride:
             if len({skill.id for skill in override[name]}) < len(override[name]):
                 raise ValueError(f"{name}: two skills have the same id")
         elif name == "interface_descriptions":
-            override[name] = _parse_interface_descriptions(name, value)
+            table = _check_table(name, value, _TRANSPORTS)
+            override[name] = {transport: _parse_text(f"{name}.{transport}", text) for transport, text in table.items()}
         else:
             raise ValueError(f"{name}: is not one of {', '.join(_OVERRIDE_FIELDS)}")
     return override
-
-
-def _parse_interface_descriptions(path: str, value: Any) -> dict[str, str]:
-    table = _check_table(path, value, _TRANSPORTS)
-    return {transport: _parse_text(f"{path}.{transport}", text) for transport, text in table.items()}
 
 
 def _parse_object(path: str, kind: type[Any], value: Any) -> Any:

@@ -136,15 +136,9 @@ class Usage(NamedTuple):
     @classmethod
     def total(cls, rows: Iterable[Sequence[int]]) -> Usage:
         """Sums rows of tokens, cost, and whether a delegated task used them."""
-        tokens = cost = delegated_tokens = delegated_cost = 0
-        for row_tokens, row_cost, is_delegated in rows:
-            tokens, cost = min(tokens + row_tokens, MAX_USAGE), min(cost + row_cost, MAX_USAGE)
-            if is_delegated:
-                delegated_tokens, delegated_cost = (
-                    min(delegated_tokens + row_tokens, MAX_USAGE),
-                    min(delegated_cost + row_cost, MAX_USAGE),
-                )
-        return cls(tokens, cost, delegated_tokens, delegated_cost)
+        used = list(rows)
+        delegated = [row for row in used if row[2]]
+        return cls(*(min(sum(row[of] for row in some), MAX_USAGE) for some in (used, delegated) for of in (0, 1)))
 
     def __bool__(self) -> bool:
         return self.tokens > 0 or self.cost > 0

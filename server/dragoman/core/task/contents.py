@@ -12,6 +12,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -26,6 +27,7 @@ from dragoman.core.task.blob_references import (
     TEXT_MEDIA_TYPE,
     URL_FIELD,
     FieldTree,
+    rewrite_parts,
     text_type,
 )
 
@@ -128,22 +130,9 @@ class ResponseBudget:
 
     def parts(self, data: bytes, tree: FieldTree, place: StoredContent) -> bytes:
         """These framed parts within the budget. `place`: where in the store `data` begins."""
-        if not tree:
-            return self._part(data, place)
-        pieces: list[bytes] = []
-        copied = 0
-        for number, start, begin, end in frames.fields(data):
-            branch = tree.get(number)
-            if branch is None:
-                continue
-            inner = data[begin:end]
-            limited = self.parts(inner, branch, replace(place, offset=place.offset + begin))
-            if limited is not inner:
-                pieces += (data[copied:start], frames.frame(number, limited))
-                copied = end
-        return b"".join((*pieces, data[copied:])) if pieces else data
+        return rewrite_parts(data, tree, lambda *_: True, partial(self._part, place), place.offset)
 
-    def _part(self, data: bytes, place: StoredContent) -> bytes:
+    def _part(self, place: StoredContent, data: bytes, at: int) -> bytes:
         content: Sequence[int] = ()
         filename = media_type = ""
         for number, start, begin, end in frames.fields(data):
@@ -164,7 +153,7 @@ class ResponseBudget:
         if number == TEXT_FIELD:
             link_type = text_type(media_type)
             added = b"" if media_type else frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE)
-        stored = replace(place, offset=place.offset + begin, size=end - begin)
+        stored = replace(place, offset=at + begin, size=end - begin)
         link = self.link(stored.name, filename, link_type)
         return data[:start] + frames.text(URL_FIELD, link) + data[end:] + added
 

@@ -235,15 +235,10 @@ DEFAULT_STORAGE_OPTIONS: Final = StorageOptions()
 MIN_SCHEMA_COMMENT: Final = re.compile(r"-- since ([0-9]+)\n", re.ASCII)
 
 
-def min_schema_of_migration(number: int, script: str) -> int:
-    """The oldest schema whose programs can use the result of migration `number`: by default `number` itself."""
-    match = MIN_SCHEMA_COMMENT.match(script)
-    return int(match[1]) if match else number
-
-
 def min_schema(migrations: Iterable[tuple[int, str]]) -> int:
-    """The oldest schema whose programs can use the result of all these migrations; 0 for none."""
-    return max((min_schema_of_migration(number, script) for number, script in migrations), default=0)
+    """The oldest schema whose programs can use the result of these migrations: by default the last; 0 for none."""
+    since = ((number, MIN_SCHEMA_COMMENT.match(script)) for number, script in migrations)
+    return max((int(match[1]) if match else number for number, match in since), default=0)
 
 
 def schema_problem(version: int, known: int, minimum: str | int | None) -> str:

@@ -212,17 +212,9 @@ def is_plain_text(part: pb.Part) -> bool:
 def join_texts(parts: Sequence[pb.Part]) -> list[pb.Part]:
     """The parts, with each run of plain texts joined."""
     units: list[pb.Part] = []
-    run: list[str] = []
-    for part in parts:
-        if is_plain_text(part):
-            run.append(part.text)
-            continue
-        if run:
-            units.append(pb.Part(text="".join(run)))
-            run = []
-        units.append(part)
-    if run:
-        units.append(pb.Part(text="".join(run)))
+    for is_text, run in groupby(parts, is_plain_text):
+        same_kind = list(run)
+        units += [pb.Part(text="".join(part.text for part in same_kind))] if is_text else same_kind
     return units
 
 

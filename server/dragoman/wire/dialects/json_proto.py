@@ -30,19 +30,10 @@ ROLE_WORDS: Final = {"ROLE_USER": "user", "ROLE_AGENT": "agent", "ROLE_UNSPECIFI
 
 ENUM_WORDS: Final = {"lf.a2a.v1.TaskState": STATE_WORDS, "lf.a2a.v1.Role": ROLE_WORDS}
 
-_CANCELED_ALIASES: Final = (
-    "TASK_STATE_CANCELED",
-    "TASK_STATE_CANCELLED",
-    "canceled",
-    "cancelled",
-    "CANCELED",
-    "CANCELLED",
-)
-
 ENUM_ALIASES: Final[Mapping[str, Sequence[Sequence[str]]]] = {
     # "Cancelled" with two l's, and a client that sends the states of 0.1 in capitals.
     "lf.a2a.v1.TaskState": [
-        _CANCELED_ALIASES,
+        ("TASK_STATE_CANCELED", "TASK_STATE_CANCELLED", "canceled", "cancelled", "CANCELED", "CANCELLED"),
         ("TASK_STATE_UNSPECIFIED", "UNKNOWN", "unknown", "unspecified"),
         *((name, word, name.removeprefix("TASK_STATE_")) for name, word in STATE_WORDS.items()),
     ],
