@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from dragoman.core.push.delivery import DeliveryOutcome
@@ -47,6 +48,9 @@ class Histogram:
         return sum(self.counts)
 
 
+MetricKind = Literal["counter", "gauge", "histogram"]
+
+
 class MetricSample(NamedTuple):
     """One sample of a family: its label values, and a number or histogram."""
 
@@ -59,25 +63,19 @@ class MetricFamily:
     """Samples of one metric. `name` ends in its unit, without a format's suffix such as `_total`."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     samples: Sequence[MetricSample] = ()
 
 
-def counter(name: str, help: str, value: float) -> MetricFamily:
-    """A family with one counter."""
-    return MetricFamily(name, "counter", help, samples=(MetricSample((), value),))
+def _family_of_one(kind: MetricKind, name: str, help: str, value: float | Histogram) -> MetricFamily:
+    return MetricFamily(name, kind, help, samples=(MetricSample((), value),))
 
 
-def gauge(name: str, help: str, value: float) -> MetricFamily:
-    """A family with one gauge."""
-    return MetricFamily(name, "gauge", help, samples=(MetricSample((), value),))
-
-
-def histogram(name: str, help: str, value: Histogram) -> MetricFamily:
-    """A family with one histogram."""
-    return MetricFamily(name, "histogram", help, samples=(MetricSample((), value),))
+counter: Final = partial(_family_of_one, "counter")
+gauge: Final = partial(_family_of_one, "gauge")
+histogram: Final = partial(_family_of_one, "histogram")
 
 
 @dataclass(slots=True)

@@ -17,13 +17,21 @@ from dragoman.wire.dialects import json_v01, json_v03, parts
 from dragoman.wire.dialects.json_proto import (
     ENUM_ALIASES,
     ENUM_WORDS,
+    PUSH_CONFIG_KEYS,
     decode_hook,
     read_blocking,
     read_context,
     read_history,
     read_push,
 )
-from dragoman.wire.dialects.json_v03 import encode_hook, union_member, unwrap_union, wrap_union, write_blocking
+from dragoman.wire.dialects.json_v03 import (
+    encode_hook,
+    read_configuration,
+    union_member,
+    unwrap_union,
+    wrap_union,
+    write_blocking,
+)
 from dragoman.wire.json import protojson
 from dragoman.wire.json.wellknown import Encode
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -43,7 +51,7 @@ JSON_FASTA2A: Final = protojson.JsonDialect(
     always_emitted=_ALWAYS_EMITTED,
     decode_hooks={
         "lf.a2a.v1.Part": parts.part_decoder,
-        "lf.a2a.v1.SendMessageConfiguration": decode_hook(lambda value: read_history(read_blocking(value))),
+        "lf.a2a.v1.SendMessageConfiguration": decode_hook(read_configuration),
         "lf.a2a.v1.GetTaskRequest": decode_hook(read_history),
         "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
     },
@@ -52,21 +60,15 @@ JSON_FASTA2A: Final = protojson.JsonDialect(
 """fasta2a 2.x."""
 
 
-def _read_rust_configuration(value: dict[str, Any]) -> dict[str, Any]:
-    push = value.pop("pushNotificationConfig", None)
-    if push is not None:
-        value["taskPushNotificationConfig"] = push
-    return read_blocking(value)
-
-
 JSON_RUST: Final = protojson.JsonDialect(
     "a2a-rust",
+    fields={"lf.a2a.v1.SendMessageConfiguration": [PUSH_CONFIG_KEYS]},
     enums=ENUM_ALIASES,
     always_emitted=_ALWAYS_EMITTED,
     decode_hooks={
         "lf.a2a.v1.Part": parts.part_decoder,
         "lf.a2a.v1.SendMessageRequest": decode_hook(read_context),
-        "lf.a2a.v1.SendMessageConfiguration": decode_hook(_read_rust_configuration),
+        "lf.a2a.v1.SendMessageConfiguration": decode_hook(read_blocking),
         "lf.a2a.v1.SendMessageResponse": wrap_union(union_member),
         "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
     },

@@ -145,6 +145,9 @@ def _data_part(decode: Decode) -> Decode:
     return read
 
 
+PUSH_CONFIG_KEYS: Final = ("task_push_notification_config", "push_notification_config", "pushNotificationConfig")
+"""The push configuration of a send: in 1.0, and in its release candidate and 0.3."""
+
 _STATUS_AFTER: Final = ("status_timestamp_after", "statusTimestampAfter", "last_updated_time", "lastUpdatedTime")
 
 PROTOJSON_V03: Final = JsonDialect(
@@ -185,10 +188,7 @@ PROTOJSON_V1: Final = JsonDialect(
     fields={
         # The filter of the Go client.
         "lf.a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
-        # The 1.0 release candidate.
-        "lf.a2a.v1.SendMessageConfiguration": [
-            ("task_push_notification_config", "push_notification_config", "pushNotificationConfig")
-        ],
+        "lf.a2a.v1.SendMessageConfiguration": [PUSH_CONFIG_KEYS],
     },
     enums=ENUM_ALIASES,
     # A2A 1.0 §3.1.4: the fields of the response are required, so zero and empty are written.

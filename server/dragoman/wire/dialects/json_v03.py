@@ -17,6 +17,7 @@ from dragoman.wire.dialects import parts
 from dragoman.wire.dialects.json_proto import (
     ENUM_ALIASES,
     ENUM_WORDS,
+    PUSH_CONFIG_KEYS,
     STATUS_HOOK,
     decode_hook,
     read_blocking,
@@ -76,11 +77,8 @@ def write_push(value: dict[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key not in ("taskId", "tenant")}
 
 
-def _read_configuration(value: dict[str, Any]) -> dict[str, Any]:
-    for key in ("pushNotificationConfig", "push_notification_config", "pushNotification"):
-        push = value.pop(key, None)
-        if push is not None:
-            value["taskPushNotificationConfig"] = push
+def read_configuration(value: dict[str, Any]) -> dict[str, Any]:
+    """Reads `blocking`, and a `historyLength` of zero as "all"."""
     return read_history(read_blocking(value))
 
 
@@ -150,13 +148,14 @@ ALWAYS_EMITTED: Final = {
 
 JSON_V03: Final = protojson.JsonDialect(
     "0.3",
+    fields={"lf.a2a.v1.SendMessageConfiguration": [(*PUSH_CONFIG_KEYS, "pushNotification")]},
     enums=ENUM_ALIASES,
     enum_words=ENUM_WORDS,
     always_emitted=ALWAYS_EMITTED,
     decode_hooks={
         **STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
-        "lf.a2a.v1.SendMessageConfiguration": decode_hook(_read_configuration),
+        "lf.a2a.v1.SendMessageConfiguration": decode_hook(read_configuration),
         "lf.a2a.v1.GetTaskRequest": decode_hook(read_history),
         "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
         "lf.a2a.v1.GetTaskPushNotificationConfigRequest": decode_hook(_read_get_push_config),
