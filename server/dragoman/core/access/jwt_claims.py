@@ -12,15 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dragoman.core.access.identity import (
-    AGENT_GRANT_PREFIX,
-    OPERATOR_GRANT,
-    SCOPE_GRANT_PREFIX,
-    WORKER_GRANT,
-    Identity,
-    check_grants,
-    check_principal,
-)
+from dragoman.core.access import identity
 from dragoman.core.durations import parse_age
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.names import AGENT_ID
@@ -85,14 +77,14 @@ def check_claims(claims: Mapping[str, Any], issuer: Issuer, now: float) -> None:
         raise invalid_token("the token was issued in the future (iat)")
 
 
-def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
+def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> identity.Identity:
     """The identity in verified claims. Raises PermissionDenied when a required scope is missing."""
     principal = find_claim(claims, issuer.principal_claim)
     if not isinstance(principal, str) or not principal or principal != principal.strip():
         raise invalid_token(f"the token has no {issuer.principal_claim} that names a principal")
     name = f"{issuer.alias}:{principal}" if issuer.alias else principal
     try:
-        check_principal(name)
+        identity.check_principal(name)
     except ValueError as error:
         raise invalid_token(
             f"the token's {issuer.principal_claim} is not a valid name of a principal: {error}"
@@ -108,7 +100,7 @@ def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
             scope=" ".join(issuer.required_scopes),
             log_details={"issuer": issuer.url, "principal": name},
         )
-    return Identity(name, frozenset(grant for scope in scopes for grant in _grants_of_scope(scope, issuer)))
+    return identity.Identity(name, frozenset(grant for scope in scopes for grant in _grants_of_scope(scope, issuer)))
 
 
 def find_claim(claims: Mapping[str, Any], name: str) -> Any:
@@ -125,11 +117,9 @@ def _grants_of_scope(scope: str, issuer: Issuer) -> tuple[str, ...]:
     # Restricting grants count with and without prefix: an unknown agent restricts to nothing, and dropping it would
     # allow everything. Granting ones need our prefix: a scope `worker` may have another meaning for the issuer.
     grant = scope.removeprefix(GRANT_SCOPE_PREFIX)
-    is_privilege = scope in (
-        GRANT_SCOPE_PREFIX + OPERATOR_GRANT,
-        GRANT_SCOPE_PREFIX + WORKER_GRANT,
-    ) or scope.startswith(f"{GRANT_SCOPE_PREFIX}{WORKER_GRANT}:")
-    direct = (grant,) if is_privilege or grant.startswith((AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX)) else ()
+    is_privilege = grant.partition(":")[0] == identity.WORKER_GRANT or grant == identity.OPERATOR_GRANT
+    is_restriction = grant.startswith((identity.AGENT_GRANT_PREFIX, identity.SCOPE_GRANT_PREFIX))
+    direct = (grant,) if is_restriction or (is_privilege and grant != scope) else ()
     return (*issuer.grants.get(scope, ()), *direct)
 
 
@@ -205,7 +195,7 @@ class Issuer:
             raise ValueError("principal_claim: must name a claim")
         for scope, granted in self.grants.items():
             try:
-                check_grants(granted)
+                identity.check_grants(granted)
             except ValueError as error:
                 raise ValueError(f'grants: "{scope}": {error}') from error
         if self.console_client and self.jwks:

@@ -13,17 +13,7 @@ from typing import Any, Final
 
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID, split_schemes
 from dragoman.core.task import states
-from dragoman.wire.dialects import parts
-from dragoman.wire.dialects.json_proto import (
-    ENUM_ALIASES,
-    ENUM_WORDS,
-    PUSH_CONFIG_KEYS,
-    STATUS_HOOK,
-    decode_hook,
-    read_blocking,
-    read_history,
-    read_push,
-)
+from dragoman.wire.dialects import json_proto, parts
 from dragoman.wire.json import protojson
 from dragoman.wire.json.wellknown import Decode, Encode, FieldError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -40,7 +30,7 @@ def encode_hook(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], E
 
 def wrap_union(member_name: Callable[[dict[str, Any]], str]) -> Callable[[Decode], Decode]:
     """A hook that decodes a union without its wrapper. `member_name` returns the name of an object's member."""
-    return decode_hook(lambda value: {member_name(value): value})
+    return json_proto.decode_hook(lambda value: {member_name(value): value})
 
 
 def unwrap_union(encode: Encode) -> Encode:
@@ -79,7 +69,7 @@ def write_push(value: dict[str, Any]) -> dict[str, Any]:
 
 def read_configuration(value: dict[str, Any]) -> dict[str, Any]:
     """Reads `blocking`, and a `historyLength` of zero as "all"."""
-    return read_history(read_blocking(value))
+    return json_proto.read_history(json_proto.read_blocking(value))
 
 
 def _write_configuration(value: dict[str, Any]) -> dict[str, Any]:
@@ -148,19 +138,19 @@ ALWAYS_EMITTED: Final = {
 
 JSON_V03: Final = protojson.JsonDialect(
     "0.3",
-    fields={"lf.a2a.v1.SendMessageConfiguration": [(*PUSH_CONFIG_KEYS, "pushNotification")]},
-    enums=ENUM_ALIASES,
-    enum_words=ENUM_WORDS,
+    fields={"lf.a2a.v1.SendMessageConfiguration": [(*json_proto.PUSH_CONFIG_KEYS, "pushNotification")]},
+    enums=json_proto.ENUM_ALIASES,
+    enum_words=json_proto.ENUM_WORDS,
     always_emitted=ALWAYS_EMITTED,
     decode_hooks={
-        **STATUS_HOOK,
+        **json_proto.STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
-        "lf.a2a.v1.SendMessageConfiguration": decode_hook(read_configuration),
-        "lf.a2a.v1.GetTaskRequest": decode_hook(read_history),
-        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
-        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": decode_hook(_read_get_push_config),
-        "lf.a2a.v1.DeleteTaskPushNotificationConfigRequest": decode_hook(_read_delete_push_config),
-        "lf.a2a.v1.ListTaskPushNotificationConfigsRequest": decode_hook(read_list_push_configs),
+        "lf.a2a.v1.SendMessageConfiguration": json_proto.decode_hook(read_configuration),
+        "lf.a2a.v1.GetTaskRequest": json_proto.decode_hook(json_proto.read_history),
+        "lf.a2a.v1.TaskPushNotificationConfig": json_proto.decode_hook(json_proto.read_push),
+        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": json_proto.decode_hook(_read_get_push_config),
+        "lf.a2a.v1.DeleteTaskPushNotificationConfigRequest": json_proto.decode_hook(_read_delete_push_config),
+        "lf.a2a.v1.ListTaskPushNotificationConfigsRequest": json_proto.decode_hook(read_list_push_configs),
         "lf.a2a.v1.SendMessageResponse": wrap_union(union_member),
         "lf.a2a.v1.StreamResponse": wrap_union(union_member),
     },
