@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 from dragoman.core.durations import is_seconds
 from dragoman.core.names import check_agent_id
 
-DEFAULT_UPSTREAM_TURNS: Final = 100
-"""Default number of concurrent turns of an upstream agent."""
-
+DEFAULT_UPSTREAM_TURNS: Final = 100  # default number of concurrent turns of an upstream agent
 MAX_UPSTREAM_TURNS: Final = 10_000
 
 FileForm = Literal["bytes", "base64"]

@@ -21,17 +21,13 @@ import orjson
 AuditLevel = Literal["off", "security", "all"]
 """The recorded events. `security`: rejected callers, operator calls, erasures. `all`: also callers' task operations."""
 
-GENESIS_HASH: Final = bytes(32)
-"""The hash before the first entry."""
-
-SALT_BYTES: Final = 16
-"""The length of a salt."""
+GENESIS_HASH: Final = bytes(32)  # the hash before the first entry
+SALT_BYTES: Final = 16  # the length of a salt
 
 OPERATOR_ACTION_PREFIX: Final = "operator."
 """The start of the actions of operators; a method of `dragoman.ops.v1` follows."""
 
-MAX_AUDIT_TEXT_LENGTH: Final = 512
-"""Maximum characters of one text in an entry."""
+MAX_AUDIT_TEXT_LENGTH: Final = 512  # maximum characters of one text in an entry
 
 
 @dataclass(slots=True)

@@ -19,8 +19,7 @@ DURATION_BOUNDS: Final = (
 )  # fmt: skip
 """Upper bounds of durations in seconds, from a read of the store (1 ms) to a long turn (5 min)."""
 
-BATCH_SIZE_BOUNDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-"""Upper bounds of batch sizes."""
+BATCH_SIZE_BOUNDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)  # upper bounds of batch sizes
 
 
 class Histogram:

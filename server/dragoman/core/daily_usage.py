@@ -24,8 +24,7 @@ HOUR_MS: Final = 3_600_000
 DAY_HOURS: Final = 24
 DAY_MS: Final = DAY_HOURS * HOUR_MS
 
-KEPT_HOURS: Final = 48
-"""Hours for which figures are kept by hour, with the current one."""
+KEPT_HOURS: Final = 48  # hours for which figures are kept by hour, with the current one
 
 KEPT_DAYS: Final = 400
 """Days for which figures are kept: a year, and some weeks to compare it with the year before."""
@@ -101,8 +100,7 @@ _OUTCOMES: Final[Mapping[int, int]] = {
 }
 """The index of the figure that counts tasks which end in a state."""
 
-_DAYS_IN_MEMORY: Final = 2
-"""A batch around midnight has changes of two days."""
+_DAYS_IN_MEMORY: Final = 2  # a batch around midnight has changes of two days
 
 
 class DailyCounter:

@@ -54,8 +54,7 @@ _MAX_PATTERNS: Final = 64
 _STATE_NANOSECONDS: Final = 25
 _PATTERN_NANOSECONDS: Final = 3_000
 """Cost of one character: of a literal pattern for each of its characters, and of any other (measured: 2,828)."""
-_MULTIPLE_STEPS: Final = 400
-"""`multipleOf` calculates with exact fractions: up to 9 us for one number."""
+_MULTIPLE_STEPS: Final = 400  # `multipleOf` calculates with exact fractions: up to 9 us for one number
 _MAX_LEVELS: Final = 16
 _SATURATED: Final = 1_000_000_000
 

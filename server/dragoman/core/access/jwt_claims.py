@@ -25,12 +25,8 @@ Most access tokens have JWT, or no `typ`."""
 GRANT_SCOPE_PREFIX: Final = "dragoman:"
 """The prefix of a scope that is a grant: `dragoman:operator`, `dragoman:agent:echo`."""
 
-RESERVED_PRINCIPALS: Final = frozenset(("anonymous", "token"))
-"""Principals with a meaning of their own in this server."""
-
-MAX_TOKEN_TIME: Final = 1e15
-"""Seconds since the epoch; times beyond are invalid."""
-
+RESERVED_PRINCIPALS: Final = frozenset(("anonymous", "token"))  # principals with a meaning of their own in this server
+MAX_TOKEN_TIME: Final = 1e15  # seconds since the epoch; times beyond are invalid
 INVALID_TOKEN_ERROR: Final = "invalid_token"
 
 

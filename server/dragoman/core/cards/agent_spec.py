@@ -110,9 +110,7 @@ class AgentSpec:
     """Milliseconds for which its tasks are kept, by state (core.task.maintenance)."""
 
 
-CardOverride = Mapping[str, Any]
-"""Values for fields of AgentSpec, by name."""
-
+CardOverride = Mapping[str, Any]  # values for fields of AgentSpec, by name
 _TEXT_FIELDS: Final = ("name", "description", "version", "documentation_url", "icon_url", "credentials")
 _SKILL_FIELDS: Final = ("skills", "extended_skills")
 _OVERRIDE_FIELDS: Final = (*_TEXT_FIELDS, "provider", *_SKILL_FIELDS, "interface_descriptions")
@@ -200,8 +198,7 @@ BASE64_FILES_EXTENSION: Final = Extension(
 )
 SERVER_EXTENSIONS: Final = (RESUME_EXTENSION, IDEMPOTENCY_EXTENSION, BASE64_FILES_EXTENSION)
 
-_METADATA_FIELDS: Final = {1: 6, 3: 4, 4: 6}
-"""The number of the field `metadata`, by member of StreamResponse."""
+_METADATA_FIELDS: Final = {1: 6, 3: 4, 4: 6}  # the number of the field `metadata`, by member of StreamResponse
 
 
 def with_cursor(event: Event) -> Event:

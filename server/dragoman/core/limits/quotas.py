@@ -102,14 +102,9 @@ BILLION: Final = 1_000_000_000
 MAX_USAGE: Final = 2**61
 """Maximum tokens, and billionths of cost, of a report and of a sum."""
 
-MAX_USAGE_KEY_LENGTH: Final = 255
-"""Maximum characters of a report's key."""
-
-MAX_DELEGATION_DEPTH: Final = 16
-"""Ancestors of a task (its parent, and so on) that its usage is added to."""
-
-USAGE_METADATA_KEY: Final = "usage"
-"""The metadata key of the sum, in tasks and in the event that ends a turn."""
+MAX_USAGE_KEY_LENGTH: Final = 255  # maximum characters of a report's key
+MAX_DELEGATION_DEPTH: Final = 16  # ancestors of a task (its parent, and so on) that its usage is added to
+USAGE_METADATA_KEY: Final = "usage"  # the metadata key of the sum, in tasks and in the event that ends a turn
 
 
 class UsageReport(NamedTuple):
@@ -225,8 +220,7 @@ class TaskBudgets:
         return TaskBudget(**{**self.default, **self.by_agent.get(agent, {})})
 
 
-NO_BUDGETS: Final = TaskBudgets()
-"""No limits."""
+NO_BUDGETS: Final = TaskBudgets()  # no limits
 
 
 def parse_budgets(setting: str | Mapping[str, object]) -> TaskBudgets:

@@ -15,11 +15,8 @@ from typing import Final
 
 from dragoman.core.net import addresses
 
-MAX_URL_LENGTH: Final = 2048
-"""Maximum characters of a URL."""
-
-DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-"""The allowed schemes and their ports."""
+MAX_URL_LENGTH: Final = 2048  # maximum characters of a URL
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}  # the allowed schemes and their ports
 
 # fmt: off
 UNSAFE_PORTS: Final = frozenset((

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.message_limits import MAX_ID_LENGTH
 
-MAX_PUSH_CONFIGS: Final = 32
-"""Maximum configurations of a task."""
+MAX_PUSH_CONFIGS: Final = 32  # maximum configurations of a task
 
 OLDEST_CONFIG_ID: Final = "/"
 """Stands for a task's oldest configuration, for dialects without configuration ids. No id has a slash."""

@@ -20,8 +20,7 @@ from dragoman.core.durations import Backoff
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import TaskRef
 
-MAX_KEPT_ATTEMPTS: Final = 20
-"""The number of recent attempts stored per configuration."""
+MAX_KEPT_ATTEMPTS: Final = 20  # the number of recent attempts stored per configuration
 
 
 class PushState(IntEnum):

@@ -18,12 +18,8 @@ from urllib.parse import urlencode
 from dragoman.core.task import frames
 from dragoman.core.task.log import Append, ArtifactChange, Blob, StatusChange
 
-LARGE_PART_BYTES: Final = 256 * 1024
-"""A part with more bytes is offloaded to a blob."""
-
-MARKER_BYTES: Final = 16
-"""The length of a marker."""
-
+LARGE_PART_BYTES: Final = 256 * 1024  # a part with more bytes is offloaded to a blob
+MARKER_BYTES: Final = 16  # the length of a marker
 TEXT_FIELD: Final = 1
 RAW_FIELD: Final = 2
 URL_FIELD: Final = 3
@@ -32,8 +28,7 @@ MEDIA_TYPE_FIELD: Final = 7
 REFERENCE_FIELD: Final = 8191
 """Field numbers of Part; the last is ours."""
 
-TEXT_MEDIA_TYPE: Final = "text/plain"
-"""Of a text without a media type, when it becomes a link."""
+TEXT_MEDIA_TYPE: Final = "text/plain"  # of a text without a media type, when it becomes a link
 
 FieldTree = Mapping[int, Any]
 """The fields that lead to the parts of a message, by number. An empty tree is a Part."""
@@ -196,11 +191,8 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
     return rewrite_parts(data, tree, has_marker, part)
 
 
-BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
-"""The name of a blob in links: its digest."""
-
-BLOB_LINK_LIFETIME: Final = 3600
-"""Seconds until a blob link expires."""
+BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")  # the name of a blob in links: its digest
+BLOB_LINK_LIFETIME: Final = 3600  # seconds until a blob link expires
 
 
 def blob_link_query(secret: bytes, name: str, expires: int, filename: str, media_type: str) -> str:

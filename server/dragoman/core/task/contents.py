@@ -31,24 +31,19 @@ from dragoman.core.task.blob_references import (
     text_type,
 )
 
-HISTORY_TREE: Final[FieldTree] = {5: {5: {}}}
-"""The fields that lead to the parts of a row of `messages`."""
+HISTORY_TREE: Final[FieldTree] = {5: {5: {}}}  # the fields that lead to the parts of a row of `messages`
 
 MIN_SMALL_BYTES: Final = 16 * 1024 * 1024
 """Contents up to LARGE_PART_BYTES are inline until a response has this many bytes of them, or as many as of large
 ones if that is more."""
 
-UNLIMITED_BYTES: Final = 1 << 62
-"""No limit: agents receive the parts of messages as they were sent."""
-
-MIN_LINKED_BYTES: Final = 1024
-"""Shorter contents are always inline: a link has some hundred bytes."""
+UNLIMITED_BYTES: Final = 1 << 62  # no limit: agents receive the parts of messages as they were sent
+MIN_LINKED_BYTES: Final = 1024  # shorter contents are always inline: a link has some hundred bytes
 
 READ_BYTES: Final = 256 * 1024
 """Bytes that are read at a time, and a row more: a short transaction, and a short step of the loop that sends them."""
 
-MakeLink = Callable[[str, str, str], str]
-"""Makes a signed link to a content, from its name, file name and media type."""
+MakeLink = Callable[[str, str, str], str]  # makes a signed link to a content, from its name, file name and media type
 
 
 # Links ------------------------------------------------------------------------------------------------------------

@@ -237,8 +237,7 @@ def metadata_entries(key: str, value: str) -> list[bytes]:
     return entries
 
 
-_MIN_ID_DIGITS: Final = 8
-"""Shorter numbers and words would be found in the ids of many tasks."""
+_MIN_ID_DIGITS: Final = 8  # shorter numbers and words would be found in the ids of many tasks
 
 
 def id_digits(text: str) -> str:

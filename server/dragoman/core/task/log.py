@@ -166,8 +166,7 @@ class ArtifactChange:
         return len(self.head) + len(self.parts) + len(self.tail) + len(self.text or "") + len(self.metadata)
 
 
-MAX_READ_EVENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of events that are read at a time, and one append more."""
+MAX_READ_EVENT_BYTES: Final = 4 * 1024 * 1024  # bytes of events that are read at a time, and one append more
 
 
 # Guards --------------------------------------------------------------------------------------------------------

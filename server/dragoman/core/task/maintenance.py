@@ -27,8 +27,7 @@ RETENTION_STATES: Final[Mapping[str, int]] = {
 }
 """The states that retention applies to, by their names in settings."""
 
-AgesByState = Mapping[int, int]
-"""Milliseconds by state."""
+AgesByState = Mapping[int, int]  # milliseconds by state
 
 
 def parse_retention_ages(value: str | int | Mapping[str, str | int]) -> dict[int, int]:

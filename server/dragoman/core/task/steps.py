@@ -14,11 +14,8 @@ from typing import Final
 
 MAX_STEP_NAME_CHARS: Final = 200
 
-MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
-"""The largest result of a step."""
-
-CURRENT_TURN: Final = 0
-"""The turn of the steps that the next run of the turn finds."""
+MAX_RESULT_BYTES: Final = 16 * 1024 * 1024  # the largest result of a step
+CURRENT_TURN: Final = 0  # the turn of the steps that the next run of the turn finds
 
 NO_POSITION: Final = -1
 """The position of steps that run in other asyncio tasks or threads than the turn's own code."""

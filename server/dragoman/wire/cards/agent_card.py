@@ -34,8 +34,7 @@ V1_INTERFACE_VERSION: Final = "1.0"
 V03_INTERFACE_VERSION: Final = "0.3"
 """`protocolVersion` of interfaces, without a patch number: one SDK compares this text exactly."""
 
-V03_CARD_VERSION: Final = "0.3.0"
-"""`protocolVersion` of a 0.3 card, which has a patch number (0.3 §5.5)."""
+V03_CARD_VERSION: Final = "0.3.0"  # `protocolVersion` of a 0.3 card, which has a patch number (0.3 §5.5)
 
 
 # Required in 1.0 and empty for most agents. a2a-rust rejects cards without them.

@@ -113,10 +113,8 @@ def _event_writer(dialect: protojson.JsonDialect) -> Callable[[pb.StreamResponse
     return lambda event, is_last: {**json_v03.write_event(event, is_last), **encode(event)}
 
 
-write_v01_task: Final = _task_writer(json_v01.JSON_V01)
-"""Encodes a task created over 0.1, readable for 0.3 too."""
-write_fasta2a_task: Final = _TASK_FASTA2A.to_dict
-"""Encodes a task created by fasta2a 2.x, readable for 0.3 too."""
+write_v01_task: Final = _task_writer(json_v01.JSON_V01)  # encodes a task created over 0.1, readable for 0.3 too
+write_fasta2a_task: Final = _TASK_FASTA2A.to_dict  # encodes a task created by fasta2a 2.x, readable for 0.3 too
 write_rust_task: Final = _task_writer(JSON_RUST)
 """Encodes a task created by a2a-rust 0.3, with the keys of 0.3 added. States and roles are a2a-rust's."""
 

@@ -159,8 +159,7 @@ _CONVERTERS: Final[dict[str, Any]] = {
 
 PUSH_CONFIGS_COLLECTION: Final = "/pushNotificationConfigs"
 
-_MISSING_IDS: Final = ("", "None", "undefined", "null")
-"""Placeholders in names from clients without a configuration id."""
+_MISSING_IDS: Final = ("", "None", "undefined", "null")  # placeholders in names from clients without a configuration id
 
 
 def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:

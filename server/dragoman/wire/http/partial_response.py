@@ -18,9 +18,7 @@ from dragoman.wire.json.protojson import JsonDialect, is_map
 FieldTree = dict[str, Any]
 """The selected fields by JSON name, each with the tree below it; None selects everything below."""
 
-MAX_MASK_DEPTH: Final = 32
-"""Levels of a mask: more than any response has."""
-
+MAX_MASK_DEPTH: Final = 32  # levels of a mask: more than any response has
 _ALL: Final = "*"
 _TOKEN: Final = re.compile(r"\s*([^\s/.,()]+|[/.,()])")
 _FREE_FORM: Final = {"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"}

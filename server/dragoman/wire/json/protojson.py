@@ -33,8 +33,7 @@ M = TypeVar("M", bound=Message)
 Convert = Callable[[object], Any]
 """Converts a JSON value to a field's value. Raises FieldError."""
 
-Spellings = Sequence[Sequence[str]]
-"""Groups of synonymous names."""
+Spellings = Sequence[Sequence[str]]  # groups of synonymous names
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,8 +40,7 @@ _UTC_SEPARATORS = ("--T::Z", "--T::.")
 
 _TIMESTAMP_RULE = "must be an RFC 3339 time such as 2026-11-20T10:11:12.345Z, from year 0001 to 9999"
 
-MAX_QUOTED_CHARS: Final = 40
-"""Maximum characters of a value that an error quotes."""
+MAX_QUOTED_CHARS: Final = 40  # maximum characters of a value that an error quotes
 
 
 def describe_value(value: object) -> str:
