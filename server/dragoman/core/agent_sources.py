@@ -39,10 +39,8 @@ class UpstreamSpec:
     """Headers sent with each call, in place of our callers' credentials."""
     token_file: str = ""
     """A file with the bearer token to send, read when the server starts."""
-    turns: int = DEFAULT_UPSTREAM_TURNS
-    """Maximum concurrent turns."""
-    time_limit: float = 0.0
-    """Maximum seconds of a turn; 0 for no limit."""
+    turns: int = DEFAULT_UPSTREAM_TURNS  # maximum concurrent turns
+    time_limit: float = 0.0  # maximum seconds of a turn; 0 for no limit
     v03_files: FileForm = "bytes"
     """The form of its files, if it speaks 0.3 over gRPC or REST."""
 

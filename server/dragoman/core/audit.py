@@ -34,13 +34,11 @@ MAX_AUDIT_TEXT_LENGTH: Final = 512  # maximum characters of one text in an entry
 class AuditEntry:
     """One audited action. Not changed; not frozen, as each send makes one (`core.task.log.Append`)."""
 
-    at: int
-    """Milliseconds since the epoch."""
+    at: int  # milliseconds since the epoch
     action: str
     """For example `task.created`, `operator.Purge`, `access.denied`."""
     outcome: str = "ok"
-    about: Mapping[str, str] = field(default_factory=dict)
-    """Details that stay as long as the entry."""
+    about: Mapping[str, str] = field(default_factory=dict)  # details that stay as long as the entry
     who: Mapping[str, str] = field(default_factory=dict)
     """Personal data: principal, key, address, task. Removed when the principal is erased (`audited_principal`)."""
 
@@ -49,8 +47,7 @@ class AuditEntry:
 class AuditRecord:
     """An entry in the chain; not changed. `salt` is None once its personal data was erased."""
 
-    number: int
-    """From 1, without gaps."""
+    number: int  # from 1, without gaps
     entry: AuditEntry
     salt: bytes | None
     seal: bytes

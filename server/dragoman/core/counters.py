@@ -81,8 +81,7 @@ histogram: Final = partial(_family_of_one, "histogram")
 class CommitCounters:
     """The commits of one store in this process."""
 
-    changes: Histogram = field(default_factory=lambda: Histogram(BATCH_SIZE_BOUNDS))
-    """Changes in one commit."""
+    changes: Histogram = field(default_factory=lambda: Histogram(BATCH_SIZE_BOUNDS))  # changes in one commit
     seconds: Histogram = field(default_factory=Histogram)
     """Durations from the start of the transaction until it was on disk."""
     failed_batches: int = 0
@@ -97,8 +96,7 @@ class TurnCounters:
     ended_by_state: Counter[int] = field(default_factory=Counter)
     """Turns by the resulting state of the task (pb.TaskState)."""
     seconds: Histogram = field(default_factory=Histogram)
-    tokens: int = 0
-    """Reported tokens."""
+    tokens: int = 0  # reported tokens
     cost: int = 0
     """Reported cost, in billionths of the operator's currency."""
 
@@ -108,10 +106,8 @@ class DeliveryCounters:
     """Results of webhook requests so far. Counters only grow."""
 
     outcomes: Counter[DeliveryOutcome] = field(default_factory=Counter)
-    given_up: int = 0
-    """Receivers that were given up."""
-    seconds: Histogram = field(default_factory=Histogram)
-    """How long receivers took to respond or fail."""
+    given_up: int = 0  # receivers that were given up
+    seconds: Histogram = field(default_factory=Histogram)  # how long receivers took to respond or fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +122,14 @@ class AgentBacklog:
 class StoreStats:
     """Counts over all owners. Times are milliseconds since the epoch, by the store's clock; 0 for none."""
 
-    counted_at: int
-    """The time of the count."""
-    tasks: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """Visible tasks by agent and state."""
-    backlog: Mapping[str, AgentBacklog] = field(default_factory=dict)
-    """By agent."""
-    pending_pushes: int = 0
-    """Push configurations with undelivered events."""
-    pending_pushes_since: int = 0
-    """The earliest due time among them."""
+    counted_at: int  # the time of the count
+    tasks: Mapping[tuple[str, int], int] = field(default_factory=dict)  # visible tasks by agent and state
+    backlog: Mapping[str, AgentBacklog] = field(default_factory=dict)  # by agent
+    pending_pushes: int = 0  # push configurations with undelivered events
+    pending_pushes_since: int = 0  # the earliest due time among them
     failing_since: int = 0
     """When the receiver that has been failing longest began to fail."""
-    dead_pushes: int = 0
-    """Push configurations in state GIVEN_UP."""
+    dead_pushes: int = 0  # push configurations in state GIVEN_UP
 
     def age(self, since: int) -> float:
         """Seconds from `since` until the count; 0 for none."""

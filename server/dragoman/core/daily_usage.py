@@ -63,8 +63,7 @@ scope, for everything beyond MAX_DAILY_KEYS."""
 class DailyFigures(NamedTuple):
     """Figures of one key, or a sum of them. A Message in place of a task counts as a completed task."""
 
-    begun: int = 0
-    """Tasks begun."""
+    begun: int = 0  # tasks begun
     completed: int = 0
     failed: int = 0
     canceled: int = 0
@@ -208,13 +207,11 @@ class DailyUsageQuery:
     first_day: int
     last_day: int
     """The days, both included."""
-    group_by: tuple[UsageGroup, ...] = ()
-    """Empty for one sum of all."""
+    group_by: tuple[UsageGroup, ...] = ()  # empty for one sum of all
     scopes: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     """Empty for all."""
-    principal: str = ""
-    """Empty for all."""
+    principal: str = ""  # empty for all
     after: tuple[int | str, ...] = ()
     """The group of the last row of the page before; empty for the first page."""
     limit: int = 100

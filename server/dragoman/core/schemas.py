@@ -250,14 +250,11 @@ class _Node:
     """One subschema: what it costs at the value it applies to, and what else it applies there and one level below."""
 
     weight: int = 1
-    pattern_cost: int = 0
-    """Nanoseconds for one character of text."""
+    pattern_cost: int = 0  # nanoseconds for one character of text
     factor: int = 1
     in_place: list[int] = field(default_factory=list)
-    by_name: dict[object, int] = field(default_factory=dict)
-    """Subschemas for one property or one position."""
-    others: list[int] = field(default_factory=list)
-    """Subschemas for any property or item."""
+    by_name: dict[object, int] = field(default_factory=dict)  # subschemas for one property or one position
+    others: list[int] = field(default_factory=list)  # subschemas for any property or item
 
 
 class _Graph:

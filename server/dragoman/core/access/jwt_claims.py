@@ -153,8 +153,7 @@ DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 class Issuer:
     """A trusted token issuer. Raises ValueError, naming the invalid field and its rule."""
 
-    url: str
-    """The exact `iss` of its tokens."""
+    url: str  # the exact `iss` of its tokens
     audience: tuple[str, ...]
     """A token is valid here when its `aud` contains one of these."""
     alias: str = ""
@@ -167,8 +166,7 @@ class Issuer:
     """The claim with the scopes: a list, or a string separated by blanks. By default `scope`, else `scp`."""
     grants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Grants by scope, in addition to the scopes `dragoman:GRANT`, `agent:ID` and `scope:NAME`."""
-    required_scopes: tuple[str, ...] = ()
-    """Scopes that every token must have."""
+    required_scopes: tuple[str, ...] = ()  # scopes that every token must have
     skew: float = DEFAULT_CLOCK_SKEW
     console_client: str = ""
     """The client id of the console at the issuer (a public client, with PKCE). Empty: people cannot sign in with it."""

@@ -36,8 +36,7 @@ class SigningKey:
     seed: str
     """The stored form of its private key's seed; empty for the key derived from the store's secret."""
     made: int
-    signs: int
-    """When it starts to sign, unless a later key does."""
+    signs: int  # when it starts to sign, unless a later key does
     until: int = 0
     """When it is no longer published; 0 while it is in use."""
 

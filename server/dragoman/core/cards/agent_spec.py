@@ -50,8 +50,7 @@ class Extension:
 
     uri: str
     description: str = ""
-    required: bool = False
-    """Calls that do not activate it are rejected."""
+    required: bool = False  # calls that do not activate it are rejected
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -98,14 +97,11 @@ class AgentSpec:
     cancelable: bool = True
     crash_retries: int = 0
     """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""
-    max_attempts: int = 1
-    """How often a turn is run that fails."""
+    max_attempts: int = 1  # how often a turn is run that fails
     idle_limit: float = 0.0
     """Seconds without an event after which a turn is stopped; 0 for none."""
-    time_limit: float = 0.0
-    """Maximum seconds of a turn; 0 for none."""
-    while_working: Literal["queue", "refuse"] = "queue"
-    """The handling of a message for a running task."""
+    time_limit: float = 0.0  # maximum seconds of a turn; 0 for none
+    while_working: Literal["queue", "refuse"] = "queue"  # the handling of a message for a running task
     retention: Mapping[int, int] = field(default_factory=dict)
     """Milliseconds for which its tasks are kept, by state (core.task.maintenance)."""
 

@@ -43,8 +43,7 @@ class UrlTarget:
     port: int
     path: str
     query: str
-    address: addresses.IPAddress | None
-    """Set when the host is an address."""
+    address: addresses.IPAddress | None  # set when the host is an address
 
     @property
     def host_port(self) -> str:

@@ -88,8 +88,7 @@ class TaskPage:
     tasks: list[bytes] = field(default_factory=list)
     total: int = 0
     last_key: tuple[int, bytes] | None = None
-    summaries: list[str] = field(default_factory=list)
-    """`TaskRecord.summary` of each."""
+    summaries: list[str] = field(default_factory=list)  # `TaskRecord.summary` of each
 
 
 def sort_key(record: TaskRecord) -> tuple[int, bytes]:
@@ -114,8 +113,7 @@ class TaskSearch:
     part of one (`id_digits`). `metadata`: a key of the task's metadata, or of an object in it, with its value as text.
     """
 
-    task_id: str = ""
-    """The id that clients see."""
+    task_id: str = ""  # the id that clients see
     scopes: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     principal: str = ""
@@ -132,8 +130,7 @@ class TaskSearch:
     artifacts: bool = False
     searched_rows: int = SEARCHED_ROWS
     """About how many rows are read for one page, where no index has the tasks that match."""
-    max_total: int = MAX_TOTAL
-    """Matching tasks that are counted."""
+    max_total: int = MAX_TOTAL  # matching tasks that are counted
 
     @property
     def for_counts(self) -> TaskSearch:
@@ -169,8 +166,7 @@ class FoundTasks:
     """Where the next page continues; None on the last one."""
     total: int = 0
     """Number of all tasks that match, counted for the first page only."""
-    is_total_exact: bool = True
-    """False: at least so many."""
+    is_total_exact: bool = True  # False: at least so many
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,8 @@ class RetentionPolicy:
     """Retention ages: for each state the override counts first, then the agent's declaration, then the default."""
 
     default: AgesByState = field(default_factory=dict)
-    declared: Mapping[str, AgesByState] = field(default_factory=dict)
-    """Declared in agent code, by agent id."""
-    overrides: Mapping[str, AgesByState] = field(default_factory=dict)
-    """Set by the operator, by agent id."""
+    declared: Mapping[str, AgesByState] = field(default_factory=dict)  # declared in agent code, by agent id
+    overrides: Mapping[str, AgesByState] = field(default_factory=dict)  # set by the operator, by agent id
 
     def age(self, agent: str, state: int) -> int:
         """Milliseconds after which a task of this agent in this state is erased or expires; 0 for never."""
@@ -75,8 +73,7 @@ RETENTION_REASON: Final = "retention"
 class TaskSelection:
     """Filters for tasks; empty fields match all. One of task, context, principal and older_than is required."""
 
-    task: str = ""
-    """A task id as clients see it."""
+    task: str = ""  # a task id as clients see it
     context: str = ""
     principal: str = ""
     """Who created the task, or the conversation that it is stored under."""
@@ -85,8 +82,7 @@ class TaskSelection:
     scope: str = ""
     agent: str = ""
     state: int = 0
-    without_pending_push: bool = False
-    """Only tasks without undelivered push notifications."""
+    without_pending_push: bool = False  # only tasks without undelivered push notifications
 
     def __post_init__(self) -> None:
         if not (self.task or self.context or self.principal or self.older_than):
@@ -148,8 +144,7 @@ class ErasureCounts:
     messages: int = 0
     artifacts: int = 0
     chunks: int = 0
-    bytes: int = 0
-    """Bytes of content."""
+    bytes: int = 0  # bytes of content
 
     def __add__(self, other: ErasureCounts) -> ErasureCounts:
         return ErasureCounts(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
@@ -167,8 +162,7 @@ class ErasureReceipt:
     ended: int
     """Milliseconds since the epoch."""
     counts: ErasureCounts
-    digest: str
-    """See `task_ids_digest`."""
+    digest: str  # see `task_ids_digest`
 
 
 def task_ids_digest(ids: Iterable[str]) -> str:
