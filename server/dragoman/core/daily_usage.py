@@ -94,8 +94,7 @@ _BEGUN, _TURNS, _TURN_US, _TOKENS, _COST = map(
     DailyFigures._fields.index, ("begun", "turns", "turn_us", "tokens", "cost")
 )
 _OUTCOMES: Final[Mapping[int, int]] = {
-    state: DailyFigures._fields.index(states.name(state).removeprefix("TASK_STATE_").lower())
-    for state in states.TERMINAL
+    state: DailyFigures._fields.index(states.word(state)) for state in states.TERMINAL
 }
 """The index of the figure that counts tasks which end in a state."""
 

@@ -18,12 +18,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 
 RETENTION_STATES: Final[Mapping[str, int]] = {
-    "completed": states.COMPLETED,
-    "failed": states.FAILED,
-    "canceled": states.CANCELED,
-    "rejected": states.REJECTED,
-    "input-required": states.INPUT_REQUIRED,
-    "auth-required": states.AUTH_REQUIRED,
+    states.word(state): state for state in (*sorted(states.TERMINAL), *sorted(states.INTERRUPTED))
 }
 """The states that retention applies to, by their names in settings."""
 
@@ -130,7 +125,7 @@ class TaskSelection:
         """The filters, without values that may be personal data."""
         filters = [name for name in ("task", "context", "principal", "scope") if getattr(self, name)]
         filters += [f"agent {self.agent}"] if self.agent else []
-        filters += [states.name(self.state).removeprefix("TASK_STATE_")] if self.state else []
+        filters += [states.short_name(self.state)] if self.state else []
         filters += [f"older than {format_age(self.older_than)}"] if self.older_than else []
         return ", ".join(filters)
 

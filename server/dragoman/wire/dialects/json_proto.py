@@ -11,20 +11,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dragoman.core.push.configuration import join_schemes
+from dragoman.core.task import states
 from dragoman.wire.dialects import parts
 from dragoman.wire.json.protojson import JsonDialect
 from dragoman.wire.json.wellknown import Decode, FieldError
 
 STATE_WORDS: Final = {
     "TASK_STATE_UNSPECIFIED": "unknown",
-    "TASK_STATE_SUBMITTED": "submitted",
-    "TASK_STATE_WORKING": "working",
-    "TASK_STATE_COMPLETED": "completed",
-    "TASK_STATE_FAILED": "failed",
-    "TASK_STATE_CANCELED": "canceled",
-    "TASK_STATE_INPUT_REQUIRED": "input-required",
-    "TASK_STATE_REJECTED": "rejected",
-    "TASK_STATE_AUTH_REQUIRED": "auth-required",
+    **{states.name(state): states.word(state) for state in sorted(states.STORED_STATES)},
 }
 ROLE_WORDS: Final = {"ROLE_USER": "user", "ROLE_AGENT": "agent", "ROLE_UNSPECIFIED": "unspecified"}
 
