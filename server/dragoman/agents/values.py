@@ -40,8 +40,7 @@ from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-NewId = Callable[[], str]
-"""Creates the ids of an agent's messages and artifacts."""
+NewId = Callable[[], str]  # creates the ids of an agent's messages and artifacts
 
 OCTET_STREAM_TYPE: Final = "application/octet-stream"
 FILE_SIGNATURES: Final = (
@@ -261,8 +260,7 @@ def _unsupported_value(value: object) -> InvalidAgentResponse:
     )
 
 
-MAX_EXACT_INTEGER: Final = 2**53
-"""The largest magnitude up to which a double represents every integer exactly."""
+MAX_EXACT_INTEGER: Final = 2**53  # the largest magnitude up to which a double represents every integer exactly
 
 
 def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:

@@ -148,8 +148,7 @@ class TaskMetadata:
     def __init__(self, saved: bytes) -> None:
         """`saved`: the serialized Struct of the task."""
         self._saved = saved
-        self._saved_values: dict[str, bytes] = {}
-        """The serialized Value of each stored key."""
+        self._saved_values: dict[str, bytes] = {}  # the serialized Value of each stored key
         self._value: dict[str, Any] | None = None
 
     @property

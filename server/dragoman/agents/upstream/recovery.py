@@ -78,8 +78,7 @@ async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
     raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
 
 
-FollowUp = tuple[pb.Message, pb.SendMessageRequest]
-"""A message, and its request."""
+FollowUp = tuple[pb.Message, pb.SendMessageRequest]  # a message, and its request
 
 
 class FollowUpSender:

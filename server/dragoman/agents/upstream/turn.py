@@ -36,8 +36,7 @@ log = logging.getLogger("dragoman.upstream")
 UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
 """Between two polls of a task that bring no new event."""
 
-MAX_DOWNLOAD_ATTEMPTS: Final = 4
-"""Attempts to read a large content behind a link, while the agent responds."""
+MAX_DOWNLOAD_ATTEMPTS: Final = 4  # attempts to read a large content behind a link, while the agent responds
 
 AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 """Seconds for which AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
@@ -54,8 +53,7 @@ class UpstreamTurn(CalledTurn):
         super().__init__(context, connection, sleep)
         self.connection = connection
         self.writer = TurnWriter(context, connection.location, new_id)
-        self._chosen_task_id = ""
-        """The id that we chose for the upstream task (0.1); else empty."""
+        self._chosen_task_id = ""  # the id that we chose for the upstream task (0.1); else empty
         self._message = context.message
         self._envelope = context.envelope
 

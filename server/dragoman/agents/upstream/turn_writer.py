@@ -22,8 +22,7 @@ from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_UPSTREAM_ID_CHARS = 1000
-"""Characters of an upstream id."""
+MAX_UPSTREAM_ID_CHARS = 1000  # characters of an upstream id
 
 
 _MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
@@ -40,8 +39,7 @@ class TurnWriter:
         self.turn_context = turn_context
         self.location = location
         self.state = read_task_state(turn_context.task_state)
-        self.task_known = asyncio.Event()
-        """Set once the upstream task is known."""
+        self.task_known = asyncio.Event()  # set once the upstream task is known
         if self.state.task:
             self.task_known.set()
         self._new_id = new_id
@@ -52,8 +50,7 @@ class TurnWriter:
         self._last_digest: tuple[int, bytes] | None = None
         self.may_change_task = False
         """Whether a message was just sent: some servers start a new task for each message, even if it names one."""
-        self.event_count = 0
-        """Events written."""
+        self.event_count = 0  # events written
         self._written_state = self.state
         self._task_metadata = b""
         """Changes of the upstream task's metadata that are not written yet: a serialized Struct."""
@@ -266,18 +263,12 @@ _STORED_KEYS: Final = {"location": "at", "last_message_id": "heard", "interrupte
 class UpstreamTaskState:
     """The upstream side of one of our tasks, stored as its state."""
 
-    location: str = ""
-    """The URL of the agent, without secrets."""
-    task: str = ""
-    """The id of the upstream task; empty while unknown."""
-    context: str = ""
-    """The id of the upstream context."""
-    last_message_id: str = ""
-    """The id of the last message that the agent is known to have."""
-    interrupted_digest: str = ""
-    """The `status_digest` of the last interrupted status."""
-    unsent: bool = False
-    """The turn was returned to the queue before its message can have been delivered."""
+    location: str = ""  # the URL of the agent, without secrets
+    task: str = ""  # the id of the upstream task; empty while unknown
+    context: str = ""  # the id of the upstream context
+    last_message_id: str = ""  # the id of the last message that the agent is known to have
+    interrupted_digest: str = ""  # the `status_digest` of the last interrupted status
+    unsent: bool = False  # the turn was returned to the queue before its message can have been delivered
     tokens: int = 0
     cost: int = 0
     """The usage of the upstream task that was reported already; cost in billionths."""

@@ -26,10 +26,8 @@ class WorkerAgent:
     """Gives its turns to workers with unused credits, in rotation. Implements `dragoman.ports.RemoteAgent`."""
 
     is_worker_backed = True
-    leaked_threads = 0
-    """Its workers count their own threads."""
-    problem = ""
-    """`seconds_absent` reports missing workers."""
+    leaked_threads = 0  # its workers count their own threads
+    problem = ""  # `seconds_absent` reports missing workers
 
     def __init__(self, spec: AgentSpec, principal: str, clock: Callable[[], int], last_seen: int) -> None:
         """`principal`: owner of its workers. `clock`: milliseconds since the epoch. `last_seen`: when a worker was last
@@ -39,10 +37,8 @@ class WorkerAgent:
         self.last_seen = last_seen
         self.last_seen_elsewhere = 0
         """When another server on the store last noted a connected worker, in milliseconds since the epoch."""
-        self.registration = b""
-        """Its last registration, serialized."""
-        self.written_at: int | None = None
-        """`last_seen` as this server last wrote it."""
+        self.registration = b""  # its last registration, serialized
+        self.written_at: int | None = None  # `last_seen` as this server last wrote it
         self._clock = clock
         self._workers: deque[WorkerConnection] = deque()
         self._capacity_changed = asyncio.Event()
