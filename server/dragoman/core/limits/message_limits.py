@@ -56,9 +56,9 @@ def check_parts(field: str, count: int) -> None:
         raise InvalidParams.field(field, f"holds {count} parts; at most {MAX_PARTS} are accepted")
 
 
-def value_problem(value: Any) -> str:
+def value_problem(value: Any, max_values: int = MAX_VALUES) -> str:
     """Why a Struct or Value of any descriptor pool is not accepted; empty if it is."""
-    return _value_problem(value, MAX_NESTING_DEPTH, [MAX_VALUES])
+    return _value_problem(value, MAX_NESTING_DEPTH, [max_values])
 
 
 def _value_problem(value: Any, depth_left: int, values_left: list[int]) -> str:
