@@ -11,9 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-RANDOM_BYTES_PER_ID: Final = 16
-"""Size of a UUID."""
-
+RANDOM_BYTES_PER_ID: Final = 16  # size of a UUID
 IDS_PER_REFILL: Final = 256
 
 
@@ -55,5 +53,4 @@ class IdGenerator:
         return uuid.hex()
 
 
-IDS: Final = IdGenerator()
-"""The generator of this process."""
+IDS: Final = IdGenerator()  # the generator of this process

@@ -71,12 +71,9 @@ class Runtime:
     registry: AgentRegistry
     absent_agents: AbsentAgents
     metrics: RuntimeMetrics
-    push_scheduler: PushScheduler | None
-    """Delivers push notifications; None on a server without them."""
-    store_problem: Callable[[], str]
-    """Returns why the store is not usable now; empty if it is."""
-    auditor: Auditor | None = None
-    """Writes the audit log; None without one."""
+    push_scheduler: PushScheduler | None  # delivers push notifications; None on a server without them
+    store_problem: Callable[[], str]  # returns why the store is not usable now; empty if it is
+    auditor: Auditor | None = None  # writes the audit log; None without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +91,10 @@ class Ports:
 
     store: Store
     bus: Bus
-    agents: Sequence[Agent] | AgentRegistry
-    """The agents, or a registry with them if some come and go."""
+    agents: Sequence[Agent] | AgentRegistry  # the agents, or a registry with them if some come and go
     push_options: PushOptions | None = None
     """None: there are no push notifications, and requests for them are rejected."""
-    tracer: Tracer | None = None
-    """Records spans of turns and pushes."""
+    tracer: Tracer | None = None  # records spans of turns and pushes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +103,9 @@ class RuntimeConfig(TurnOptions):
 
     root: str = ""
     """The agent addressed by requests that name none; empty: the one with `default=True`, else the first."""
-    allow_no_agents: bool = False
-    """The root agent is then the first that registers, unless `root` names one."""
-    exclusive: bool = True
-    """No other process uses this store, so open sessions belong to dead processes."""
-    lease: float = LEASE_SECONDS
-    """Seconds after which others may treat this session as dead unless it is renewed."""
+    allow_no_agents: bool = False  # the root agent is then the first that registers, unless `root` names one
+    exclusive: bool = True  # no other process uses this store, so open sessions belong to dead processes
+    lease: float = LEASE_SECONDS  # seconds after which others may treat this session as dead unless it is renewed
     run_lease: Lease | None = None
     """By which this process stops its turns before that, unless `exclusive`; None: a new one."""
     loop_timeout: float = LOOP_TIMEOUT
@@ -122,20 +114,15 @@ class RuntimeConfig(TurnOptions):
     """Where the last process of an `exclusive` store blocked its event loop, if that ended it."""
     limits: Limits = field(default_factory=Limits)
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
-    access_policy: AccessPolicy = OPEN_ACCESS
-    """Which agents are open to callers without credentials."""
-    quotas: Quotas | None = None
-    """Limits of callers."""
-    audit: AuditOptions | None = None
-    """None: there is no audit log."""
+    access_policy: AccessPolicy = OPEN_ACCESS  # which agents are open to callers without credentials
+    quotas: Quotas | None = None  # limits of callers
+    audit: AuditOptions | None = None  # None: there is no audit log
     heartbeat: type[Heartbeat] = Heartbeat
     watchdog: type[Watchdog] = Watchdog
     """The parts with a thread of their own. A simulation has parts without."""
-    run_turns: RunTurns = TurnRunner.run
-    """Runs each turn, unless a tracer does."""
+    run_turns: RunTurns = TurnRunner.run  # runs each turn, unless a tracer does
     new_key: Callable[[], bytes] = new_task_key
-    new_context: Callable[[], str] = IDS.uuid
-    """Creates the ids of conversations."""
+    new_context: Callable[[], str] = IDS.uuid  # creates the ids of conversations
 
 
 class _Session:

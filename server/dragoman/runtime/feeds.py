@@ -25,9 +25,8 @@ FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
 """Limits of the events that a feed keeps for subscribers that are almost up to date."""
 
-FEED_BATCH_EVENTS: Final = 64
+FEED_BATCH_EVENTS: Final = 64  # in one batch for a subscriber: a reader waits until it is written
 FEED_BATCH_BYTES: Final = 64 * 1024
-"""Limits of one batch for a subscriber: a reader waits until it is written."""
 
 
 class TaskFeed:
@@ -36,13 +35,11 @@ class TaskFeed:
     def __init__(self, ref: TaskRef, cursor_prefix: str) -> None:
         self.ref = ref
         self.cursor_prefix = cursor_prefix
-        self.last = 0
-        """The newest sequence known to be committed; 0 when none is known."""
+        self.last = 0  # the newest sequence known to be committed; 0 when none is known
         self.subscribers = 0
         self.unsubscribe: Unsubscribe | None = None
         self.subscribe_lock = asyncio.Lock()
-        self.deleted = False
-        """Whether the task was erased."""
+        self.deleted = False  # whether the task was erased
         self._window: deque[Event] = deque()
         self._bytes = 0
         self._batches: dict[int, Sequence[Event]] = {}
@@ -133,8 +130,7 @@ class Subscriber:
         self._store = store
         self.feed = feed
         self._buffered: deque[Event] = deque()
-        self.position = 0
-        """The last sequence seen."""
+        self.position = 0  # the last sequence seen
 
     async def listen(self, ref: TaskRef) -> None:
         """Turns to another task. The caller then reads that task and sets `position`."""
@@ -234,11 +230,9 @@ class TaskFeeds:
         self._poll_interval = poll_interval
         self._store = store
         self._bus = bus
-        self.by_task: dict[TaskRef, TaskFeed] = {}
-        """The feeds that have subscribers."""
+        self.by_task: dict[TaskRef, TaskFeed] = {}  # the feeds that have subscribers
         self._subscribers: set[Subscriber] = set()
-        self._waits: dict[asyncio.Timeout, None] = {}
-        """In the order in which they began."""
+        self._waits: dict[asyncio.Timeout, None] = {}  # in the order in which they began
         self._waits_released = False
 
     @asynccontextmanager

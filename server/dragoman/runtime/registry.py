@@ -119,8 +119,7 @@ class AbsentAgents:
     store: Store
     event_log: EventLog
     scheduler: Scheduler
-    poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval
-    """Seconds between polls for absent agents."""
+    poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval  # seconds between polls for absent agents
     _unfinished: set[str] = field(default_factory=set, init=False)
     """Removed agents whose tasks may still wait, because the store was unavailable."""
     _statuses: dict[str, SystemStatus] = field(default_factory=dict, init=False)

@@ -32,8 +32,7 @@ from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
-RunTurns = Callable[[TurnRunner], Coroutine[Any, Any, None]]
-"""Runs a runner: has to await `TurnRunner.run`."""
+RunTurns = Callable[[TurnRunner], Coroutine[Any, Any, None]]  # runs a runner: has to await `TurnRunner.run`
 
 
 class Backlog(Enum):
@@ -56,13 +55,10 @@ class RunRegistry:
     """The running turns of a process, by task, and its slots."""
 
     def __init__(self, slots: int) -> None:
-        self.slots = slots
-        """The maximum of concurrent turns."""
-        self.reserved = 0
-        """Slots for tasks that are being written."""
+        self.slots = slots  # the maximum of concurrent turns
+        self.reserved = 0  # slots for tasks that are being written
         self.by_task: dict[TaskRef, TurnRunner] = {}
-        self.idle_waiters: list[asyncio.Future[None]] = []
-        """Those in `wait_idle`."""
+        self.idle_waiters: list[asyncio.Future[None]] = []  # those in `wait_idle`
 
     def __len__(self) -> int:
         return len(self.by_task)
@@ -131,10 +127,8 @@ class AgentQueue:
         self.agents = agents
         self.agent = agent
         self.backlog = Backlog.EXCEEDING  # until the store was asked
-        self.reserved = 0
-        """Slots for tasks that are being written."""
-        self.running = 0
-        """Running turns."""
+        self.reserved = 0  # slots for tasks that are being written
+        self.running = 0  # running turns
 
     @property
     def capacity(self) -> int:
@@ -232,8 +226,7 @@ class AgentQueues:
         may not begin."""
         self._runs = runs
         self._is_paused = is_paused
-        self.worker_wait = worker_wait
-        """Seconds that tasks wait for an absent remote agent."""
+        self.worker_wait = worker_wait  # seconds that tasks wait for an absent remote agent
         remote = {name: agent for name, agent in agents.items() if is_remote(agent)}
         local = tuple(name for name in agents if name not in remote)
         self.local = AgentQueue(runs, local if runs_agents else ())
@@ -345,8 +338,7 @@ class Reservation:
         self.session = session
         """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its
         agent is paused, or the lease has lapsed."""
-        self.runner: TurnRunner | None = None
-        """The claimed turn, once it has begun."""
+        self.runner: TurnRunner | None = None  # the claimed turn, once it has begun
 
     def commit(self, appended: Appended | None) -> None:
         """Begins the claimed turn, or announces the waiting task; aborts with None.
@@ -369,8 +361,7 @@ class Reservation:
             self._scheduler.slot_freed(self._queue)
 
 
-MAX_TIMERS: Final = 10_000
-"""Sleeping turns with a timer in this process; later ones are found by a poll."""
+MAX_TIMERS: Final = 10_000  # sleeping turns with a timer in this process; later ones are found by a poll
 
 
 @dataclass(eq=False, repr=False)
@@ -379,14 +370,10 @@ class Wakeups:
 
     store: Store
     event_log: EventLog
-    agents: Container[str]
-    """The ids of the agents served here."""
-    reserve: Callable[[str], Reservation]
-    """Reserves a slot for a turn of an agent."""
-    interval: float
-    """Seconds between two calls of `poll`."""
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    """Milliseconds since the epoch."""
+    agents: Container[str]  # the ids of the agents served here
+    reserve: Callable[[str], Reservation]  # reserves a slot for a turn of an agent
+    interval: float  # seconds between two calls of `poll`
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000  # milliseconds since the epoch
     _timers: dict[TaskRef, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _waking: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
@@ -468,14 +455,11 @@ class Scheduler:
         self.wakeups = Wakeups(services.store, services.event_log, agents, self.reserve, interval, wall_ms)
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
-        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None
-        """Called for tasks whose agent was removed."""
+        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None  # called for tasks whose agent was removed
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._last_principal = ""
-        """The principal whose task was taken last."""
-        self.draining = self._stopping = False
-        """Whether the server is shutting down."""
+        self._last_principal = ""  # the principal whose task was taken last
+        self.draining = self._stopping = False  # whether the server is shutting down
         self._lease_term = services.lease.term if services.lease is not None else 0
         """The term of the lease in which waiting tasks were last asked for."""
         self._registrations = AsyncExitStack()

@@ -20,14 +20,12 @@ from dragoman.ports.security import SignInProvider, SignInToken
 from dragoman.security.authenticators.jwks import outbound_fetcher
 from dragoman.wire.json import request as json_request
 
-DISCOVERY_MAX_AGE: Final = 600.0
-"""Seconds for which a discovery document is used."""
+DISCOVERY_MAX_AGE: Final = 600.0  # seconds for which a discovery document is used
 
 MAX_EXCHANGES: Final = 8
 """Exchanges at a time. Their callers are not authenticated, and must not flood an issuer through this server."""
 
-MAX_FIELD_CHARS: Final = 4096
-"""Characters of a code and of the other fields of an exchange."""
+MAX_FIELD_CHARS: Final = 4096  # characters of a code and of the other fields of an exchange
 
 
 @dataclass(frozen=True, slots=True)

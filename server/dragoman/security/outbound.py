@@ -33,16 +33,13 @@ from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, Out
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """Resolves a host and port to addresses. Raises OSError if there are none."""
 
-Dial = Callable[[Any], socket.socket]
-"""Creates the socket for one address, given as a result of `socket.getaddrinfo`."""
-
+Dial = Callable[[Any], socket.socket]  # creates the socket for one address, given as a result of `socket.getaddrinfo`
 MAX_GET_BODY_BYTES: Final = 1024 * 1024
 MAX_POST_BODY_BYTES: Final = 64 * 1024
 
 MAX_OUTBOUND_CONNECTIONS: Final = 256
 MAX_CONNECTIONS_PER_HOST: Final = 8
-OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0
-"""Seconds for which an idle connection is kept."""
+OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0  # seconds for which an idle connection is kept
 
 DNS_LOOKUP_THREADS: Final = 8
 """Threads for DNS lookups, apart from others: a name server that does not respond blocks one for half a minute."""

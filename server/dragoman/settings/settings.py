@@ -54,9 +54,7 @@ from dragoman.settings.types import Address
 
 __all__ = ["DEFAULT_APP", "DEFAULT_RESPONSE_BYTES", "Address", "Settings", "SettingsError", "load_settings"]
 
-MIN_TOKEN_LENGTH: Final = 16
-"""Minimum length of the token of a server that other machines can reach."""
-
+MIN_TOKEN_LENGTH: Final = 16  # minimum length of the token of a server that other machines can reach
 _AUTH_OPTIONS: Final = "--api-keys, --issuers, --tls-client-ca, --token"
 _ALLOW: Final = f"turn on authentication ({_AUTH_OPTIONS}), or allow it with --insecure (DRAGOMAN_INSECURE=true)"
 
@@ -84,8 +82,7 @@ class Settings(BaseModel):
     protocol: ProtocolSettings
     retention: RetentionSettings
     push: PushSettings
-    extensions: Mapping[str, Any]
-    """The settings of each installed extension, by its name; None without settings."""
+    extensions: Mapping[str, Any]  # the settings of each installed extension, by its name; None without settings
 
     def __init__(self, **given: Any) -> None:
         values = {**read_environment(setting_fields()), **given}

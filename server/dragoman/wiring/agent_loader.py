@@ -43,8 +43,7 @@ class LoadedApp:
     """Declarations of an APP, in source order."""
 
     agents: Sequence[Agent] = ()
-    startup_hooks: Sequence[StartupHook[..., Any]] = ()
-    """Also those that its module imports."""
+    startup_hooks: Sequence[StartupHook[..., Any]] = ()  # also those that its module imports
 
 
 def load_app(app: str) -> LoadedApp:

@@ -58,14 +58,11 @@ class ServerAgents:
     """All agents of a server, and the components that bring them."""
 
     registry: AgentRegistry
-    root: str
-    """The id of the agent for requests that name none; empty: the agents decide."""
-    is_empty: bool
-    """Whether only workers can bring agents."""
+    root: str  # the id of the agent for requests that name none; empty: the agents decide
+    is_empty: bool  # whether only workers can bring agents
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
-    sources: OpenedSources
-    """The agents of extensions."""
+    sources: OpenedSources  # the agents of extensions
 
     @property
     def remote_servers(self) -> UpstreamRegistry:
@@ -218,9 +215,7 @@ def _check_names(settings: Settings, registry: AgentRegistry) -> None:
             )
 
 
-CARD_FILE_POLL_INTERVAL: Final = 5.0
-"""Seconds between two checks of the file."""
-
+CARD_FILE_POLL_INTERVAL: Final = 5.0  # seconds between two checks of the file
 log = logging.getLogger("dragoman.cards")
 
 
@@ -236,8 +231,7 @@ class CardFile:
         self._path = path
         self._on_change = on_change
         self._stamps = FileStamps(path)
-        self._unapplied = False
-        """Whether the file has changed since it was applied."""
+        self._unapplied = False  # whether the file has changed since it was applied
         self._overrides = self._read()
         on_change(self._overrides)
 

@@ -64,14 +64,11 @@ class AppTimings:
     """Waits and intervals that no setting changes, in seconds."""
 
     runtime: Timings = field(default_factory=lambda: RuntimeConfig().timings)
-    grace: float = SHUTDOWN_GRACE_SECONDS
-    """For calls in flight when the listeners close; streams end at once."""
+    grace: float = SHUTDOWN_GRACE_SECONDS  # for calls in flight when the listeners close; streams end at once
     credential_check_interval: float = CREDENTIAL_CHECK_INTERVAL
     """Between two checks of the credentials behind open streams."""
-    lease: float = LEASE_SECONDS
-    """Of this process, unless no other uses the store."""
-    workers: HeartbeatTimings | None = None
-    """Heartbeats and leases of connected workers; None for the defaults."""
+    lease: float = LEASE_SECONDS  # of this process, unless no other uses the store
+    workers: HeartbeatTimings | None = None  # heartbeats and leases of connected workers; None for the defaults
 
 
 @dataclass(slots=True, eq=False)
@@ -99,10 +96,8 @@ class App:
     runtime: Runtime = field(init=False)
     request_metrics: RequestMetrics = field(init=False)
     read_metrics: Callable[[str], Awaitable[tuple[bytes, str]]] = field(init=False)
-    metrics: BoundAddress | None = field(default=None, init=False)
-    """The separate address of `/metrics`, if any."""
-    card_file: CardFile | None = field(default=None, init=False)
-    """The card overrides; None without a card file."""
+    metrics: BoundAddress | None = field(default=None, init=False)  # the separate address of `/metrics`, if any
+    card_file: CardFile | None = field(default=None, init=False)  # the card overrides; None without a card file
     http: BoundAddress = field(init=False)
     grpc_address: BoundAddress | None = field(default=None, init=False)
     """None for a worker process, which serves only `/healthz` and `/readyz` over HTTP."""

@@ -37,20 +37,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 FindingLevel = Literal["ok", "warn", "fail"]
 
-CHECK_TIMEOUT: Final = 5.0
-"""Seconds for a check of something that may not respond."""
-
-EXPIRY_WARNING_SECONDS: Final = 14 * 86_400.0
-"""Seconds before expiry at which a certificate or key causes a warning."""
-
-MIN_FREE_DISK_BYTES: Final = 1024**3
-"""Free bytes on a disk below which there is a warning."""
-
-MAX_CLOCK_DIFFERENCE: Final = 2.0
-"""Tolerated clock difference, in seconds."""
-
-MAX_LISTED_ITEMS: Final = 5
-"""Maximum items, tasks or API keys, that a finding lists."""
+CHECK_TIMEOUT: Final = 5.0  # seconds for a check of something that may not respond
+EXPIRY_WARNING_SECONDS: Final = 14 * 86_400.0  # seconds before expiry at which a certificate or key causes a warning
+MIN_FREE_DISK_BYTES: Final = 1024**3  # free bytes on a disk below which there is a warning
+MAX_CLOCK_DIFFERENCE: Final = 2.0  # tolerated clock difference, in seconds
+MAX_LISTED_ITEMS: Final = 5  # maximum items, tasks or API keys, that a finding lists
 
 
 class Finding(NamedTuple):

@@ -77,14 +77,12 @@ def _bind_error(address: Address) -> OSError | None:
 class Infra:
     """The infrastructure of a server."""
 
-    lock: StoreLock | None
-    """None for a store that other processes may use, too."""
+    lock: StoreLock | None  # None for a store that other processes may use, too
     store: Store
     bus: Bus
     outbound: OutboundHttp
     secret_box: AesGcmSecretBox
-    certificates: CertificateFiles | None
-    """Set when both ports are encrypted."""
+    certificates: CertificateFiles | None  # set when both ports are encrypted
     client_certificates: CertificateAuthenticator | None
 
     @property

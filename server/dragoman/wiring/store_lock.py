@@ -58,8 +58,7 @@ class StoreLock:
     def __init__(self, notice: Path, *, was_lost: bool) -> None:
         self._notice = notice
         self._details = {"pid": str(os.getpid()), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}
-        self.was_lost = was_lost
-        """Whether the store was held before, but its database file did not exist any more."""
+        self.was_lost = was_lost  # whether the store was held before, but its database file did not exist any more
 
     def publish(self, **details: str) -> None:
         """Adds details of the holder for other processes."""

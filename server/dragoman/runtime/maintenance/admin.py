@@ -26,8 +26,7 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.push.scheduler import PushHistory, Redelivery
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-EXPORT_READ_EVENTS: Final = 256
-"""Events of a task, or audit entries, read at a time."""
+EXPORT_READ_EVENTS: Final = 256  # events of a task, or audit entries, read at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ from dragoman.runtime.turn.finish import EXPIRED, system_status
 
 log = logging.getLogger("dragoman.retention")
 
-ERASE_BATCH_SIZE: Final = 512
-"""Tasks erased before other writers may use the store."""
+ERASE_BATCH_SIZE: Final = 512  # tasks erased before other writers may use the store
 
 
 CLOCK_JUMP_TOLERANCE: Final = 60.0
@@ -46,8 +45,7 @@ MAX_CLOCK_GAP: Final = 86_400.0
 LAST_TIME_KEY: Final = "clock.last"
 """The name under which the store keeps its last trusted time, in milliseconds since the epoch."""
 
-LAST_TIME_INTERVAL: Final = 60_000
-"""Milliseconds after which that time is written again."""
+LAST_TIME_INTERVAL: Final = 60_000  # milliseconds after which that time is written again
 
 
 class ClockWatch:
@@ -145,12 +143,9 @@ class RetentionCounters:
     """Counters of this process. They only grow and may be read at any time."""
 
     rounds: int = 0
-    skipped: int = 0
-    """Rounds left out because the clock was not trusted."""
-    expired: int = 0
-    """Tasks ended because they got no answer in time."""
-    erased: int = 0
-    """Tasks erased at the end of their retention time."""
+    skipped: int = 0  # rounds left out because the clock was not trusted
+    expired: int = 0  # tasks ended because they got no answer in time
+    erased: int = 0  # tasks erased at the end of their retention time
 
 
 @dataclass(eq=False, repr=False)
@@ -162,12 +157,9 @@ class Retention:
     maintenance: Maintenance
     rules: RetentionPolicy
     auditor: Auditor | None = None
-    audit_retention_ms: int = 0
-    """Milliseconds after which entries of the audit log are removed; 0: never."""
-    trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted
-    """Whether a round may be run now."""
-    batch_size: int = ERASE_BATCH_SIZE
-    """Tasks erased before other writers may use the store."""
+    audit_retention_ms: int = 0  # milliseconds after which entries of the audit log are removed; 0: never
+    trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted  # whether a round may be run now
+    batch_size: int = ERASE_BATCH_SIZE  # tasks erased before other writers may use the store
     counts: RetentionCounters = field(default_factory=RetentionCounters, init=False)
 
     async def run_forever(self, interval: float) -> None:

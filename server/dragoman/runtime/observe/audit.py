@@ -25,11 +25,8 @@ from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.audit")
 
-MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
-"""Entries that may be pending by default."""
-
-AUDIT_BATCH_SIZE: Final = 500
-"""Entries written at a time."""
+MAX_PENDING_AUDIT_ENTRIES: Final = 10_000  # entries that may be pending by default
+AUDIT_BATCH_SIZE: Final = 500  # entries written at a time
 
 MAX_COUNTED_CALLERS: Final = 1000
 """Principals whose rejections are counted apart; those of further ones are counted together."""
@@ -44,11 +41,9 @@ class Auditor:
     """Writes the audit log of one store. Create it on the event loop."""
 
     log: AuditLog
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
+    clock: Callable[[], int]  # milliseconds since the epoch
     level: AuditLevel = "all"
-    flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval
-    """Seconds for which entries are gathered."""
+    flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval  # seconds for which entries are gathered
     count_interval: float = DEFAULT_TIMINGS.audit_count_interval
     """Seconds for which rejections without an entry of their own are counted."""
     max_pending: int = MAX_PENDING_AUDIT_ENTRIES

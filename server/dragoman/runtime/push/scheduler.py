@@ -31,15 +31,12 @@ from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.push")
 
-MAX_HOSTS_PER_POLL: Final = 64
-"""Hosts per query; the next one continues after them."""
-
+MAX_HOSTS_PER_POLL: Final = 64  # hosts per query; the next one continues after them
 MAX_HELD_PUSHES: Final = 4096
 MAX_HELD_PER_HOST: Final = 64
 """Claimed pushes, in total and per host: the rest stays in the store, and no slow host takes all places."""
 
-MAX_SETTLED_TASKS: Final = 65_536
-"""Tasks known to need no wake-up; when full, all are forgotten and checked again."""
+MAX_SETTLED_TASKS: Final = 65_536  # tasks known to need no wake-up; when full, all are forgotten and checked again
 
 
 class PushScheduler:
@@ -59,15 +56,13 @@ class PushScheduler:
         self._store = deps.store
         self._session = session
         self.deps = deps
-        self.breaker = HostBreaker(self._on_host_recovered)
-        """The circuit breakers of all hosts."""
+        self.breaker = HostBreaker(self._on_host_recovered)  # the circuit breakers of all hosts
         self._longest_delay = round(deps.options.retry_policy.max_delay * 1000)
         self._next_poll = 0.0
         self._deliveries: dict[PushConfigKey, PushDelivery] = {}
         self._tasks: dict[PushConfigKey, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()
-        self._woken_tasks: dict[TaskRef, None] = {}
-        """In the order in which they were woken."""
+        self._woken_tasks: dict[TaskRef, None] = {}  # in the order in which they were woken
         self._settled_tasks: set[TaskRef] = set()
         self._unknown_claims: dict[PushConfigKey, str] = {}
         """Claims of unknown outcome, with their hosts. The store may hold them for this session, and then no other

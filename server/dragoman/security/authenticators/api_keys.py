@@ -20,14 +20,10 @@ from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, Unauthenticated
 from dragoman.ports import ApiKeys
 
-API_KEY_CACHE_TTL: Final = 5.0
-"""Seconds for which keys are cached."""
-
+API_KEY_CACHE_TTL: Final = 5.0  # seconds for which keys are cached
 MAX_CACHED_API_KEYS: Final = 1024
 
-API_KEY_USE_INTERVAL_MS: Final = 600_000
-"""Milliseconds between two writes of a key's last use."""
-
+API_KEY_USE_INTERVAL_MS: Final = 600_000  # milliseconds between two writes of a key's last use
 _log: Final = logging.getLogger("dragoman.security")
 
 

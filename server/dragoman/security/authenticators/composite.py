@@ -68,9 +68,7 @@ class CompositeAuthenticator:
             await self._api_keys.check(identity.credential_id)
 
 
-MAX_CREDENTIAL_HEADER_BYTES: Final = 8192
-"""Maximum size of one header value."""
-
+MAX_CREDENTIAL_HEADER_BYTES: Final = 8192  # maximum size of one header value
 API_KEY_HEADER_NAME: Final = "x-api-key"
 
 _INVALID_REQUEST_ERROR: Final = "invalid_request"

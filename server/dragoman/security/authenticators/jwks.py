@@ -23,18 +23,10 @@ from dragoman.core.errors import A2AError, Unavailable
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
 from dragoman.wire.json import request as json_request
 
-JWKS_REFRESH_AGE: Final = 600.0
-"""Seconds after which keys are fetched again in the background."""
-
-JWKS_MAX_AGE: Final = 86_400.0
-"""Seconds after which keys that could not be fetched again are no longer valid."""
-
-JWKS_MIN_FETCH_INTERVAL: Final = 10.0
-"""Seconds between two attempts to fetch."""
-
-MAX_JWKS_KEYS: Final = 100
-"""Maximum keys of one issuer; further keys are ignored."""
-
+JWKS_REFRESH_AGE: Final = 600.0  # seconds after which keys are fetched again in the background
+JWKS_MAX_AGE: Final = 86_400.0  # seconds after which keys that could not be fetched again are no longer valid
+JWKS_MIN_FETCH_INTERVAL: Final = 10.0  # seconds between two attempts to fetch
+MAX_JWKS_KEYS: Final = 100  # maximum keys of one issuer; further keys are ignored
 MIN_RSA_BITS: Final = 2048
 
 _PRIVATE_MEMBERS: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
