@@ -28,7 +28,7 @@ from dragoman.runtime.observe.metrics import RuntimeMetrics
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder, PushOptions
-from dragoman.runtime.push.scheduler import PushScheduler, Redelivery
+from dragoman.runtime.push.scheduler import PushScheduler
 from dragoman.runtime.push_configs import PushConfigOperations
 from dragoman.runtime.read import ReadOperations
 from dragoman.runtime.registry import AbsentAgents, AgentRegistry
@@ -66,7 +66,6 @@ class Runtime:
     scheduler: Scheduler
     explainer: Explainer
     maintenance: Maintenance
-    redelivery: Redelivery
     retention: Retention
     registry: AgentRegistry
     absent_agents: AbsentAgents
@@ -251,7 +250,6 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         scheduler,
         Explainer(store, scheduler, feeds, session.registry.specs, count_deliveries, rules.age),
         maintenance,
-        Redelivery(store, bus),
         retention,
         session.registry,
         turns.absent_agents,

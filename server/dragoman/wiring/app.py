@@ -323,19 +323,12 @@ class App:
             infra.lock.publish(http=reachable_url(self.http), grpc=str(grpc_address))
 
     def _admin_services(self, stack: AsyncExitStack, forget_key: Callable[[str], None]) -> AdminServices:
-        runtime, store = self.runtime, self.infra.store
-        actions = OperatorActions(runtime.auditor)
+        actions = OperatorActions(self.runtime.auditor)
         stack.push_async_callback(actions.close, self.timings.grace)
         return AdminServices(
             actions=actions,
-            store=store,
-            operations=runtime.operations,
-            explainer=runtime.explainer,
-            pauses=runtime.scheduler.pauses,
-            maintenance=runtime.maintenance,
-            redelivery=runtime.redelivery,
-            auditor=runtime.auditor,
-            api_keys=ApiKeyService(store.api_keys, clock=now_ms, on_change=forget_key),
+            runtime=self.runtime,
+            api_keys=ApiKeyService(self.infra.store.api_keys, clock=now_ms, on_change=forget_key),
             signing_keys=self.signing_keys,
             worker_hub=self.sources.worker_hub,
             upstream_registry=self.sources.remote_servers,

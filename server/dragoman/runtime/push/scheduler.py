@@ -16,15 +16,13 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound, Unavailable
-from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
-from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.maintenance import TaskSelection
-from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
+from dragoman.core.errors import Unavailable
+from dragoman.core.push.delivery import PushRecord, PushState
+from dragoman.core.task.log import TaskRef
+from dragoman.ports import Bus, PushConfigKey, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
 from dragoman.runtime.push.delivery import DeliveryDeps, HostBreaker, PushDelivery
 from dragoman.supervision import Background, start_task
@@ -232,54 +230,3 @@ class PushScheduler:
         self._settled_tasks.discard(push.task)
         if not done.cancelled() and (error := done.exception()):
             log.error("a push delivery failed unexpectedly", exc_info=error, extra={"task": push.task_id})
-
-
-@dataclass(frozen=True, slots=True)
-class PushHistory:
-    """A push configuration and its last attempts, newest first."""
-
-    push: PushRecord
-    attempts: list[DeliveryAttempt]
-
-
-@dataclass(frozen=True, slots=True)
-class Redelivery:
-    """Push operations for operators."""
-
-    store: Store
-    bus: Bus
-
-    async def of_task(self, record: TaskRecord) -> list[PushHistory]:
-        """Every configuration of a task, oldest first."""
-        pushes = self.store.pushes
-        return [
-            PushHistory(push, await pushes.attempts(record.ref, push.config.id))
-            for push in await pushes.list_configs(record.ref)
-        ]
-
-    async def of_selection(self, selection: TaskSelection) -> list[PushHistory]:
-        """Every configuration of the tasks with an id. Raises TaskNotFound."""
-        return [history for record in await self._records(selection) for history in await self.of_task(record)]
-
-    async def redeliver(self, selection: TaskSelection, id: str = "", after: int | None = None) -> list[PushRecord]:
-        """Restarts delivery to one configuration of a task, or to all: undelivered events, or all after event `after`.
-
-        Returns the restarted push records. Raises TaskNotFound for an unknown task or configuration, InvalidParams for
-        an id shared by several tasks and for an event beyond the task's last.
-        """
-        first, *more = await self._records(selection)
-        if more:
-            raise InvalidParams.field("taskId", "belongs to several tasks; name the agent, principal or scope")
-        if after is not None and not 0 <= after < first.last_sequence:
-            raise InvalidParams.field("from", f"must be an event of the task, 1 to {first.last_sequence}")
-        restarted = await self.store.pushes.restart(first.ref, [id] if id else [], after)
-        if not restarted:
-            raise PushConfigNotFound
-        self.bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
-        return restarted
-
-    async def _records(self, selection: TaskSelection) -> list[TaskRecord]:
-        records = [record for record in await self.store.locate(selection.task) if selection.matches(record, 0)]
-        if not records:
-            raise TaskNotFound
-        return records
