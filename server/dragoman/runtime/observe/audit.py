@@ -112,20 +112,10 @@ class Auditor:
     async def record_operator_call(
         self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
     ) -> None:
-        """Records an operator's call. Durable when this returns. Raises the store's errors."""
-        await self.record(self._operator_entry(verb, who, about, outcome))
-
-    async def settle_operator_call(
-        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
-    ) -> None:
-        """Records what an operator's call has done, as `settle`."""
-        await self.settle(self._operator_entry(verb, who, about, outcome))
-
-    def _operator_entry(
-        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
-    ) -> AuditEntry:
+        """Records an operator's call: as `record`, but what it has done as `settle`."""
         personal = {name: _short(value) for name, value in who.items()}
-        return AuditEntry(self.clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
+        entry = AuditEntry(self.clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
+        await (self.record(entry) if outcome in ("ok", "begun") else self.settle(entry))
 
     async def record_erasure(self, receipt: ErasureReceipt) -> None:
         """Records an erasure of tasks that has a receipt, as `settle`."""

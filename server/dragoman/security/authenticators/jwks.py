@@ -110,15 +110,11 @@ class IssuerKeySet:
     async def _read_keys(self) -> list[Any]:
         source = self._issuer.jwks
         if not source:
-            document = _json_object(self._issuer.discovery, await self._fetch_url(self._issuer.discovery))
-            # OpenID Connect Discovery §4.3: otherwise a file at this URL could give keys for another issuer.
-            if document.get("issuer") != self._issuer.url:
-                raise Unavailable(f"{self._issuer.discovery} names another issuer")
-            source = str(document.get("jwks_uri"))
+            source = str((await discover(self._issuer, self._fetch_url)).get("jwks_uri"))
             if "://" not in source:
                 raise Unavailable(f"{self._issuer.discovery} has no jwks_uri")
         data = await self._fetch_url(source) if "://" in source else await asyncio.to_thread(_read_file, source)
-        keys = _json_object(source, data).get("keys")
+        keys = json_object(source, data).get("keys")
         if not isinstance(keys, list):
             raise Unavailable(f"{source} has no list of keys")
         return keys
@@ -137,6 +133,14 @@ def outbound_fetcher(outbound: OutboundHttp) -> FetchUrl:
         return response.body
 
     return get
+
+
+async def discover(issuer: Issuer, fetch_url: FetchUrl) -> dict[str, Any]:
+    """The discovery document of an issuer (OpenID Connect Discovery §4). Raises Unavailable."""
+    document = json_object(issuer.discovery, await fetch_url(issuer.discovery))
+    if document.get("issuer") != issuer.url:  # §4.3: otherwise a file at this URL could give keys for another issuer
+        raise Unavailable(f"{issuer.discovery} names another issuer")
+    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,8 @@ def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
     return jwk
 
 
-def _json_object(source: str, data: bytes) -> dict[str, Any]:
+def json_object(source: str, data: bytes) -> dict[str, Any]:
+    """Reads what an issuer sent. Raises Unavailable."""
     try:
         document = json_request.loads(data, lossy_numbers=True)
     except A2AError as error:
