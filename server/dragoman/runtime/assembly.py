@@ -21,7 +21,7 @@ from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck, watch_lease
 from dragoman.runtime.log import EventLog, StoreHealth, UnsettledClaims
 from dragoman.runtime.maintenance.admin import Maintenance
-from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
+from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.observe.metrics import RuntimeMetrics
@@ -37,7 +37,7 @@ from dragoman.runtime.send import AppendBuilder, SendOperations, new_task_key
 from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery, Heartbeat, Reaper
 from dragoman.runtime.turn.context import TurnOptions, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.supervision import Background, Component, Polling, running
+from dragoman.supervision import Background, Component, Polling, polling, running
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class _Turns:
         store, bus, timings, clock = ports.store, ports.bus, config.timings, config.clocks.monotonic
         run_lease = session.run_lease
         agents, renew = session.registry.agents, session.heartbeat.renew_in_thread
-        self.feeds = TaskFeeds(store, bus, timings.version_poll_interval)
+        self.feeds = TaskFeeds(store, bus)
         self.push_scheduler: PushScheduler | None = None
         if push := ports.push_options:
             recorder = DeliveryRecorder(store.pushes, timings.push_record_timeout)
@@ -187,8 +187,7 @@ class _Turns:
         self.scheduler = Scheduler(services, bus, agents, session.number, run_turns)
         poll = timings.claim_poll_interval
         self.claim_recovery = ClaimRecovery(claims, log, self.scheduler, run_lease, poll_interval=poll)
-        absence = timings.absence_poll_interval
-        self.absent_agents = AbsentAgents(store, log, self.scheduler, absence)
+        self.absent_agents = AbsentAgents(store, log, self.scheduler)
         self.scheduler.on_unserved = self.absent_agents.end_unserved
 
 
@@ -270,28 +269,28 @@ def _components(
     Turns stop while everything that they write with still runs, and pushes go on until the last event of a turn.
     """
     store, timings, reaper, scheduler = ports.store, config.timings, turns.reaper, turns.scheduler
-    trusts_clock, run_lease = session.store_clock.is_trusted, session.run_lease
+    retention, run_lease = runtime.retention, session.run_lease
     if runtime.auditor:
         yield Component(stop=runtime.auditor.close)
-    yield Polling(Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, trusts_clock))
+    yield polling(Background.COMPACTION, timings.compaction_interval, retention.compact, at_once=True)
     yield Component(session.heartbeat.start, session.heartbeat.close)
     yield Component(stop=runtime.metrics.watchdog.stop)
-    yield Polling(Background.RETENTION, partial(runtime.retention.run_forever, timings.retention_interval))
-    yield Polling(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
-    yield Polling(Background.FEEDS, turns.feeds.poll_forever)
+    yield polling(Background.RETENTION, timings.retention_interval, retention.run_if_trusted, at_once=True)
+    yield polling(Background.REAPER, timings.renew_interval, reaper.reap)
+    yield polling(Background.FEEDS, timings.version_poll_interval, turns.feeds.poll)
     if turns.push_scheduler:
         yield Component(partial(turns.push_scheduler.start, ports.bus), turns.push_scheduler.stop)
     yield Component(stop=turns.absent_agents.close)
     yield Component(stop=partial(turns.claim_recovery.close, timings.stop_timeout))
     yield Component(scheduler.start, scheduler.stop)
-    yield Polling(Background.SCHEDULER, scheduler.poll_forever)
+    yield polling(Background.SCHEDULER, timings.backlog_poll_interval, scheduler.poll)
     yield Polling(Background.STORE_PROBE, partial(turns.health.probe_forever, store, timings.store_probe_interval))
     if run_lease is not None:
         yield Polling(Background.LEASE, partial(watch_lease, run_lease, scheduler.check_lease))
     if run_lease is not None or reaper.left_cancels:
-        yield Polling(Background.CANCEL_REQUESTS, runtime.operations.cancel.poll_forever)
+        yield polling(Background.CANCEL_REQUESTS, timings.cancel_poll_interval, runtime.operations.cancel.poll)
     yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
-    yield Polling(Background.ABSENT_AGENTS, turns.absent_agents.poll_forever)
+    yield polling(Background.ABSENT_AGENTS, timings.absence_poll_interval, turns.absent_agents.end_abandoned_tasks)
 
 
 def root_of(agents: Sequence[Agent]) -> str:

@@ -19,7 +19,6 @@ from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import cursors
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Bus, Store, Unsubscribe
-from dragoman.runtime.timings import DEFAULT_TIMINGS
 
 FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
@@ -225,9 +224,7 @@ def _first_batch(events: Iterable[Event]) -> Sequence[Event]:
 class TaskFeeds:
     """All feeds of this process."""
 
-    def __init__(self, store: Store, bus: Bus, poll_interval: float = DEFAULT_TIMINGS.version_poll_interval) -> None:
-        """`poll_interval`: seconds between polls of versions."""
-        self._poll_interval = poll_interval
+    def __init__(self, store: Store, bus: Bus) -> None:
         self._store = store
         self._bus = bus
         self.by_task: dict[TaskRef, TaskFeed] = {}  # the feeds that have subscribers
@@ -317,14 +314,8 @@ class TaskFeeds:
         if feed := self.by_task.get(ref):
             feed.mark_deleted()
 
-    async def poll_forever(self) -> None:
-        """Polls the versions of followed tasks every `poll_interval`, until canceled."""
-        while True:
-            await asyncio.sleep(self._poll_interval)
-            await self.poll()
-
     async def poll(self) -> None:
-        """One poll of versions."""
+        """Reads the versions of followed tasks."""
         if self.by_task:
             waiting = [ref for ref, feed in self.by_task.items() if feed.waiting]
             versions = await self._versions()

@@ -20,7 +20,6 @@ from dragoman.ports import Agent, RemoteAgent, Store, is_remote
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.runtime.turn.finish import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
 from dragoman.supervision import log_fault
 
@@ -119,7 +118,6 @@ class AbsentAgents:
     store: Store
     event_log: EventLog
     scheduler: Scheduler
-    poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval  # seconds between polls for absent agents
     _unfinished: set[str] = field(default_factory=set, init=False)
     """Removed agents whose tasks may still wait, because the store was unavailable."""
     _statuses: dict[str, SystemStatus] = field(default_factory=dict, init=False)
@@ -169,12 +167,6 @@ class AbsentAgents:
         for ending in self._end_tasks:
             ending.cancel()
         await asyncio.gather(*self._end_tasks, return_exceptions=True)
-
-    async def poll_forever(self) -> None:
-        """Polls every `poll_interval`, until canceled."""
-        while True:
-            await asyncio.sleep(self.poll_interval)
-            await self.end_abandoned_tasks()
 
     async def end_abandoned_tasks(self) -> int:
         """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""

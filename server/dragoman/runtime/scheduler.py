@@ -26,6 +26,7 @@ from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Rea
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_remote
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
+from dragoman.runtime.timings import wall_clock_ms
 from dragoman.runtime.turn.context import FirstMessage, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import log_fault
@@ -373,7 +374,7 @@ class Wakeups:
     agents: Container[str]  # the ids of the agents served here
     reserve: Callable[[str], Reservation]  # reserves a slot for a turn of an agent
     interval: float  # seconds between two calls of `poll`
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000  # milliseconds since the epoch
+    clock: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
     _timers: dict[TaskRef, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _waking: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
@@ -636,14 +637,12 @@ class Scheduler:
         if not self.draining and queue.begin_fetch():
             self._start_task(self._fetch(queue), f"take waiting tasks of {', '.join(queue.agents)}")
 
-    async def poll_forever(self) -> None:
-        """Polls the store again and again: what was to take a task may have failed, or died."""
-        while True:
-            await asyncio.sleep(self.services.options.timings.backlog_poll_interval)
-            with suppress(Unavailable):
-                await self.pauses.refresh()
-            self._look_for_waiting_tasks()
-            await self.wakeups.poll()
+    async def poll(self) -> None:
+        """Polls the store: what was to take a task may have failed, or died."""
+        with suppress(Unavailable):
+            await self.pauses.refresh()
+        self._look_for_waiting_tasks()
+        await self.wakeups.poll()
 
     def _look_for_waiting_tasks(self) -> None:
         for queue in self.queues:

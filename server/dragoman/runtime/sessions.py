@@ -206,12 +206,6 @@ class Reaper:
     _seen: dict[TaskRef, float] = field(default_factory=dict, init=False)
     """When canceled tasks were first seen whose worker may still run them."""
 
-    async def poll_forever(self, interval: float) -> None:
-        """Polls every `interval` seconds, until canceled."""
-        while True:
-            await asyncio.sleep(interval)
-            await self.reap()
-
     async def reap(self) -> int:
         """Ends each task that a dead session holds as FAILED (INTERRUPTED), or has its turn repeated. Returns how many.
 

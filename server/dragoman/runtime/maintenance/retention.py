@@ -162,14 +162,17 @@ class Retention:
     batch_size: int = ERASE_BATCH_SIZE  # tasks erased before other writers may use the store
     counts: RetentionCounters = field(default_factory=RetentionCounters, init=False)
 
-    async def run_forever(self, interval: float) -> None:
-        """Runs a round every `interval` seconds, until canceled."""
-        while True:
-            if await self.trusts_clock():
-                await self.run_once()
-            else:
-                self.counts.skipped += 1
-            await asyncio.sleep(interval)
+    async def run_if_trusted(self) -> None:
+        """Runs a round, unless the clock is not trusted."""
+        if await self.trusts_clock():
+            await self.run_once()
+        else:
+            self.counts.skipped += 1
+
+    async def compact(self) -> None:
+        """Compacts the store, which truncates logs by their age, unless the clock is not trusted."""
+        if await self.trusts_clock():
+            await self.store.compact()
 
     async def run_once(self) -> None:
         """Ends tasks that waited too long, and erases those that ended too long ago."""
@@ -229,16 +232,3 @@ class Retention:
             state = states.name(selection.state).removeprefix("TASK_STATE_")
             fields = {"agent": selection.agent, "state": state, "after": format_age(selection.older_than)}
             log.info("%s: %d of %s in %s", text, tasks, selection.agent, state, extra={"tasks": tasks, **fields})
-
-
-async def compact_forever(
-    store: Store, interval: float, trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted
-) -> None:
-    """Compacts the store at once, then every `interval` seconds. Runs until canceled.
-
-    `trusts_clock`: whether a round may be run now. It truncates logs by their age.
-    """
-    while True:
-        if await trusts_clock():
-            await store.compact()
-        await asyncio.sleep(interval)

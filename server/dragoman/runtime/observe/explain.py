@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from dragoman.ports import Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.sessions import LEASE_SECONDS
+from dragoman.runtime.timings import wall_clock_ms
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_DELEGATED: Final = 100  # delegated tasks in an explanation
@@ -58,7 +58,7 @@ class Explainer:
     delivery_count: Callable[[TaskRef], int] | None = None  # subscribers of a task that are push deliveries
     retention_age: Callable[[str, int], int] = lambda agent, state: 0
     """Milliseconds that a task of an agent may stay in a state, 0 for ever."""
-    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000  # milliseconds since the epoch
+    now: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
 
     async def explain(self, task_id: str) -> list[Explanation]:
         """Explains every task with this id, which several clients may have chosen; empty when there is none."""
