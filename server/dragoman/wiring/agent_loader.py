@@ -70,11 +70,6 @@ def load_own_app(settings: Settings) -> LoadedApp:
     return load_app(settings.own_app)
 
 
-def load_agents(app: str) -> Sequence[Agent]:
-    """Loads the agents that APP declares, in source order; none for an empty APP. Raises LoadError."""
-    return load_app(app).agents
-
-
 def load_module(app: str) -> ModuleType:
     """Imports APP the way Python would run it. Raises LoadError.
 
