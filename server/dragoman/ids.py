@@ -30,7 +30,6 @@ class IdGenerator:
         return before
 
     def random_bytes(self) -> bytes:
-        """RANDOM_BYTES_PER_ID random bytes."""
         while True:
             try:
                 return self._pool.popleft()

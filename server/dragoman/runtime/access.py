@@ -159,7 +159,6 @@ class Admission:
         self.open_streams[principal] = count + 1
 
     def close_stream(self, identity: Identity) -> None:
-        """Stops counting a stream that `open_stream` has counted."""
         principal = identity.principal
         count = self.open_streams[principal] - 1
         if count:

@@ -99,7 +99,6 @@ class TaskFeed:
             event.cursor = f"{self.cursor_prefix}{event.sequence}"
 
     async def wait_for_change(self) -> None:
-        """Waits until a new event or version is known."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -295,7 +294,6 @@ class TaskFeeds:
     # Counts and polls -----------------------------------------------------------------------------------------------
 
     def subscriber_count(self, ref: TaskRef) -> int:
-        """Subscribers of a task in this process."""
         feed = self.by_task.get(ref)
         return feed.subscribers if feed else 0
 
@@ -310,7 +308,6 @@ class TaskFeeds:
         return max((subscriber.lag for subscriber in self._subscribers), default=0)
 
     def mark_deleted(self, ref: TaskRef) -> None:
-        """Tells the subscribers of a task that it was erased."""
         if feed := self.by_task.get(ref):
             feed.mark_deleted()
 

@@ -60,7 +60,6 @@ class Lease:
         return self._ends - self.now()
 
     def hold(self) -> LeaseHold:
-        """Returns a hold on the current term, for one turn or claim."""
         return LeaseHold(self)
 
     def is_lost(self, term: int) -> bool:

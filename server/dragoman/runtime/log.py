@@ -55,7 +55,6 @@ class UnsettledClaims:
     waiting: asyncio.Event = field(default_factory=asyncio.Event, init=False)  # set while a claim is unsettled
 
     def add_unknown(self, task: TaskRef) -> None:
-        """Notes a claim of this task with unknown outcome."""
         self.deadlines[task] = asyncio.get_running_loop().time() + self.wait
         self.waiting.set()
 

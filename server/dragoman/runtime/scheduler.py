@@ -69,11 +69,9 @@ class RunRegistry:
         return iter(tuple(self.by_task.values()))
 
     def find(self, ref: TaskRef) -> TurnRunner | None:
-        """The runner of this task, if it runs here."""
         return self.by_task.get(ref)
 
     def clear(self) -> None:
-        """Removes all turns."""
         self.by_task.clear()
         self.wake_if_idle()
 
@@ -88,7 +86,6 @@ class RunRegistry:
         return not (self.by_task or self.reserved)
 
     async def wait_idle(self) -> None:
-        """Returns when no turn runs and no slot is reserved."""
         while not self.idle:
             waiter = asyncio.get_running_loop().create_future()
             self.idle_waiters.append(waiter)
@@ -160,7 +157,6 @@ class AgentQueue:
         return True
 
     def release(self) -> None:
-        """Gives a reserved slot back."""
         self.reserved -= 1
         self._runs.reserved -= 1
 
@@ -207,7 +203,6 @@ class AgentQueue:
             self.backlog = Backlog.POSSIBLE if found or self._fetch is Fetch.OUTDATED else Backlog.EMPTY
 
     def end_fetch(self) -> None:
-        """The fetch has ended."""
         self._fetch = Fetch.NONE
 
 
@@ -239,7 +234,6 @@ class AgentQueues:
         return iter((self.local, *self._remote.values()))
 
     def of(self, agent: str) -> AgentQueue:
-        """The queue of an agent."""
         return self._remote.get(agent, self.local)
 
     def remote(self, agent: str) -> RemoteAgent | None:
@@ -256,7 +250,6 @@ class AgentQueues:
         queue.agent, queue.backlog = agent, Backlog.EXCEEDING
 
     def remove(self, name: str) -> None:
-        """Removes a remote agent."""
         if (queue := self._remote.pop(name, None)) is not None and queue.running + queue.reserved:
             self._removed[name] = queue
 
@@ -399,7 +392,6 @@ class Wakeups:
             self._set_timer(record)
 
     def stop(self) -> None:
-        """Wakes no further turns."""
         while self._timers:
             self._timers.popitem()[1].cancel()
 
@@ -484,7 +476,6 @@ class Scheduler:
         self._fill_slots()
 
     def is_paused(self, agent: str) -> bool:
-        """Whether turns of an agent may not begin."""
         return agent in self.pauses.by_agent
 
     def _on_resumed(self, agents: Iterable[str]) -> None:
@@ -495,7 +486,6 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Turns under way."""
         return len(self.runs)
 
     @property
@@ -614,7 +604,6 @@ class Scheduler:
         self.slot_freed(queue)
 
     def slot_freed(self, queue: AgentQueue) -> None:
-        """A slot of this queue is free again."""
         if self.runs.free_slots <= 1:  # it was the last one, for which other queues may have waited
             self._fill_slots()
         elif queue.backlog is not Backlog.EMPTY:

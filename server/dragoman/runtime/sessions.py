@@ -86,7 +86,6 @@ class Heartbeat:
         return f"the session was not renewed for {age:.0f} s: {why}" if age > 2 * self.interval else ""
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread = start_thread(Background.SESSION, self._run)
 
     def stop(self) -> None:
@@ -98,7 +97,6 @@ class Heartbeat:
             pass
 
     async def close(self) -> None:
-        """Ends the thread, and waits for it."""
         await asyncio.to_thread(self.stop)
 
     async def renew_in_thread(self) -> bool:

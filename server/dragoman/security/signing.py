@@ -107,7 +107,6 @@ class StoredSigningKeys:
         self.change_listeners: list[Callable[[], None]] = []  # called when the signing key changes
 
     async def current(self) -> KeyPair:
-        """Returns the key pair that signs now."""
         await self._refresh()
         return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
 
@@ -203,7 +202,6 @@ class StoredSigningKeys:
         self._notify_change()
 
     def _notify_change(self) -> None:
-        """Calls the listeners if the signing key has changed."""
         current = signing_keys.active_key(self._keys, self._clock()).id
         if current != self._current_id:
             previous, self._current_id = self._current_id, current

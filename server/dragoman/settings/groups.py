@@ -422,6 +422,5 @@ class PushSettings(Group):
 
     @property
     def retry_policy(self) -> PushRetryPolicy:
-        """Retries of push deliveries."""
         assert self.give_up is not None
         return PushRetryPolicy(self.first_wait, self.longest_wait, self.give_up / 1000)

@@ -103,7 +103,6 @@ class Settings(BaseModel):
 
     @property
     def requires_auth(self) -> bool:
-        """Whether authentication is on."""
         access = self.access
         return bool(access.token.get_secret_value() or access.api_keys or access.issuers or self.tls.client_ca)
 
@@ -127,7 +126,6 @@ class Settings(BaseModel):
 
     @property
     def quotas(self) -> Quotas:
-        """The limits per principal and agent."""
         limits = {limit: int(value) for limit in DEFAULT_LIMITS if (value := getattr(self.access, limit)) is not None}
         return Quotas(limits, self.access.agent_limits, not self.listen.is_loopback or self.behind_proxy)
 

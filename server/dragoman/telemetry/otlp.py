@@ -45,11 +45,9 @@ class OtlpTransport(Protocol):
 
     def send(self, message: bytes, timeout: float) -> None:
         """Sends an ExportTraceServiceRequest. Raises ExportFailed."""
-        ...
 
     def close(self) -> None:
         """Closes the connection."""
-        ...
 
 
 class OtlpHttpTransport:

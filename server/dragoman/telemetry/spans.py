@@ -198,12 +198,10 @@ def _string(number: int, value: str) -> bytes:
 
 
 def encode_resource(attributes: Mapping[str, str]) -> bytes:
-    """Encodes the Resource of an export request."""
     return frames.frame(1, b"".join(frames.frame(1, _key_value(*each)) for each in attributes.items()))
 
 
 def encode_export_request(resource: bytes, spans: Iterable[bytes]) -> bytes:
-    """Encodes an ExportTraceServiceRequest."""
     body = b"".join([_SCOPE, *(frames.frame(2, each) for each in spans)])
     return frames.frame(1, resource + frames.frame(2, body))
 

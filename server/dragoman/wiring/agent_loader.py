@@ -127,7 +127,6 @@ def _file_example(folder: Path) -> str:
 
 
 def _similar_file_hint(path: Path) -> str:
-    """A "did you mean" hint for a misspelled file name; empty for none."""
     names = [file.name for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
     similar = difflib.get_close_matches(path.name, sorted(names), 1)
     return f"; did you mean {similar[0]}?" if similar else ""

@@ -113,7 +113,6 @@ class App:
 
     @property
     def agents(self) -> Mapping[str, AgentSpec]:
-        """The agents by id."""
         return self.runtime.operations.access.agents
 
     @property
@@ -123,7 +122,6 @@ class App:
 
     @property
     def card_url(self) -> str:
-        """The URL of the root agent's card."""
         return f"{self.public_url}/.well-known/agent-card.json"
 
     @property
@@ -137,11 +135,9 @@ class App:
 
     @property
     def running(self) -> int:
-        """The number of running turns."""
         return self.runtime.scheduler.running
 
     def running_turns(self) -> list[str]:
-        """The running turns, for the log."""
         return [
             f"agent {runner.context.record.agent} (task {runner.context.record.id})"
             for runner in self.runtime.scheduler.runs
@@ -391,7 +387,6 @@ async def open_app(
 
 
 def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
-    """The configuration of a runtime, from the settings."""
     return RuntimeConfig(
         runs_agents=settings.cluster.role != "server",
         slots=settings.limits.slots,

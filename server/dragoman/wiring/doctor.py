@@ -151,7 +151,6 @@ def _check_port(option: str, address: Address, holder: str) -> Finding:
 
 
 async def check_certificate(settings: Settings) -> list[Finding]:
-    """Checks the expiry of the certificate of both ports."""
     if settings.tls.cert is None or settings.tls.key is None:
         if settings.listen.is_loopback:
             return []
@@ -238,7 +237,6 @@ def _check_disk(path: Path) -> Finding:
 
 
 def _check_clock(store_time_ms: int) -> Finding:
-    """Compares this machine's clock with the store's."""
     now = time.time()
     difference = now - store_time_ms / 1000
     if now < MIN_PLAUSIBLE_TIME:
@@ -333,7 +331,6 @@ async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> F
 
 
 async def check_collector(settings: Settings) -> list[Finding]:
-    """Checks that the trace collector accepts connections."""
     if not settings.tracing.otlp:
         return []
     parts = urlsplit(settings.tracing.otlp)

@@ -59,7 +59,6 @@ class Auditor:
     # Events ---------------------------------------------------------------------------------------------------------
 
     def note_call(self, action: str, call: Call, task: str) -> None:
-        """Notes what a call changed."""
         if self.level != "all":
             return
         caller, identity = call.caller, call.operator or call.caller.identity
@@ -168,7 +167,6 @@ class Auditor:
         return removed
 
     async def close(self) -> None:
-        """Writes pending entries."""
         self._note_counts()
         running = [task for task in (self._counting, self._write_task) if task is not None]
         self._counting = self._write_task = None

@@ -50,7 +50,6 @@ class Watchdog:
         self._thread = start_thread(Background.WATCHDOG, self._run)
 
     def stop(self) -> None:
-        """Ends the thread."""
         self._stop.set()
         self._thread.join()
 

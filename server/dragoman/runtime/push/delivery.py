@@ -90,7 +90,6 @@ class HostBreaker:
         return state is not None and state.failures >= BREAKER_THRESHOLD
 
     def record_failure(self, host: str, reason: str) -> None:
-        """Records a failed connection."""
         state = self._hosts.setdefault(host, HostState())
         self._hosts.move_to_end(host)
         state.failures += 1

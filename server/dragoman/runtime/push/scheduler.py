@@ -80,7 +80,6 @@ class PushScheduler:
             self._wakeup.set()
 
     def _on_signal(self, ref: TaskRef, signal: TaskSignal) -> None:
-        """Handles the bus signal that the push configurations of a task have changed."""
         if signal is TaskSignal.PUSH_CONFIGS:
             self._settled_tasks.discard(ref)
             for (task, _), delivery in self._deliveries.items():
@@ -89,7 +88,6 @@ class PushScheduler:
             self.wake(ref)
 
     def _on_host_recovered(self) -> None:
-        """The breaker of a host has closed: polls at once."""
         self._next_poll = 0.0
         self._wakeup.set()
 
@@ -105,7 +103,6 @@ class PushScheduler:
     # Start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, bus: Bus) -> None:
-        """Starts polling and listening to the bus."""
         self._unsubscribe = await bus.subscribe_signals(self._on_signal)
         self._running = start_task(Background.PUSH, self._run)
         if self._lease is not None:

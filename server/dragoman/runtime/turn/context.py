@@ -324,7 +324,6 @@ class RunContext:
         return conversation.unread(self._last_delivered) if conversation else []
 
     def log_fields(self) -> dict[str, str]:
-        """The fields of log lines about this turn."""
         record = self.record
         return {"task": task_id_of(record.ref.key), "agent": record.agent, "scope": record.ref.owner.scope}
 

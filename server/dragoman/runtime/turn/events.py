@@ -335,7 +335,6 @@ class TaskProjection:
         self._complete = bool(first) and first[0].sequence == 1
 
     def add(self, events: Sequence[Event]) -> None:
-        """Adds committed events of the run."""
         if not self._complete:
             return
         self._events += events

@@ -67,7 +67,6 @@ class StopToken:
 
     @property
     def requested(self) -> bool:
-        """Whether the turn has to stop."""
         return self.state is not Stop.NONE
 
     def note(self, reason: StopReason) -> None:
@@ -366,7 +365,6 @@ class TurnDeadlines:
         self._exceeded = (TIMED_OUT, "")  # the limit, and its text
 
     def start(self) -> None:
-        """Starts the timers of a turn."""
         self.started_at = self.last_activity = self.clock()
         if limit := self._spec.time_limit:
             self.after(limit, lambda: self._exceed(TIMED_OUT, limit))
@@ -406,7 +404,6 @@ class TurnDeadlines:
         self._on_exceeded = lambda: None
 
     def exceed_budget(self, reason: str) -> None:
-        """Stops the turn because the task exceeded its budget."""
         self._exceeded = (OVER_BUDGET, reason)
         self._on_exceeded()
 

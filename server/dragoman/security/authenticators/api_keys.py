@@ -78,11 +78,9 @@ class ApiKeyAuthenticator:
             raise _unauthenticated("this API key was withdrawn" if key is None else f"this API key {problem}", id)
 
     def forget(self, id: str) -> None:
-        """Removes a key from the cache."""
         self._cache.pop(id, None)
 
     async def close(self) -> None:
-        """Waits for pending writes."""
         await asyncio.gather(*self._use_writes)
 
     async def _find(self, presented: PresentedKey, now: int) -> ApiKey | None:

@@ -185,7 +185,6 @@ async def open_security(
 
 
 async def _warn_without_operator(api_keys: ApiKeys, now: int) -> None:
-    """Warns if no API key may create further ones."""
     if not any(key.identity.is_operator and not key.problem(now) for key in await api_keys.list()):
         _log.warning(
             "no API key has the operator grant, so no key can be created; stop the server and create one: "

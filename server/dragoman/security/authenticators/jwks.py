@@ -72,7 +72,6 @@ class IssuerKeySet:
         raise invalid_token("the token's issuer publishes no key that fits the token", **log_details)
 
     async def close(self) -> None:
-        """Cancels a fetch in progress."""
         if self._fetch_task is not None:
             self._fetch_task.cancel()
             await asyncio.wait((self._fetch_task,))
@@ -121,8 +120,6 @@ class IssuerKeySet:
 
 
 def outbound_fetcher(outbound: OutboundHttp) -> FetchUrl:
-    """A fetcher that uses the outbound client."""
-
     async def get(url: str) -> bytes:
         try:
             response = await outbound.get(url, {"Accept": "application/json"})
