@@ -29,15 +29,13 @@ from dragoman.core.task.cursors import (
 )
 from dragoman.ports import AgentTasks, Store
 from dragoman.runtime.access import Access, Admission
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50
 MAX_TASKS: Final = 1000
-MAX_SCOPES: Final = 1000
-"""Scopes that are listed."""
-WATCH_INTERVAL: Final = 1.0
-"""Seconds between two searches of one WatchTasks."""
+MAX_SCOPES: Final = 1000  # scopes that are listed
+WATCH_INTERVAL: Final = 1.0  # seconds between two searches of one WatchTasks
 WATCH_PAUSE: Final = 20
 """The pause after a search, in durations of that search: a watcher takes at most a twentieth of one reader's time."""
 MAX_SEARCH_TEXT: Final = 200

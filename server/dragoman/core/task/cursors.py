@@ -87,8 +87,7 @@ class TaskPage:
     tasks: list[bytes] = field(default_factory=list)
     total: int = 0
     last_key: tuple[int, bytes] | None = None
-    summaries: list[str] = field(default_factory=list)
-    """`TaskRecord.summary` of each."""
+    summaries: list[str] = field(default_factory=list)  # `TaskRecord.summary` of each
 
 
 def sort_key(record: TaskRecord) -> tuple[int, bytes]:
@@ -113,8 +112,7 @@ class TaskSearch:
     part of one (`id_digits`). `metadata`: a key of the task's metadata, or of an object in it, with its value as text.
     """
 
-    task_id: str = ""
-    """The id that clients see."""
+    task_id: str = ""  # the id that clients see
     scopes: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     principal: str = ""
@@ -131,8 +129,7 @@ class TaskSearch:
     artifacts: bool = False
     searched_rows: int = SEARCHED_ROWS
     """About how many rows are read for one page, where no index has the tasks that match."""
-    max_total: int = MAX_TOTAL
-    """Matching tasks that are counted."""
+    max_total: int = MAX_TOTAL  # matching tasks that are counted
 
     @property
     def for_counts(self) -> TaskSearch:
@@ -168,8 +165,7 @@ class FoundTasks:
     """Where the next page continues; None on the last one."""
     total: int = 0
     """Number of all tasks that match, counted for the first page only."""
-    is_total_exact: bool = True
-    """False: at least so many."""
+    is_total_exact: bool = True  # False: at least so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +232,7 @@ def metadata_entries(key: str, value: str) -> list[bytes]:
     return entries
 
 
-_MIN_ID_DIGITS: Final = 8
-"""Shorter numbers and words would be found in the ids of many tasks."""
+_MIN_ID_DIGITS: Final = 8  # shorter numbers and words would be found in the ids of many tasks
 
 
 def id_digits(text: str) -> str:
