@@ -179,7 +179,6 @@ def _apply_failure(record: PushRecord, report: DeliveryReport, now: int) -> Push
 
 
 def failure_reason(attempt: DeliveryAttempt) -> str:
-    """Why an attempt failed, for messages."""
     return attempt.error or f"answered {attempt.status}"
 
 

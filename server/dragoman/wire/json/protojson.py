@@ -363,7 +363,6 @@ class Decoders:
         self._decoders[name](message, data)
 
     def accepted_keys(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
-        """All keys that a message accepts, with their fields."""
         names = self._keys.get(descriptor.full_name)
         if names is None:
             names = {field.name: field for field in descriptor.fields}
