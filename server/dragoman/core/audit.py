@@ -35,8 +35,7 @@ class AuditEntry:
     """One audited action. Not changed; not frozen, as each send makes one (`core.task.log.Append`)."""
 
     at: int  # milliseconds since the epoch
-    action: str
-    """For example `task.created`, `operator.Purge`, `access.denied`."""
+    action: str  # for example `task.created`, `operator.Purge`, `access.denied`
     outcome: str = "ok"
     about: Mapping[str, str] = field(default_factory=dict)  # details that stay as long as the entry
     who: Mapping[str, str] = field(default_factory=dict)

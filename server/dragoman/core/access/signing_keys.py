@@ -37,8 +37,7 @@ class SigningKey:
     """The stored form of its private key's seed; empty for the key derived from the store's secret."""
     made: int
     signs: int  # when it starts to sign, unless a later key does
-    until: int = 0
-    """When it is no longer published; 0 while it is in use."""
+    until: int = 0  # when it is no longer published; 0 while it is in use
 
     def is_published(self, now: int) -> bool:
         return not self.until or now < self.until

@@ -315,8 +315,7 @@ class ContentReader:
     content: StoredContent
     read: Callable[[StoredContent, int, int], Awaitable[Sequence[RowData]]]
     """The rows from a sequence on, up to a number of bytes and at least one."""
-    sizes: Callable[[StoredContent], Awaitable[Sequence[RowSize]]]
-    """Of all rows from `content.row` on."""
+    sizes: Callable[[StoredContent], Awaitable[Sequence[RowSize]]]  # of all rows from `content.row` on
 
     @property
     def size(self) -> int:

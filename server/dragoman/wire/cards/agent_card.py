@@ -70,8 +70,7 @@ class CardAddresses:
     push: bool = False
     extended: bool = False
     """The optional features that the server offers for the agent (1.0 §4.4.3)."""
-    lists_v03: bool = True
-    """Whether a 1.0 card lists the interfaces of 0.3, too."""
+    lists_v03: bool = True  # whether a 1.0 card lists the interfaces of 0.3, too
 
     @property
     def base_url(self) -> str:
