@@ -59,6 +59,7 @@ class JsonDialect:
     encode_hooks: Mapping[str, Callable[[Encode], Encode]] = dataclass_field(default_factory=dict)
     rejects_unknown: bool = False
     enum_numbers: bool = False
+    codecs: dict[type[Message], Codec[Any]] = dataclass_field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def decoders(self) -> Decoders:
@@ -67,10 +68,6 @@ class JsonDialect:
     @cached_property
     def encoders(self) -> Encoders:
         return Encoders(self)
-
-    @cached_property
-    def codecs(self) -> dict[type[Message], Codec[Any]]:
-        return {}
 
 
 class Codec(Generic[M]):
