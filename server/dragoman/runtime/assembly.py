@@ -241,7 +241,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=turns.event_log, retention=retention,
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
-    count_deliveries = push_scheduler.delivery_count if push_scheduler else None
+    count_deliveries = push_scheduler.delivery_count if push_scheduler else lambda _: 0
     runtime = Runtime(
         store,
         _operations(ports, config, session, turns, on_action),

@@ -134,10 +134,6 @@ class StoreClock:
         return True
 
 
-async def _always_trusted() -> bool:
-    return True
-
-
 @dataclass(slots=True)
 class RetentionCounters:
     """Counters of this process. They only grow and may be read at any time."""
@@ -156,9 +152,9 @@ class Retention:
     event_log: EventLog
     maintenance: Maintenance
     rules: RetentionPolicy
-    auditor: Auditor | None = None
-    audit_retention_ms: int = 0  # milliseconds after which entries of the audit log are removed; 0: never
-    trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted  # whether a round may be run now
+    auditor: Auditor | None
+    audit_retention_ms: int  # milliseconds after which entries of the audit log are removed; 0: never
+    trusts_clock: Callable[[], Awaitable[bool]]  # whether a round may be run now
     batch_size: int = ERASE_BATCH_SIZE  # tasks erased before other writers may use the store
     counts: RetentionCounters = field(default_factory=RetentionCounters, init=False)
 

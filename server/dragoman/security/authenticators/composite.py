@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -169,15 +168,13 @@ async def open_security(
 
         key_sets = [jwks.IssuerKeySet(issuer, jwks.outbound_fetcher(outbound)) for issuer in issuers]
         kinds.append(JwtAuthenticator(zip(issuers, key_sets, strict=True)).identify)
-    fetches = [asyncio.create_task(key_set.fetch(), name="keys of an issuer") for key_set in key_sets]
+    for key_set in key_sets:
+        key_set.start_fetch()
     try:
         check_certificate = certificates.check if certificates else None
         composite = CompositeAuthenticator(kinds, keys, check_certificate) if kinds or certificates else None
         yield Security(composite, keys.forget if keys else lambda _: None)
     finally:
-        for fetch in fetches:
-            fetch.cancel()
-        await asyncio.gather(*fetches, return_exceptions=True)
         for key_set in key_sets:
             await key_set.close()
         if keys is not None:

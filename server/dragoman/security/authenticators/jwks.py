@@ -60,7 +60,7 @@ class IssuerKeySet:
         if self._keys is None or now - self._keys.fetched_at >= JWKS_MAX_AGE:
             await self.fetch()
         elif now - self._keys.fetched_at >= JWKS_REFRESH_AGE:
-            self._start_fetch()
+            self.start_fetch()
         if self._keys is None or self._monotonic() - self._keys.fetched_at >= JWKS_MAX_AGE:
             raise Unavailable("the keys of the token's issuer are unavailable; try again later")
         if found := self._keys.find(kid, algorithm):
@@ -78,10 +78,10 @@ class IssuerKeySet:
 
     async def fetch(self) -> None:
         """Waits for the fetch in progress, or for a new one if the minimum interval has passed. Logs failures."""
-        if fetch := self._start_fetch():
+        if fetch := self.start_fetch():
             await asyncio.shield(fetch)
 
-    def _start_fetch(self) -> asyncio.Task[None] | None:
+    def start_fetch(self) -> asyncio.Task[None] | None:
         if self._fetch_task is None or self._fetch_task.done():
             now = self._monotonic()
             if self._last_attempt is not None and now - self._last_attempt < JWKS_MIN_FETCH_INTERVAL:
