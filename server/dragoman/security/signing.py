@@ -141,11 +141,7 @@ class StoredSigningKeys:
         seed = self._random_bytes(SIGNING_SEED_BYTES)
         pair = await _make_key_pair(chosen, seed)
         new_key = SigningKey(
-            id=pair.id,
-            algorithm=chosen,
-            seed=self._secret_box.encrypt(seed.hex(), pair.id),
-            made=now,
-            signs=now + lead,
+            id=pair.id, algorithm=chosen, seed=self._secret_box.encrypt(seed.hex(), pair.id), made=now, signs=now + lead
         )
         try:
             await self._write(signing_keys.rotate_keys(self._keys, new_key, retention=retention, now=now))

@@ -219,8 +219,7 @@ Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], _parsed(quotas.parse_agent_limits, str, Mapping)]
 CardVersionsSetting = Annotated[CardVersions, _parsed(str, float)]  # 1.0 in TOML without quotes is a number
 BlockingDefaults = Annotated[
-    ByAgent[BlockingDefault],
-    _parsed(lambda value: parse_by_agent(value, "a default", BLOCKING_DEFAULTS), str, Mapping),
+    ByAgent[BlockingDefault], _parsed(lambda value: parse_by_agent(value, "a default", BLOCKING_DEFAULTS), str, Mapping)
 ]
 Policies = Annotated[Isolation, _parsed(identity.parse_isolation, str, Mapping)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], BeforeValidator(agent_sources.parse_upstreams)]

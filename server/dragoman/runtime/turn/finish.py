@@ -130,8 +130,7 @@ TIMED_OUT: Final = SystemStatus("TIMED_OUT", "The turn exceeded its time limit."
 IDLE_TOO_LONG: Final = SystemStatus("IDLE", "The agent was inactive for longer than its idle limit.")
 OVER_BUDGET: Final = SystemStatus("OVER_BUDGET", "The task exceeded its budget.")
 CONTEXT_CHANGED: Final = SystemStatus(
-    "CONTEXT_CHANGED",
-    "Another task of this conversation changed the conversation's state during this turn.",
+    "CONTEXT_CHANGED", "Another task of this conversation changed the conversation's state during this turn."
 )
 EXPIRED: Final = SystemStatus("EXPIRED", "The task received no reply within its retention time.")
 
