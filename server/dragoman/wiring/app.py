@@ -320,7 +320,7 @@ class App:
             api_keys=ApiKeyService(self.infra.store.api_keys, clock=now_ms, on_change=forget_key),
             signing_keys=self.signing_keys,
             worker_hub=self.sources.worker_hub,
-            upstream_registry=self.sources.remote_servers,
+            upstream_registry=self.sources.upstreams,
             clock=now_ms,
             trace_url=self.settings.tracing.url,
         )
