@@ -71,10 +71,6 @@ class RunRegistry:
     def find(self, ref: TaskRef) -> TurnRunner | None:
         return self.by_task.get(ref)
 
-    def clear(self) -> None:
-        self.by_task.clear()
-        self.wake_if_idle()
-
     @property
     def free_slots(self) -> int:
         """Turns that may still begin here."""

@@ -389,18 +389,13 @@ class TurnDeadlines:
         """Seconds since the agent's last output; None before the first."""
         return self.clock() - self.last_activity if self.last_activity > self.started_at else None
 
-    def stop(self) -> None:
-        """Cancels all timers, until the next `start`."""
+    def stop(self, *, for_good: bool = False) -> None:
+        """Cancels all timers, until the next `start`. `for_good`: drops the callback, which leads to the turn."""
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
-
-    def close(self) -> None:
-        """Cancels all timers for good and drops the callback."""
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()
-        self._on_exceeded = lambda: None
+        if for_good:
+            self._on_exceeded = lambda: None
 
     def exceed_budget(self, reason: str) -> None:
         self._exceeded = (OVER_BUDGET, reason)

@@ -135,7 +135,7 @@ class TurnRunner:
             await self.abort()
         finally:
             self.phase = Phase.CLOSED
-            self.deadlines.close()
+            self.deadlines.stop(for_good=True)
             context.batch.close()
             self.task = None  # breaks the reference cycle, so the run is freed without the garbage collector
             if not context.first_response.done():  # another process discards the task, or repeats the turn
