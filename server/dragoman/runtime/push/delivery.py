@@ -60,15 +60,13 @@ BREAKER_THRESHOLD: Final = 3  # consecutive failed connections that open the bre
 MAX_FAILING_HOSTS: Final = 1024  # hosts remembered, the most recently failed
 
 
+@dataclass(slots=True)
 class HostState:
     """State of a host with failed connections."""
 
-    __slots__ = ("failures", "probe")
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.probe: asyncio.Future[str] | None = None
-        """The probe under way; its result is the error, empty for success or an unknown outcome."""
+    failures: int = 0
+    probe: asyncio.Future[str] | None = None
+    """The probe under way; its result is the error, empty for success or an unknown outcome."""
 
 
 class HostBreaker:
