@@ -170,9 +170,8 @@ class EventLog:
 
         `on_result` gets None when the append failed; after an unknown outcome it may have been written
         (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append. `is_over`: of a turn,
-        whose change is tried again while the store is unavailable, until the turn is over. `attempt` counts that, and
-        `future` is that of the first.
-        It raises core.task.log.AppendRejected or the store's error.
+        whose change is tried again while the store is unavailable, until the turn is over; only such a retry passes its
+        `attempt`, and the `future` of the first. The future raises core.task.log.AppendRejected or the store's error.
         """
         if future is None:
             future = asyncio.get_running_loop().create_future()

@@ -70,8 +70,7 @@ class PushConfigOperations:
         raise PushConfigNotFound
 
     async def list(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
-        """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first (1.0
-        §3.1.9)."""
+        """A serialized ListTaskPushNotificationConfigsResponse: one page, oldest first (1.0 §3.1.9)."""
         record, size = await self._find_task(call, request.task_id), request.page_size
         if not 0 <= size <= MAX_CONFIG_PAGE_SIZE:
             raise InvalidParams.field("pageSize", f"must be 1 to {MAX_CONFIG_PAGE_SIZE}, or 0 for {CONFIG_PAGE_SIZE}")

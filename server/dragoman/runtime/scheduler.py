@@ -324,10 +324,7 @@ class Reservation:
     runner: TurnRunner | None = None  # the claimed turn, once it has begun
 
     def commit(self, appended: Appended | None) -> None:
-        """Begins the claimed turn, or announces the waiting task; aborts with None.
-
-        A callback for `EventLog.append`.
-        """
+        """Begins the claimed turn, or announces the waiting task; aborts with None. For `EventLog.append`."""
         if appended is None:
             self.abort()
             return

@@ -33,10 +33,7 @@ MEMORY_STORE: Final = "memory:"  # the store that is deleted when its server sto
 
 
 def store_kind(url: str) -> str:
-    """The kind of store that a URL names: `sqlite`, `memory`, `own`, or the scheme of an extension.
-
-    Raises ValueError with the formats.
-    """
+    """Returns `sqlite`, `memory`, `own`, or the scheme of an extension. Raises ValueError with the formats."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme in (stores := store_schemes()) and stores[scheme][1].is_valid(url):
         return scheme

@@ -64,10 +64,7 @@ class ServerAgents:
 async def run_startup_hooks(
     agents: Sequence[Agent], hooks: Sequence[StartupHook[..., Any]] = ()
 ) -> AsyncIterator[None]:
-    """Prepares this process for `agents` while the block runs: with the hooks of their modules, then with `hooks`.
-
-    Raises StartError.
-    """
+    """Runs the hooks of the agents' modules, then `hooks`, around the block. Raises StartError."""
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(started(dict.fromkeys([*startup_hooks_of(agents), *hooks])))

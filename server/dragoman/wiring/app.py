@@ -344,10 +344,7 @@ class App:
         )
 
     async def _open_cards(self, stack: AsyncExitStack) -> Cards:
-        """Opens the cards of the runtime's agents, which follow its registry, the card file and the signing keys.
-
-        Raises SettingsError.
-        """
+        """Opens cards that follow the registry, the card file and the signing keys. Raises SettingsError."""
         settings, signing_keys, access = self.settings, self.signing_keys, self.runtime.operations.access
         cards = Cards(
             access.agents,

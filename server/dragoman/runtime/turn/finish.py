@@ -138,10 +138,7 @@ INVALID_TRANSITION: Final = SystemStatus("INVALID_AGENT_RESPONSE", "The agent ma
 
 
 def retry_status(attempt: int, error: str = "") -> StatusChange:
-    """The status update that begins a repeated turn.
-
-    Its metadata carry the number of the attempt, and why the agent failed before, if it did.
-    """
+    """The update that begins a repeated turn; its metadata have the attempt, and why the agent failed, if it did."""
     message = pb.Message(metadata={"attempt": attempt, **({"error": error} if error else {})})
     return StatusChange(states.WORKING, metadata=message.metadata.SerializeToString())
 
@@ -431,8 +428,7 @@ class TurnDeadlines:
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[UsageReport], None], report: UsageReport) -> None:
-    """Calls `call(report)` on the loop: at once when already there, else before anything that this thread schedules
-    later."""
+    """Calls `call(report)` on the loop: at once when there, else before what this thread schedules later."""
     try:
         on_loop = asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -52,10 +52,7 @@ class IssuerKeySet:
         self._fetch_task: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK:
-        """The key of a token.
-
-        Raises Unauthenticated if the issuer has no such key, Unavailable if there are no valid keys to search.
-        """
+        """The key of a token. Raises Unauthenticated if there is none, Unavailable without valid keys to search."""
         now = self._monotonic()
         if self._keys is None or now - self._keys.fetched_at >= JWKS_MAX_AGE:
             await self.fetch()
