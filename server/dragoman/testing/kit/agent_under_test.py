@@ -210,7 +210,8 @@ class AgentUnderTest:
             if run.task is not None:
                 run.task.cancel()
                 tasks.append(run.task)
-        dead.runs.clear()  # so that closing the runtime waits for none of them
+        dead.runs.by_task.clear()  # so that closing the runtime waits for none of them
+        dead.runs.wake_if_idle()
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_TIMEOUT)
         await process.aclose()
