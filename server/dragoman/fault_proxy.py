@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, Self, get_args
 
@@ -91,54 +91,44 @@ class Drop(NamedTuple):
     """The age of the connection."""
 
 
+@dataclass(eq=False)
 class FaultProxy:
     """Forwards TCP connections to a server while its block runs, and drops some of them.
 
-    Forwarded bytes are not changed; only ExchangeDetector looks at them. TLS passes through.
+    Forwarded bytes are not changed; only ExchangeDetector looks at them. TLS passes through. Addresses are HOST:PORT.
+    Raises ValueError for invalid arguments.
     """
 
-    def __init__(
-        self,
-        target: str,
-        *,
-        listen: str = "127.0.0.1:0",
-        every: int = 3,
-        after: DropLimit | None = None,
-        delay: float = 0.0,
-        how: DropMode = "close",
-        seed: int = 0,
-        on_drop: Callable[[Drop], None] = lambda _: None,
-    ) -> None:
-        """`target` and `listen` are HOST:PORT; port 0 of `listen` is any free port.
+    target: str
+    """Address of the server. A change applies to new connections."""
+    _: KW_ONLY
+    listen: str = "127.0.0.1:0"
+    """Port 0 is any free port."""
+    every: int = 3
+    """Each `every`th connection is dropped at its first request, at one of three points; 0 drops none."""
+    after: DropLimit | None = None
+    """The other connections are dropped inside the first response chunk past this time or size, which is scaled by 0.5
+    to 1.5 for each connection."""
+    delay: float = 0.0
+    """Seconds added to each chunk, in both directions."""
+    how: DropMode = "close"
+    seed: int = 0
+    """Decides where connections are dropped."""
+    on_drop: Callable[[Drop], None] = lambda _: None
 
-        Each `every`th connection is dropped at its first request, at one of three points that follow from `seed`;
-        `every=0` drops none. With `after`, the other connections are dropped inside the first response chunk past that
-        time or size, which is scaled by 0.5 to 1.5 for each connection. `delay`: seconds added to each chunk, in both
-        directions. `on_drop` is called for each drop. Raises ValueError for invalid arguments.
-        """
-        if every < 0 or delay < 0:
-            raise ValueError(f"{'every' if every < 0 else 'delay'}: must be 0 or more")
-        if how not in DROP_MODES:
-            raise ValueError(f'how: "{how}" is invalid; use one of {", ".join(DROP_MODES)}')
-        _parse_address(target)
-        _parse_address(listen)
-        self.target = target
-        """Address of the server. A change applies to new connections."""
+    def __post_init__(self) -> None:
+        if self.every < 0 or self.delay < 0:
+            raise ValueError(f"{'every' if self.every < 0 else 'delay'}: must be 0 or more")
+        if self.how not in DROP_MODES:
+            raise ValueError(f'how: "{self.how}" is invalid; use one of {", ".join(DROP_MODES)}')
+        _parse_address(self.target)
+        _parse_address(self.listen)
         self.connections = 0
         self.unreachable = 0
         """Connections closed because the server could not be reached."""
-        self.up = 0
-        """Bytes forwarded to the server."""
-        self.down = 0
-        """Bytes forwarded to clients."""
+        self.up = self.down = 0
+        """Bytes forwarded to the server, and to clients."""
         self.dropped: Counter[DropPoint] = Counter()
-        self._listen = listen
-        self._every = every
-        self._after = after
-        self._delay = delay
-        self._how: DropMode = how
-        self._seed = seed
-        self._on_drop = on_drop
         self._connection_tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -152,7 +142,7 @@ class FaultProxy:
     async def __aenter__(self) -> Self:
         """Starts listening. Raises OSError if the address cannot be bound."""
         self._server = await asyncio.start_server(
-            self._accept, *_parse_address(self._listen), backlog=1024, limit=PROXY_CHUNK_BYTES
+            self._accept, *_parse_address(self.listen), backlog=1024, limit=PROXY_CHUNK_BYTES
         )
         return self
 
@@ -177,7 +167,7 @@ class FaultProxy:
             writer.close()
             self._connection_tasks.discard(task)
             return
-        fault = choose_fault(number, seed=self._seed, every=self._every, after=self._after)
+        fault = choose_fault(number, seed=self.seed, every=self.every, after=self.after)
         try:
             await _ProxiedConnection(self, number, fault, (reader, writer), server).forward()
         except asyncio.CancelledError:
@@ -195,15 +185,17 @@ class _Dropped(Exception):
     """Stops forwarding: the connection is to be dropped."""
 
 
+@dataclass(eq=False)
 class _ProxiedConnection:
     """One client connection, forwarded to the server until its fault occurs."""
 
-    def __init__(self, proxy: FaultProxy, number: int, fault: Fault, client: StreamPair, server: StreamPair) -> None:
-        self._proxy = proxy
-        self._number = number
-        self._fault = fault
-        self._client = client
-        self._server = server
+    _proxy: FaultProxy
+    _number: int
+    _fault: Fault
+    _client: StreamPair
+    _server: StreamPair
+
+    def __post_init__(self) -> None:
         self._detector = ExchangeDetector()
         self._started_at = time.monotonic()
         self._up = self._down = 0
@@ -267,17 +259,17 @@ class _ProxiedConnection:
         return middle if time.monotonic() - self._started_at >= limit.seconds else None
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        if self._proxy._delay:
-            await asyncio.sleep(self._proxy._delay)
+        if self._proxy.delay:
+            await asyncio.sleep(self._proxy.delay)
         writer.write(data)
         await writer.drain()
 
     async def _drop(self) -> None:
-        point, how = self._fault.point, self._proxy._how
+        point, how = self._fault.point, self._proxy.how
         assert point is not None
         age = time.monotonic() - self._started_at
         self._proxy.dropped[point] += 1
-        self._proxy._on_drop(Drop(self._number, point, how, self._up, self._down, age))
+        self._proxy.on_drop(Drop(self._number, point, how, self._up, self._down, age))
         reader, writer = self._client
         if how == "hang":
             with suppress(OSError):
