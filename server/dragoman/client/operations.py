@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
 
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.calling.errors import ProtocolError
 from dragoman.calling.transport import Transport
@@ -154,19 +153,9 @@ class Operator:
             raise RuntimeError("use an Operator inside `async with`")
         if self._grpc is None:
             from dragoman.calling.transport_grpc import GrpcTransport
-            from dragoman.wire.client_operations import GrpcOperation
+            from dragoman.wire.client_operations import unconverted
 
-            path = f"/{_OPS_SERVICE.full_name}"
-            operations = {
-                one.name: GrpcOperation(
-                    f"{path}/{one.name}",
-                    GetMessageClass(one.input_type),
-                    _same,
-                    GetMessageClass(one.output_type),
-                    _same,
-                )
-                for one in _OPS_SERVICE.methods
-            }
+            operations = {one.name: unconverted(_OPS_SERVICE, one.name) for one in _OPS_SERVICE.methods}
             is_http = is_http_url(self._address)
             address = await grpc_address(self._address, self._options) if is_http else self._address
             self._grpc = GrpcTransport(
@@ -177,7 +166,3 @@ class Operator:
                 operations=operations,
             )
         return self._grpc
-
-
-def _same(message: Any) -> Any:
-    return message
