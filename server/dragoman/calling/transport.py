@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
+from typing import Any, Final, Protocol, TypedDict, Unpack
 
 from google.protobuf.message import Message
 
@@ -21,11 +21,8 @@ from dragoman.core.trace import TRACE_HEADER
 from dragoman.wire.dialects import file_bytes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DialectName = Literal["1.0", "0.3", "0.1"]
-BindingName = Literal["grpc", "rest", "jsonrpc", "ws"]
-
-DIALECT_NAMES: Final[tuple[str, ...]] = get_args(DialectName)
-BINDING_NAMES: Final[tuple[str, ...]] = get_args(BindingName)
+DIALECT_NAMES: Final = ("1.0", "0.3", "0.1")
+BINDING_NAMES: Final = ("grpc", "rest", "jsonrpc", "ws")
 WireTrace = Callable[[str, str], None]  # receives the wire traffic: `>` or `<`, and the text
 StreamResponses = AsyncGenerator[pb.StreamResponse, None]  # events of one task, in order; close it to stop early
 

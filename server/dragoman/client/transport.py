@@ -105,7 +105,7 @@ def open_transport(interface: Interface, options: CallOptions) -> Transport:
     The URL of a gRPC interface is `grpc(s)://HOST:PORT` or HOST:PORT. The binding `WEBSOCKET`, which no card has, is
     JSON-RPC over WebSocket. Raises ClientError for unusable certificate files; over gRPC the first call does.
     """
-    url, dialect, tenant = interface.url, interface.dialect, interface.tenant
+    url, dialect = interface.url, interface.dialect
     headers = {"A2A-Version": dialect, extensions_header(dialect): options.extensions, **options.request_headers}
     if interface.binding == "GRPC":
         from dragoman.calling.transport_grpc import GrpcTransport
@@ -117,16 +117,14 @@ def open_transport(interface: Interface, options: CallOptions) -> Transport:
             connect=lambda: options.grpc_channel(url),
             keeps_channels=True,
         )
-    from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
+    from dragoman.calling.transport_http import HttpTransport, JsonRpcTransport, RestTransport
     from dragoman.client.http_client import AiohttpClient, WebSocketTransport
 
     base = url.rstrip("/")
     http = AiohttpClient(base, options, headers)
-    if interface.binding == "HTTP+JSON":
-        return RestTransport(interface, http, options.for_transport(base, {}, prefix=tenant))
-    if interface.binding == "WEBSOCKET":
-        return WebSocketTransport(interface, http, options.for_transport(base, {}))
-    return JsonRpcTransport(interface, http, options.for_transport(base, {}))
+    kinds = {"HTTP+JSON": RestTransport, "WEBSOCKET": WebSocketTransport}
+    kind: type[HttpTransport] = kinds.get(interface.binding, JsonRpcTransport)
+    return kind(interface, http, options.for_transport(base, {}, prefix=interface.tenant))
 
 
 class _ClientErrors(ResponseErrors):
@@ -148,17 +146,16 @@ class ContentTransport:
         """By origin, without credentials."""
 
     async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
-        attempt = 0
+        attempts = GET_ATTEMPTS if rpc == "GetTask" else 1
         while True:
-            attempt += 1
+            attempts -= 1
             response = await self._transport.call(rpc, request, **fields)
             try:
                 await self.restore(response)
-            except ContentAbsent:
-                if rpc != "GetTask" or attempt == GET_ATTEMPTS:
-                    raise
-            else:
                 return response
+            except ContentAbsent:
+                if not attempts:
+                    raise
 
     async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
         stream = self._transport.stream(rpc, request, **fields)
