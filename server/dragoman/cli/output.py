@@ -36,9 +36,7 @@ _JSON_DIALECT: Final = JsonDialect("1.0")
 _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
 
 
-def state_name(state: int) -> str:
-    """A task state without its prefix: `COMPLETED`."""
-    return states.name(state).removeprefix("TASK_STATE_")
+state_name: Final = states.short_name
 
 
 _COLORS: Final[dict[int, int]] = {

@@ -23,7 +23,6 @@ from dragoman.client.events import (
     Text,
     contents,
     question_text,
-    state_name,
     text_of,
 )
 from dragoman.core.task import states
@@ -206,7 +205,7 @@ class EventReducer:
         if self.awaits_caller:
             yield Question(question_text(message), status.state == states.AUTH_REQUIRED, message)
         else:
-            yield Status(state_name(status.state), text_of(message.parts))
+            yield Status(states.short_name(status.state), text_of(message.parts))
 
 
 def with_question(task: pb.Task) -> pb.Task:

@@ -22,7 +22,7 @@ from dragoman.ports import Bus, OutboundHttp, Store
 from dragoman.ports.extension import BusRequest, ServerExtension, StartError, StoreRequest
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
-from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate
+from dragoman.security.tls.certificate_files import CertificateFiles, InvalidFile
 from dragoman.settings.extensions import bus_schemes, shared_store_example, store_schemes
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores import sqlite
@@ -246,7 +246,7 @@ def open_tls(
         certificates = CertificateFiles(
             settings.tls.cert, settings.tls.key, settings.tls.client_ca, refresh_revocations
         )
-    except InvalidCertificate as error:
+    except InvalidFile as error:
         names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls.client_ca else "")
         raise SettingsError(f"{names}: {error}") from error
     stack.callback(start_task(Background.CERTIFICATES, certificates.watch).cancel)
@@ -256,14 +256,14 @@ def open_tls(
 def _open_client_certificates(
     client_ca: Path, settings: Settings
 ) -> tuple[CertificateAuthenticator, Callable[..., object] | None]:
-    """The authenticator of client certificates, and what reloads their revocations. Raises InvalidCertificate."""
+    """The authenticator of client certificates, and what reloads their revocations. Raises InvalidFile."""
     # Imported here: cryptography is slow to import, and most servers do not need it.
     from dragoman.security.tls.client_certificates import CertificateAuthenticator, Revocations
 
     try:
         client_ca.read_bytes()  # `Revocations` reads it as well, but its OSError would not name the file
     except OSError as error:
-        raise InvalidCertificate(f"{client_ca}: {error.strerror}") from error
+        raise InvalidFile(f"{client_ca}: {error.strerror}") from error
     principals = CertificatePrincipals(settings.tls.client_principal, settings.tls.client_grants)
     if settings.tls.client_revoked is None:
         return CertificateAuthenticator(principals, lambda issuer, serial: False), None

@@ -30,9 +30,9 @@ from dragoman.runtime.maintenance.pauses import AgentPauses
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.push.scheduler import Redelivery
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2
 
-OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+OPS_SERVICE: Final = ops_pb2.DESCRIPTOR.services_by_name["OpsService"]
 
 
 def request_type_of(name: str) -> type[Message]:
@@ -55,10 +55,8 @@ class AdminServices:
     signing_keys: SigningKeys
     worker_hub: WorkerHub
     upstream_registry: UpstreamRegistry
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
-    trace_url: str = ""
-    """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
+    clock: Callable[[], int]  # milliseconds since the epoch
+    trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
 
 class OperationTable:

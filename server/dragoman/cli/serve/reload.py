@@ -34,8 +34,7 @@ from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.agent_loader import source_directory
 from dragoman.wiring.app import App
 
-RELOAD_POLL_INTERVAL: Final = 0.15
-"""Seconds between two polls."""
+RELOAD_POLL_INTERVAL: Final = 0.15  # seconds between two polls
 
 RELOAD_STOP_TIMEOUT: Final = 2.0
 """Seconds for running turns to finish on a change: short, because a developer is waiting."""
@@ -152,8 +151,7 @@ class ReloadedServer:
 
     process: asyncio.subprocess.Process
     channel: SupervisorChannel
-    serves: bool = False
-    """Whether it has reported `ready`: it has joined our process group."""
+    serves: bool = False  # whether it has reported `ready`: it has joined our process group
 
     def order(self, name: str, **fields: Any) -> None:
         self.channel.send(order=name, **fields)

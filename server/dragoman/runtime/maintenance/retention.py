@@ -234,7 +234,7 @@ class Retention:
 
     def _report(self, text: str, selection: TaskSelection, tasks: int) -> None:
         if tasks:
-            state = states.name(selection.state).removeprefix("TASK_STATE_")
+            state = states.short_name(selection.state)
             fields = {"agent": selection.agent, "state": state, "after": format_age(selection.older_than)}
             log.info("%s: %d of %s in %s", text, tasks, selection.agent, state, extra={"tasks": tasks, **fields})
 

@@ -145,7 +145,7 @@ def _describe_state(facts: Explanation, scheduler: Scheduler) -> str:
     until = (
         f"Without an answer it ends as FAILED at about {_format_date(record.updated + facts.retention_ms)}."
         if facts.retention_ms
-        else f"Without an answer it waits indefinitely (--retention {_option_state(record.state)}=AGE is not set)."
+        else f"Without an answer it waits indefinitely (--retention {states.word(record.state)}=AGE is not set)."
     )
     waits = f"It waits for a message from its caller{_quoted(facts.status_text)}"
     if facts.spec is None:
@@ -304,10 +304,6 @@ def _format_duration(seconds: float) -> str:
     if total < 120:
         return f"{total} s"
     return f"{total // 60} min" if total < 7200 else f"{total // 3600} h {total % 3600 // 60} min"
-
-
-def _option_state(state: int) -> str:
-    return states.name(state).removeprefix("TASK_STATE_").replace("_", "-").lower()
 
 
 def _format_date(milliseconds: int) -> str:

@@ -120,7 +120,7 @@ def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     begun = [(agent, turns.started) for agent, turns in counts]
     yield _labeled("counter", "runs_begun", "Runs begun.", "agent", begun)
     ended = [
-        (agent, _state_label(state), count)
+        (agent, states.word(state), count)
         for agent, turns in counts
         for state, count in sorted(turns.ended_by_state.copy().items())
     ]
@@ -150,7 +150,7 @@ def _push_families(push_scheduler: PushScheduler) -> Iterator[MetricFamily]:
 
 def _store_families(stats: StoreStats) -> Iterator[MetricFamily]:
     """Metrics of the store, shared by all its servers."""
-    tasks = [(agent, _state_label(state), count) for (agent, state), count in sorted(stats.tasks.items())]
+    tasks = [(agent, states.word(state), count) for (agent, state), count in sorted(stats.tasks.items())]
     yield _labeled("gauge", "tasks", "Tasks in the store.", "agent state", tasks)
     backlogs = sorted(stats.backlog.items())
     waiting = [(agent, backlog.tasks) for agent, backlog in backlogs]
@@ -172,7 +172,3 @@ def _labeled(
     """A family with labels. Each row has the values of the labels, then that of the sample."""
     samples = [MetricSample(row[:-1], row[-1]) for row in rows]
     return MetricFamily(name, kind, help, tuple(labels.split()), samples)
-
-
-def _state_label(state: int) -> str:
-    return states.name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")

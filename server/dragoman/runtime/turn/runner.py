@@ -358,7 +358,7 @@ class TurnRunner:
         if not turn_log.isEnabledFor(logging.INFO):  # in production: the check costs 0.1 us
             return
         record, ms = self.context.record, self.deadlines.elapsed * 1000
-        end = end or states.name(record.state).removeprefix("TASK_STATE_")
+        end = end or states.short_name(record.state)
         fields: dict[str, str | float] = {**self.context.log_fields(), "state": end, "ms": round(ms, 1)}
         if record.status_text:
             fields["text"] = record.status_text.partition("\n")[0]
