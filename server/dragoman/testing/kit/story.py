@@ -20,7 +20,7 @@ MAX_REPR_CHARS: Final = 60  # of a text in a repr
 
 def state_name(state: int) -> str:
     """Returns the name of a state without its prefix (`WORKING`); empty for none."""
-    return pb.TaskState.Name(pb.TaskState.ValueType(state)).removeprefix("TASK_STATE_") if state else ""
+    return states.short_name(state) if state else ""
 
 
 class PartsView:
