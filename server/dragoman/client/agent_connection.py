@@ -195,7 +195,8 @@ def connect_without_card(
     address: str, tenant: str, options: CallOptions, *, binding: str, dialect: str
 ) -> AgentConnection:
     """The connection to an agent over one binding (`grpc`, `rest`, `jsonrpc` or `ws`) of the server at `address`."""
-    url = f"{address.rstrip('/')}/{tenant}" if binding in ("jsonrpc", "ws") else address
+    server = server_url(address)
+    url = f"{server}/{tenant}" if binding in ("jsonrpc", "ws") else server
     interface = Interface(url, _CARD_NAME_BY_BINDING[binding], dialect, tenant)
     assumed = RemoteCard(name=address, description=address, version="unknown", interfaces=(interface,), streaming=True)
     return AgentConnection(assumed, (interface,), options)

@@ -20,7 +20,6 @@ from dragoman.client.agent_connection import (
     connect_without_card,
     discover,
     is_http_url,
-    server_url,
     split_grpc_url,
     url_problem,
 )
@@ -89,10 +88,8 @@ class Client:
             url = agent_url(self.address, self.agent)
             self._connection = await discover(url, self._options, binding=self._binding, dialect=self._dialect)
         else:
-            address = server_url(self.address) if is_http_url(self.address) else self.address
-            binding, dialect = self._binding or "grpc", self._dialect or "1.0"
             self._connection = connect_without_card(
-                address, self.agent, self._options, binding=binding, dialect=dialect
+                self.address, self.agent, self._options, binding=self._binding or "grpc", dialect=self._dialect or "1.0"
             )
         return self
 

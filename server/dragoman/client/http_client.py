@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
@@ -44,6 +44,7 @@ from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 HTTP_CONNECT_TIMEOUT: Final = 10.0
 
@@ -195,10 +196,10 @@ class WebSocketTransport(JsonRpcTransport):
                 async for frame in connection:
                     if frame.type is aiohttp.WSMsgType.TEXT:
                         self._trace("<", frame.data)
-                        result = self._event_result(orjson.loads(frame.data))
+                        result = self._result(None, {}, orjson.loads(frame.data))
                         if result == {"status": "stream_complete"}:
                             return
-                        yield self._decode_event(operation, result)
+                        yield cast(pb.StreamResponse, self._decode(operation, result))
         except aiohttp.WSServerHandshakeError as error:
             if code := AUTH_ERROR_CODES.get(error.status):
                 message = "the server rejected these credentials, or requires some"
