@@ -197,7 +197,9 @@ class RestTransport(HttpTransport):
 
     async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
         call, headers = self._encode(rpc, request), self._call_headers(fields)
-        methods = ["POST"] if rpc != "SubscribeToTask" else ["GET"] if self._subscribes_with_get else ["POST", "GET"]
+        methods = [call.method]
+        if rpc == "SubscribeToTask":
+            methods = ["GET"] if self._subscribes_with_get else ["POST", "GET"]
         for method in methods:
             try:
                 async with aclosing(self._stream_once(call._replace(method=method), headers)) as events:
