@@ -301,14 +301,9 @@ class Connection:
     def _turn_stream(
         self, connection: AgentConnection, reducer: EventReducer, key: str, parent: str, *, may_stream: bool = True
     ) -> TurnStream:
+        budget, timeout = self._retry_budget(), self._inactivity_timeout
         return TurnStream(
-            connection,
-            reducer,
-            self._retry_budget(),
-            key=key,
-            parent=parent,
-            inactivity_timeout=self._inactivity_timeout,
-            may_stream=may_stream,
+            connection, reducer, budget, key=key, parent=parent, inactivity_timeout=timeout, may_stream=may_stream
         )
 
     async def _get(self, connection: AgentConnection, id: str, parent: str, *, history: int | None = 1) -> Result:
