@@ -107,10 +107,8 @@ Step = Callable[[], Awaitable[object] | None]  # starts or stops a component
 
 
 def start_task(work: Background, run: Run, detail: str = "") -> asyncio.Task[None]:
-    """Runs `run` in a task until it returns or the task is canceled, again after each failure.
-
-    `detail` tells tasks of the same work apart.
-    """
+    """Runs `run` in a task until it returns or the task is canceled, again after each failure. `detail` tells tasks of
+    the same work apart."""
     name = f"{work.value} {detail}" if detail else work.value
     return asyncio.get_running_loop().create_task(_run_task(work, run), name=name)
 
@@ -148,10 +146,8 @@ class Polling(Component):
 
 @asynccontextmanager
 async def running(components: Iterable[Component]) -> AsyncIterator[None]:
-    """Starts components in their order, and stops those that were started, one that failed included, in reverse.
-
-    Not an AsyncExitStack: a coroutine that is destroyed must not go on to the next component.
-    """
+    """Starts components in their order, and stops those that were started, one that failed included, in reverse. Not an
+    AsyncExitStack: a coroutine that is destroyed must not go on to the next component."""
     begun: list[Component] = []
     try:
         for component in components:
@@ -246,9 +242,7 @@ class RepeatedFailures:
 
 def log_fault(logger: logging.Logger, text: str, error: BaseException, **fields: str) -> None:
     """Logs a failure: in one line with what to do, if it comes from outside of the code, else with its traceback.
-
-    Raises nothing: what follows, such as the end of a task, must not depend on a log.
-    """
+    Raises nothing: what follows, such as the end of a task, must not depend on a log."""
     failure = None if is_expected(error) else error
     log_exception(logger, logging.ERROR, "%s: %s", (text, describe_fault(error)), failure, fields)
 
@@ -261,10 +255,8 @@ def log_exception(
     error: BaseException | None,
     fields: Mapping[str, str],
 ) -> None:
-    """Logs a line with the traceback of an exception whose class we do not know. Raises nothing.
-
-    The traceback is formatted here, within limits: the formatters of programs that embed the server have none.
-    """
+    """Logs a line with the traceback of an exception whose class we do not know. Raises nothing. The traceback is
+    formatted here, within limits: the formatters of programs that embed the server have none."""
     with suppress(BaseException):
         if error is None or not logger.isEnabledFor(level):
             logger.log(level, text, *arguments, extra=fields)

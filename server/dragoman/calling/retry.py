@@ -40,10 +40,8 @@ class RetryBudget:
         self._failing_since, self._failures = None, 0
 
     async def wait(self, error: ClientError) -> None:
-        """Waits before the next attempt: the server's `retry_after`, or an increasing delay.
-
-        Raises the error if the time is up or a retry cannot help.
-        """
+        """Waits before the next attempt: the server's `retry_after`, or an increasing delay. Raises the error if the
+        time is up or a retry cannot help."""
         if not isinstance(error, ServerUnavailable | Busy):
             raise error
         now = self.clock()
@@ -99,10 +97,8 @@ async def find_task_of_message(
     *,
     tenant: str = "",
 ) -> pb.Task | None:
-    """Returns the task of a context whose history has the message; None if no task has it.
-
-    Raises OutcomeUnknown if the server returned too few tasks or messages to decide, and the errors of `list_tasks`.
-    """
+    """Returns the task of a context whose history has the message; None if no task has it. Raises OutcomeUnknown if the
+    server returned too few tasks or messages to decide, and the errors of `list_tasks`."""
     request = pb.ListTasksRequest(
         tenant=tenant, context_id=context_id, page_size=RECOVERY_PAGE_SIZE, history_length=RECOVERY_HISTORY_LENGTH
     )
@@ -117,11 +113,9 @@ async def find_task_of_message(
 
 
 def has_accepted(task: pb.Task, message: pb.Message) -> bool:
-    """Whether a task that waited for a message has received it.
-
-    A task that is still interrupted and does not have the message in its history has not received it. In another state
-    it has, or its state changed for another reason; in both cases the message must not be sent again.
-    """
+    """Whether a task that waited for a message has received it. A task that is still interrupted and does not have the
+    message in its history has not received it. In another state it has, or its state changed for another reason; in
+    both cases the message must not be sent again."""
     return contains_message(task, message) or task.status.state not in states.INTERRUPTED
 
 

@@ -33,10 +33,7 @@ def use_cert(cert: Path) -> Callable[[], None]:
 
 def ssl_context(ca: Path | None = None, cert: Path | None = None) -> ssl.SSLContext:
     """Creates the TLS context of HTTP connections. ca: the authorities to trust, by default the system's. cert: the
-    client certificate with its key.
-
-    Raises ClientError for an unusable file.
-    """
+    client certificate with its key. Raises ClientError for an unusable file."""
     ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
     try:
         context = ssl.create_default_context(cafile=ca_file)
@@ -62,11 +59,8 @@ def _refuse_passphrase() -> str:
 def grpc_channel(
     address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
 ) -> grpc.aio.Channel:
-    """Opens a gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted).
-
-    An address without a scheme is encrypted if authorities or a certificate are given. Raises ClientError for an
-    unusable file.
-    """
+    """Opens a gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted). An address without a
+    scheme is encrypted if authorities or a certificate are given. Raises ClientError for an unusable file."""
     import grpc  # callers of HTTP addresses need the rest of this module only
 
     channel: grpc.aio.Channel = _open_channel(grpc.aio, address, options, ca, cert)

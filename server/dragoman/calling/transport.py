@@ -80,10 +80,8 @@ class HttpClient(Protocol):
         *,
         idle_timeout: float | None,
     ) -> AbstractAsyncContextManager[HttpResponse]:
-        """Sends one request. `idle_timeout`: seconds without a byte after which it fails; None for no limit.
-
-        Raises ServerUnavailable and CallForbidden, also while the body is read.
-        """
+        """Sends one request. `idle_timeout`: seconds without a byte after which it fails; None for no limit. Raises
+        ServerUnavailable and CallForbidden, also while the body is read."""
         ...
 
     async def close(self) -> None:

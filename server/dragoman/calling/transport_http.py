@@ -260,10 +260,8 @@ CardGetter = Callable[[str, Mapping[str, str]], Awaitable[CardResponse]]
 
 
 async def fetch_card(url: str, get: CardGetter) -> list[CardResponse]:
-    """Requests the well-known URLs of a card up to the first conclusive response.
-
-    Returns the last response of each URL. `url`: the agent or its card.
-    """
+    """Requests the well-known URLs of a card up to the first conclusive response. Returns the last response of each
+    URL. `url`: the agent or its card."""
     responses: list[CardResponse] = []
     for card_url in remote_card.card_urls(url):
         for headers in remote_card.CARD_REQUEST_HEADERS:

@@ -183,9 +183,7 @@ async def grpc_address(url: str, options: CallOptions) -> str:
 
 def agent_url(url: str, agent: str) -> str:
     """The URL of an agent, by its id or resource name, on the server at `url`; of that URL itself without an agent.
-
-    `url` may be the server's card: its agents are beside it.
-    """
+    `url` may be the server's card: its agents are beside it."""
     if not agent:
         return url
     return f"{server_url(url)}/{quote(agent, safe='/')}"

@@ -65,17 +65,12 @@ class CallerInfo(NamedTuple):
 
 
 class Operator:
-    """Operators' client of one server. An asynchronous context manager; all calls raise ClientError.
-
-    At an HTTP address, the calls that have an HTTP rule use it; the others use the gRPC address that the server's card
-    names.
-    """
+    """Operators' client of one server. An asynchronous context manager; all calls raise ClientError. At an HTTP
+    address, the calls that have an HTTP rule use it; the others use the gRPC address that the server's card names."""
 
     def __init__(self, address: str, *, token: str = "", ca: Path | None = None, cert: Path | None = None) -> None:
-        """token: sent as bearer token; empty sends none. `address`, `ca`, `cert`: as for `Client`.
-
-        Raises ValueError for an invalid address.
-        """
+        """token: sent as bearer token; empty sends none. `address`, `ca`, `cert`: as for `Client`. Raises ValueError
+        for an invalid address."""
         if "://" in address and (problem := url_problem(address)):
             raise ValueError(problem)
         self._address = address if is_http_url(address) else split_grpc_url(address)[0]
@@ -100,10 +95,8 @@ class Operator:
                 await transport.close()
 
     async def whoami(self) -> CallerInfo | None:
-        """Returns the caller's principal and grants; None over gRPC and from servers that do not tell them.
-
-        Raises NotAllowed for credentials that the server rejects.
-        """
+        """Returns the caller's principal and grants; None over gRPC and from servers that do not tell them. Raises
+        NotAllowed for credentials that the server rejects."""
         if self._http is not None:
             with suppress(ProtocolError, KeyError, TypeError):  # another answer to this path
                 body = await self._http.get_json("/console/caller")

@@ -100,11 +100,9 @@ class CallOptions:
 
 
 def open_transport(interface: Interface, options: CallOptions) -> Transport:
-    """Opens the transport to an interface. Requires a running event loop.
-
-    The URL of a gRPC interface is `grpc(s)://HOST:PORT` or HOST:PORT. The binding `WEBSOCKET`, which no card has, is
-    JSON-RPC over WebSocket. Raises ClientError for unusable certificate files; over gRPC the first call does.
-    """
+    """Opens the transport to an interface. Requires a running event loop. The URL of a gRPC interface is
+    `grpc(s)://HOST:PORT` or HOST:PORT. The binding `WEBSOCKET`, which no card has, is JSON-RPC over WebSocket. Raises
+    ClientError for unusable certificate files; over gRPC the first call does."""
     url, dialect = interface.url, interface.dialect
     headers = {"A2A-Version": dialect, extensions_header(dialect): options.extensions, **options.request_headers}
     if interface.binding == "GRPC":

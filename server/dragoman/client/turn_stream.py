@@ -186,11 +186,8 @@ class TurnStream:
 
     async def _stream_with_polls(self, stream: StreamResponses, *, complete: bool) -> StreamResponses:
         """Yields the events of a stream, with polls of the task in between: servers without cursors stream only new
-        events, and some never stream that a task was canceled.
-
-        complete: the stream contains all events from the start. Otherwise it does from its first Task on; earlier
-        events only signal a change.
-        """
+        events, and some never stream that a task was canceled. complete: the stream contains all events from the start.
+        Otherwise it does from its first Task on; earlier events only signal a change."""
         step: asyncio.Task[pb.StreamResponse | None] | None = None
         try:
             while True:
