@@ -311,6 +311,10 @@ def choose_fault(number: int, *, seed: int, every: int, after: DropLimit | None)
     return Fault(DropPoint.AFTER_LIMIT, fraction, limit)
 
 
+HeaderParser = Callable[[bytes], tuple[int, int]]  # of a frame: its type and length
+
+_HTTP2_FRAME: Final[tuple[int, HeaderParser]] = (9, lambda header: (header[3], int.from_bytes(header[:3], "big")))
+_TLS_RECORD: Final[tuple[int, HeaderParser]] = (5, lambda header: (header[0], int.from_bytes(header[3:5], "big")))
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HTTP2_HEADERS: Final = 1  # a frame type of HTTP/2
 _TLS_CHANGE_CIPHER_SPEC, _TLS_HANDSHAKE, _TLS_APPLICATION_DATA = 20, 22, 23  # record types of TLS
@@ -368,10 +372,10 @@ class ExchangeDetector:
         self._protocol_known = True
         if first[0] == _TLS_HANDSHAKE:
             self._tls = True
-            self._client_frames, self._server_frames = _FrameScanner(5, _tls_record), _FrameScanner(5, _tls_record)
+            self._client_frames, self._server_frames = _FrameScanner(*_TLS_RECORD), _FrameScanner(*_TLS_RECORD)
         elif first.startswith(_HTTP2_PREFACE[: len(first)]):
-            self._client_frames = _FrameScanner(9, _http2_frame, skip=len(_HTTP2_PREFACE))
-            self._server_frames = _FrameScanner(9, _http2_frame)
+            self._client_frames = _FrameScanner(*_HTTP2_FRAME, skip=len(_HTTP2_PREFACE))
+            self._server_frames = _FrameScanner(*_HTTP2_FRAME)
         if self._server_frames is not None:
             for _ in self._server_frames.scan(self._early_server_bytes):
                 pass
@@ -391,7 +395,7 @@ class ExchangeDetector:
 class _FrameScanner:
     """Splits one direction into frames, whose header contains their type and length."""
 
-    def __init__(self, header_size: int, parse_header: Callable[[bytes], tuple[int, int]], *, skip: int = 0) -> None:
+    def __init__(self, header_size: int, parse_header: HeaderParser, *, skip: int = 0) -> None:
         self._header_size = header_size
         self._parse_header = parse_header
         self._header_bytes = b""
@@ -414,11 +418,3 @@ class _FrameScanner:
                 kind, self._remaining = self._parse_header(self._header_bytes)
                 self._header_bytes = b""
                 yield kind, start
-
-
-def _http2_frame(header: bytes) -> tuple[int, int]:
-    return header[3], int.from_bytes(header[:3], "big")
-
-
-def _tls_record(header: bytes) -> tuple[int, int]:
-    return header[0], int.from_bytes(header[3:5], "big")

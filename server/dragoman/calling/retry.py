@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -19,21 +20,16 @@ T = TypeVar("T")
 RETRY_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)  # between attempts of a call, and between polls of a task
 
 
+@dataclass(eq=False)
 class RetryBudget:
     """Limits retries to `seconds` after the first of consecutive failures."""
 
-    def __init__(
-        self,
-        seconds: float,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self.sleep = sleep
-        self.clock = clock
-        self._failing_since: float | None = None
-        self._failures = 0
+    seconds: float
+    _: KW_ONLY
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+    _failing_since: float | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)
 
     def reset(self) -> None:
         """Ends a series of failures: the server responded."""
@@ -48,7 +44,7 @@ class RetryBudget:
         if self._failing_since is None:
             self._failing_since = now
         pause = max(error.retry_after or 0.0, RETRY_BACKOFF.delay(self._failures + 1))
-        if now - self._failing_since + pause > self._seconds:
+        if now - self._failing_since + pause > self.seconds:
             raise error
         await self.sleep(pause)
         self._failures += 1

@@ -132,16 +132,14 @@ class _ClientErrors(ResponseErrors):
         return tls.with_advice(self.address, super().from_rpc(error))
 
 
+@dataclass(eq=False)
 class ContentTransport:
     """Wraps the transport to a server. Implements `Transport`."""
 
-    def __init__(self, transport: Transport, addresses: Sequence[str], options: CallOptions) -> None:
-        """addresses: of the server, from which contents are fetched, see `content_link`."""
-        self._transport = transport
-        self._addresses = addresses
-        self._options = options
-        self._clients: dict[str, AiohttpClient] = {}
-        """By origin, without credentials."""
+    _transport: Transport
+    _addresses: Sequence[str]  # of the server, from which contents are fetched, see `content_links`
+    _options: CallOptions
+    _clients: dict[str, AiohttpClient] = field(default_factory=dict, init=False)  # by origin, without credentials
 
     async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
         attempts = GET_ATTEMPTS if rpc == "GetTask" else 1
