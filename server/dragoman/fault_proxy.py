@@ -33,14 +33,11 @@ DROP_MODES: Final[tuple[str, ...]] = get_args(DropMode)
 class DropPoint(StrEnum):
     """When a connection is dropped, relative to its request and response."""
 
-    BEFORE_REQUEST = "before the request"
-    """The server does not know of the request."""
+    BEFORE_REQUEST = "before the request"  # the server does not know of the request
     BEFORE_RESPONSE = "after the request, before the response"
     """The server processes the request, or has done so; the client cannot know."""
-    DURING_RESPONSE = "in the middle of the response"
-    """The client has a part of the response."""
-    AFTER_LIMIT = "in the middle of a response, after the limit"
-    """The limit is the connection's DropLimit."""
+    DURING_RESPONSE = "in the middle of the response"  # the client has a part of the response
+    AFTER_LIMIT = "in the middle of a response, after the limit"  # the limit is the connection's DropLimit
 
 
 FIRST_REQUEST_POINTS: Final = (DropPoint.BEFORE_REQUEST, DropPoint.BEFORE_RESPONSE, DropPoint.DURING_RESPONSE)
@@ -69,26 +66,20 @@ class DropLimit:
 class Fault(NamedTuple):
     """When and after how much data one connection is dropped."""
 
-    point: DropPoint | None
-    """None: the connection is not dropped."""
-    fraction: float
-    """For DURING_RESPONSE and time limits: the part of the last chunk that is still forwarded, 0 to 1."""
-    limit: DropLimit
-    """Used by AFTER_LIMIT only."""
+    point: DropPoint | None  # None: the connection is not dropped
+    fraction: float  # for DURING_RESPONSE and time limits: the part of the last chunk that is still forwarded, 0 to 1
+    limit: DropLimit  # used by AFTER_LIMIT only
 
 
 class Drop(NamedTuple):
     """One dropped connection."""
 
-    number: int
-    """The number of the connection, from 1."""
+    number: int  # the number of the connection, from 1
     point: DropPoint
     how: DropMode
-    up: int
-    down: int
-    """Forwarded bytes: to the server, and back."""
-    seconds: float
-    """The age of the connection."""
+    up: int  # bytes forwarded to the server
+    down: int  # bytes forwarded to the client
+    seconds: float  # the age of the connection
 
 
 @dataclass(eq=False)
@@ -99,21 +90,16 @@ class FaultProxy:
     Raises ValueError for invalid arguments.
     """
 
-    target: str
-    """Address of the server. A change applies to new connections."""
+    target: str  # address of the server; a change applies to new connections
     _: KW_ONLY
-    listen: str = "127.0.0.1:0"
-    """Port 0 is any free port."""
-    every: int = 3
-    """Each `every`th connection is dropped at its first request, at one of three points; 0 drops none."""
+    listen: str = "127.0.0.1:0"  # port 0 is any free port
+    every: int = 3  # each `every`th connection is dropped at its first request, at one of three points; 0 drops none
     after: DropLimit | None = None
     """The other connections are dropped inside the first response chunk past this time or size, which is scaled by 0.5
     to 1.5 for each connection."""
-    delay: float = 0.0
-    """Seconds added to each chunk, in both directions."""
+    delay: float = 0.0  # seconds added to each chunk, in both directions
     how: DropMode = "close"
-    seed: int = 0
-    """Decides where connections are dropped."""
+    seed: int = 0  # decides where connections are dropped
     on_drop: Callable[[Drop], None] = lambda _: None
 
     def __post_init__(self) -> None:
@@ -124,10 +110,8 @@ class FaultProxy:
         _parse_address(self.target)
         _parse_address(self.listen)
         self.connections = 0
-        self.unreachable = 0
-        """Connections closed because the server could not be reached."""
-        self.up = self.down = 0
-        """Bytes forwarded to the server, and to clients."""
+        self.unreachable = 0  # connections closed because the server could not be reached
+        self.up = self.down = 0  # bytes forwarded to the server, and to clients
         self.dropped: Counter[DropPoint] = Counter()
         self._connection_tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

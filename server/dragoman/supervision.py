@@ -60,10 +60,8 @@ class Background(Enum):
     BUS_HEARTBEAT = "bus heartbeat"
     WORKER_REGISTRY = "worker registry"
     UPSTREAMS = "upstreams"
-    AGENT_REFRESH = "agent refresh"
-    """Reads what a server says about the agents or tools behind it."""
-    AGENT_PROCESS = "agent process"
-    """Supervises the process that runs the turns of an agent."""
+    AGENT_REFRESH = "agent refresh"  # reads what a server says about the agents or tools behind it
+    AGENT_PROCESS = "agent process"  # supervises the process that runs the turns of an agent
     SIGNING_KEYS = "signing keys"
     CERTIFICATES = "certificates"
     CARD_FILE = "card file"
@@ -82,8 +80,7 @@ class BackgroundFailures:
     """Counts failures of background work, and decides how its work goes on."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Background] = Counter(dict.fromkeys(Background, 0))
-        """Failures so far."""
+        self.counts: Counter[Background] = Counter(dict.fromkeys(Background, 0))  # failures so far
         self.end_process: Callable[[str], None] = lambda _: None
         """Ends the process, for the reason given. A program that embeds the server is never ended."""
 
@@ -221,8 +218,7 @@ class RepeatedFailures:
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
         self._clock = clock
-        self._next: dict[tuple[str, str], float] = {}
-        """When the lines that were logged may be logged again."""
+        self._next: dict[tuple[str, str], float] = {}  # when the lines that were logged may be logged again
 
     def log(
         self,

@@ -106,8 +106,7 @@ class ConsoleOutput:
         self._linked_files: dict[tuple[str, str], str] = {}
         """Descriptions of files that are links in a response, by path and file name."""
         self._artifact_id = ""
-        self.at_line_start = True
-        """Whether the current line is empty."""
+        self.at_line_start = True  # whether the current line is empty
 
     def write(self, text: str) -> None:
         if not text:

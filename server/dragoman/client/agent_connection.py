@@ -37,8 +37,7 @@ class AgentConnection:
         """Whether the agent streams, according to its card and its responses so far."""
         self.is_idempotent = IDEMPOTENCY_EXTENSION.uri in uris
         """Whether the agent supports idempotency keys: a repeated send with the same key has no effect."""
-        self.supports_resume = RESUME_EXTENSION.uri in uris
-        """Whether the agent's events have cursors."""
+        self.supports_resume = RESUME_EXTENSION.uri in uris  # whether the agent's events have cursors
         required = [extension.uri for extension in card.extensions if extension.required]
         self._options = replace(options, extensions=",".join(dict.fromkeys([RESUME_EXTENSION.uri, *required])))
         self._interfaces = list(interfaces)

@@ -62,22 +62,17 @@ _CHANNEL_OPTIONS: Final = (
 class CallOptions:
     """Settings of calls to a server, over any binding."""
 
-    token: str = field(default="", repr=False)
-    """An API key or any other bearer token."""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers of each call; metadata over gRPC."""
-    extensions: str = RESUME_EXTENSION.uri
-    """URIs that each call activates, separated by commas."""
+    token: str = field(default="", repr=False)  # an API key or any other bearer token
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # headers of each call; metadata over gRPC
+    extensions: str = RESUME_EXTENSION.uri  # URIs that each call activates, separated by commas
     trace: WireTrace = no_wire_trace
     ca: Path | None = None
     cert: Path | None = None
-    v03_files: FileForm = "bytes"
-    """The form of files in 0.3 over gRPC and REST."""
+    v03_files: FileForm = "bytes"  # the form of files in 0.3 over gRPC and REST
     idle_timeout: float | None = None
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response
     to a send has no limit: some servers respond only when the task has ended."""
-    receive_content: ContentReceiver = read_part
-    """Reads the contents that responses link to."""
+    receive_content: ContentReceiver = read_part  # reads the contents that responses link to
 
     @property
     def request_headers(self) -> dict[str, str]:

@@ -58,16 +58,13 @@ class TurnStream:
     may_stream: bool = True  # use streams if the server has them
 
     def __post_init__(self) -> None:
-        self._is_delivered = False
-        """Whether the server is known to have the message."""
+        self._is_delivered = False  # whether the server is known to have the message
         self._uses_streaming = self.connection.supports_streaming and self.may_stream
         # A subscription of 0.3 does not repeat missed events, and one 0.3 server appends each chunk to the task once
         # more for every subscriber. Polling finds missed events and has no such effect.
         self._uses_subscription = self.connection.supports_resume or self.connection.interface.dialect == "1.0"
-        self._last_was_task = False
-        """Whether the last response was the complete task."""
-        self._may_have_missed = False
-        """Whether events may have been missed."""
+        self._last_was_task = False  # whether the last response was the complete task
+        self._may_have_missed = False  # whether events may have been missed
         self._polls = 0
         self._last_event_time = self.retries.clock()
 
