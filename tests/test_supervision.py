@@ -30,6 +30,7 @@ from dragoman.supervision import (
     Polling,
     RepeatedFailures,
     describe_fault,
+    polling,
     running,
 )
 
@@ -244,7 +245,7 @@ def test_every_background_work_is_started_somewhere() -> None:
     missing = [
         work.name
         for work in Background
-        if not any(f"{start}(Background.{work.name}," in sources for start in ("start_task", "Polling"))
+        if not any(f"{start}(Background.{work.name}," in sources for start in ("start_task", "Polling", "polling"))
     ]
     assert [name for name in missing if f"start_thread(Background.{name}," not in sources] == []
 
@@ -305,3 +306,16 @@ async def test_background_work_of_a_component_has_ended_before_the_next_one_stop
     async with running([store, Polling(Background.FEEDS, poll)]):
         await asyncio.sleep(0)
     assert steps == ["poll ended", "store closed"]
+
+
+async def test_a_poll_is_repeated_and_begins_at_once_or_after_its_interval() -> None:
+    polled: list[str] = []
+
+    async def poll(name: str) -> None:
+        polled.append(name)
+
+    late = polling(Background.FEEDS, 3600.0, partial(poll, "late"))
+    often = polling(Background.REAPER, 0.0, partial(poll, "often"), at_once=True)
+    async with running([late, often]):
+        await eventually(lambda: len(polled) > 2)
+    assert set(polled) == {"often"}

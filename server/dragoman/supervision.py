@@ -141,6 +141,21 @@ class Polling(Component):
         await asyncio.wait((self._task,))  # it must not use what stops next
 
 
+def polling(
+    work: Background, seconds: float, step: Callable[[], Awaitable[object]], *, at_once: bool = False
+) -> Polling:
+    """Background work that takes a step after every so many seconds, and `at_once` before."""
+
+    async def run() -> None:
+        if at_once:
+            await step()
+        while True:
+            await asyncio.sleep(seconds)
+            await step()
+
+    return Polling(work, run)
+
+
 @asynccontextmanager
 async def running(components: Iterable[Component]) -> AsyncIterator[None]:
     """Starts components in their order, and stops those that were started, one that failed included, in reverse. Not an

@@ -32,7 +32,7 @@ def no_wire_trace(direction: str, text: str) -> None:
 
 
 class CallFields(TypedDict, total=False):
-    """What a call may carry beside its request."""
+    """The fields of a call beside its request."""
 
     after: str  # a cursor: a stream yields only the events that follow it
     key: str  # the idempotency key

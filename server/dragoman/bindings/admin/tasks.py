@@ -31,7 +31,6 @@ from dragoman.core.task.log import Event
 from dragoman.core.task.steps import StepRecord
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.explain import Explainer, Explanation
-from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -49,7 +48,6 @@ class TaskOperations:
 
     explainer: Explainer
     maintenance: Maintenance
-    redelivery: Redelivery
     trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
     async def explain(self, operator: OperatorCall, request: ops.ExplainRequest) -> ops.ExplainResponse:
@@ -118,11 +116,11 @@ class TaskOperations:
     ) -> ops.ListPushConfigsResponse:
         """Lists the push configurations of a task, or all with pending deliveries."""
         if request.task_id:
-            histories = await self.redelivery.of_selection(task_selection(request))
+            histories = await self.maintenance.push_histories_of(task_selection(request))
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
             limit = page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
-            pending = await self.redelivery.store.pushes.unfinished(limit)
+            pending = await self.maintenance.store.pushes.unfinished(limit)
             configs = [
                 push_config_message(push)
                 for push in pending
@@ -133,7 +131,7 @@ class TaskOperations:
     async def redeliver(self, _: OperatorCall, request: ops.RedeliverRequest) -> ops.RedeliverResponse:
         selection = task_selection(request)
         after = getattr(request, "from") - 1 if request.HasField("from") else None
-        restarted = await self.redelivery.redeliver(selection, request.config_id, after)
+        restarted = await self.maintenance.redeliver(selection, request.config_id, after)
         return ops.RedeliverResponse(configs=map(push_config_message, restarted))
 
 

@@ -26,11 +26,8 @@ from dragoman.supervision import FAILURES, log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
-STATS_CACHE_SECONDS: Final = 2.0
-"""Seconds for which the store's statistics are cached."""
-
-STATS_TIMEOUT: Final = 5.0
-"""Seconds to wait for the store: an unavailable one must not hide all other metrics."""
+STATS_CACHE_SECONDS: Final = 2.0  # seconds for which the store's statistics are cached
+STATS_TIMEOUT: Final = 5.0  # seconds to wait for the store: an unavailable one must not hide all other metrics
 
 _OUTCOMES: Final = {
     DeliveryOutcome.DELIVERED: "delivered",
