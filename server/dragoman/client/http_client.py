@@ -28,7 +28,7 @@ from dragoman.calling.errors import (
     ProtocolError,
     ServerUnavailable,
 )
-from dragoman.calling.transport import CallFields, HttpResponse, StreamResponses, TransportOptions
+from dragoman.calling.transport import CallFields, HttpResponse, StreamResponses
 from dragoman.calling.transport_http import (
     JSON_MEDIA_TYPE,
     CardResponse,
@@ -174,10 +174,6 @@ async def _get_card(
 class WebSocketTransport(JsonRpcTransport):
     """JSON-RPC over WebSocket, with one connection for each call. Implements `Transport`."""
 
-    def __init__(self, interface: Interface, http: AiohttpClient, options: TransportOptions) -> None:
-        super().__init__(interface, http, options)
-        self._session = http.session
-
     async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
         async with aclosing(self.stream(rpc, request, **fields)) as responses:
             async for response in responses:
@@ -189,7 +185,8 @@ class WebSocketTransport(JsonRpcTransport):
         url = f"{self.interface.url.rstrip('/')}/ws"
         self._trace(">", f"WebSocket {urlsplit(url).path}")
         try:
-            async with self._session.ws_connect(url, max_msg_size=0, headers=self._call_headers(fields)) as connection:
+            session = cast(AiohttpClient, self._http).session
+            async with session.ws_connect(url, max_msg_size=0, headers=self._call_headers(fields)) as connection:
                 text = orjson.dumps(envelope).decode()
                 self._trace(">", text)
                 await connection.send_str(text)
@@ -231,8 +228,9 @@ class OperationsTransport(RestTransport):
 
     async def get_json(self, path: str) -> Any:
         """Reads any JSON of the server; None for an error without JSON. Raises ClientError."""
-        anything: Any = dict
-        call = HttpCall(ClientOperation(path, anything, anything), "GET", self.interface.url + path, None)
+        call = HttpCall(
+            cast(Any, None), "GET", self.interface.url + path, None
+        )  # no operation: the JSON is not decoded
         async with self._open(call, {"Accept": JSON_MEDIA_TYPE}, None) as response:
             return await self._read_json(response)
 
