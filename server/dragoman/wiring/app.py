@@ -16,7 +16,7 @@ from dragoman.agents.functions.startup import StartupHook
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.bindings import pages
 from dragoman.bindings.admin.actions import OperatorActions
-from dragoman.bindings.admin.table import AdminServices, OperationTable
+from dragoman.bindings.admin.table import AdminServices, AdminTable
 from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.event_encoders import DialectWebhookEncoder
 from dragoman.bindings.grpc import server as grpc
@@ -315,7 +315,7 @@ class App:
             metrics=self.read_metrics,
         )
         operations, listen_grpc = self.runtime.operations, settings.listen.grpc
-        admin = OperationTable(cards, self._admin_services(stack, security.forget))
+        admin = AdminTable(cards, self._admin_services(stack, security.forget))
         grpc_options = replace(options, host=listen_grpc.host, port=listen_grpc.port)
         grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
         grpc_address = await listen(stack, "--grpc", listen_grpc, grpc_server)
@@ -328,19 +328,12 @@ class App:
             infra.lock.publish(http=reachable_url(self.http), grpc=str(grpc_address))
 
     def _admin_services(self, stack: AsyncExitStack, forget_key: Callable[[str], None]) -> AdminServices:
-        runtime, store = self.runtime, self.infra.store
-        actions = OperatorActions(runtime.auditor)
+        actions = OperatorActions(self.runtime.auditor)
         stack.push_async_callback(actions.close, self.timings.grace)
         return AdminServices(
             actions=actions,
-            store=store,
-            operations=runtime.operations,
-            explainer=runtime.explainer,
-            pauses=runtime.scheduler.pauses,
-            maintenance=runtime.maintenance,
-            redelivery=runtime.redelivery,
-            auditor=runtime.auditor,
-            api_keys=ApiKeyService(store.api_keys, clock=now_ms, on_change=forget_key),
+            runtime=self.runtime,
+            api_keys=ApiKeyService(self.infra.store.api_keys, clock=now_ms, on_change=forget_key),
             signing_keys=self.signing_keys,
             worker_hub=self.sources.worker_hub,
             upstream_registry=self.sources.remote_servers,

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from dragoman.bindings import pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
-from dragoman.bindings.admin.table import OperationTable
+from dragoman.bindings.admin.table import AdminTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
@@ -69,7 +69,7 @@ _MAX_CACHED_PATH_CHARS: Final = 256
 
 @asynccontextmanager
 async def serve_http(
-    operations: Operations, cards: Cards, options: ServerOptions, admin: OperationTable | None = None
+    operations: Operations, cards: Cards, options: ServerOptions, admin: AdminTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all HTTP paths while the block runs.
 
@@ -116,7 +116,7 @@ class _HttpServer:
         agent_cards: Cards,
         options: ServerOptions,
         stream_registry: StreamRegistry,
-        admin: OperationTable | None,
+        admin: AdminTable | None,
     ) -> None:
         self._cards = agent_cards
         self._options = options
