@@ -151,9 +151,9 @@ async def _serve(
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
         if standby is not None:
-            await standby.open()
-            stack.callback(standby.close)
-            standby.report_ready()
+            await standby.channel.open()
+            stack.callback(standby.channel.close)
+            standby.channel.send(report="ready")
         if parent is None and changed_at and settings.process.log_format == "text":
             log.info("serving again, %.1f s after the change: %s", time.time() - changed_at, ", ".join(app.agents))
         elif parent is None:
