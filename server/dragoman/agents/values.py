@@ -25,7 +25,7 @@ from decimal import Decimal
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from google.protobuf import struct_pb2
@@ -40,8 +40,7 @@ from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-NewId = Callable[[], str]
-"""Creates the ids of an agent's messages and artifacts."""
+NewId = Callable[[], str]  # creates the ids of an agent's messages and artifacts
 
 OCTET_STREAM_TYPE: Final = "application/octet-stream"
 FILE_SIGNATURES: Final = (
@@ -140,21 +139,10 @@ def artifact_of(
     metadata: Mapping[str, object] | None = None,
 ) -> pb.Artifact:
     """Converts `value` to a valid artifact with an id. The arguments override the fields of an Artifact."""
-    value = to_local_type(value)
-    artifact = pb.Artifact()
-    if isinstance(value, pb.Artifact):
-        artifact.CopyFrom(value)  # do not change the author's object
-        for part in artifact.parts:
-            checked_part(part)
-        check_json_value("metadata of an Artifact", artifact.metadata)
-    else:
-        artifact.parts.extend(parts_of(value))
-        if isinstance(value, PathLike):
-            artifact.name = artifact.parts[0].filename
-    if not artifact.parts:
-        raise InvalidAgentResponse("an Artifact has no parts; it must have at least one")
+    artifact = _copied_or_with_parts(pb.Artifact, value)
     artifact.artifact_id = checked_string(id) or artifact.artifact_id or new_id()
-    artifact.name = checked_string(name) or artifact.name
+    file_name = artifact.parts[0].filename if isinstance(value, PathLike) else ""
+    artifact.name = checked_string(name) or artifact.name or file_name
     artifact.description = checked_string(description) or artifact.description
     set_metadata(artifact, metadata)
     return artifact
@@ -165,23 +153,30 @@ def message_of(value: object, new_id: NewId, turn_context: TurnContext) -> pb.Me
 
     A Message with ROLE_USER gives its content only: it becomes a new agent message with a new id.
     """
-    value = to_local_type(value)
-    message = pb.Message()
-    if isinstance(value, pb.Message):
-        message.CopyFrom(value)
-        for part in message.parts:
-            checked_part(part)
-        check_json_value("metadata of a Message", message.metadata)
-        if message.role == pb.ROLE_USER:
-            message.message_id = ""
-    else:
-        message.parts.extend(parts_of(value))
-    if not message.parts:
-        raise InvalidAgentResponse("a Message has no parts; it must have at least one")
-    message.message_id = message.message_id or new_id()
+    message = _copied_or_with_parts(pb.Message, value)
+    if message.role == pb.ROLE_USER or not message.message_id:
+        message.message_id = new_id()
     message.role = pb.ROLE_AGENT
     message.task_id, message.context_id = turn_context.task_id, turn_context.context_id
     return message
+
+
+M = TypeVar("M", pb.Artifact, pb.Message)
+
+
+def _copied_or_with_parts(kind: type[M], value: object) -> M:
+    """A valid copy of a value of this kind; for another value, a new message with its parts."""
+    value, created = to_local_type(value), kind()
+    if isinstance(value, kind):
+        created.CopyFrom(value)  # do not change the author's object
+        for part in created.parts:
+            checked_part(part)
+        check_json_value(f"metadata of {type_name(value)}", created.metadata)
+    else:
+        created.parts.extend(parts_of(value))
+    if not created.parts:
+        raise InvalidAgentResponse(f"{type_name(created)} has no parts; it must have at least one")
+    return created
 
 
 def set_metadata(target: Any, metadata: Mapping[str, object] | None) -> None:
@@ -265,8 +260,7 @@ def _unsupported_value(value: object) -> InvalidAgentResponse:
     )
 
 
-MAX_EXACT_INTEGER: Final = 2**53
-"""The largest magnitude up to which a double represents every integer exactly."""
+MAX_EXACT_INTEGER: Final = 2**53  # the largest magnitude up to which a double represents every integer exactly
 
 
 def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
@@ -284,7 +278,7 @@ def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
         case int():
             if abs(value) > MAX_EXACT_INTEGER:
                 raise InvalidAgentResponse(
-                    f"the number {_abbreviated(value)} is beyond 2^53 and would be rounded; pass it as a string"
+                    f"the number {abbreviated(value)} is beyond 2^53 and would be rounded; pass it as a string"
                 )
             return value
         case float():
@@ -308,7 +302,7 @@ def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
         return _object_to_json({one.name: getattr(value, one.name) for one in dataclasses.fields(value)}, depth_left)
     if _is_pydantic_model(value):
         return to_json(value.model_dump(mode="json"), depth_left)  # type: ignore[attr-defined]
-    raise InvalidAgentResponse(f"{_type_name(value)} is not JSON; use dict, list, str, int, float, bool or None")
+    raise InvalidAgentResponse(f"{type_name(value)} is not JSON; use dict, list, str, int, float, bool or None")
 
 
 def is_record(value: object) -> bool:
@@ -368,31 +362,17 @@ def struct_of(data: bytes) -> struct_pb2.Struct:
     return pb.Task.FromString(frames.submessage(6, data)).metadata
 
 
-def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH) -> None:
+def check_json_value(label: str, value: Any) -> None:
     """Raises InvalidAgentResponse if a Struct or Value has no JSON form or nests too deeply.
 
     A stored NaN or infinity would make every later REST response fail.
     """
-    match value.DESCRIPTOR.name:
-        case "Struct":
-            inner = value.fields.values()
-        case "ListValue":
-            inner = value.values
-        case _:
-            kind = value.WhichOneof("kind")
-            if kind == "number_value" and not math.isfinite(value.number_value):
-                raise InvalidAgentResponse(f"{label}: {value.number_value} is not a JSON number")
-            if kind in ("struct_value", "list_value"):
-                check_json_value(label, getattr(value, kind), depth_left)
-            return
-    if depth_left == 0:
-        raise InvalidAgentResponse(f"{label} nests more than {MAX_NESTING_DEPTH} levels of arrays and objects")
-    for item in inner:
-        check_json_value(label, item, depth_left - 1)
+    if problem := value_problem(value, sys.maxsize):
+        raise InvalidAgentResponse(f"{label} {problem}")
 
 
 def checked_metadata(label: str, metadata: Any) -> bytes:
-    """Serializes the Struct of an event's metadata. Raises InvalidAgentResponse as `check_json_value`."""
+    """Serializes the Struct of an event's metadata. Raises as `check_json_value`."""
     check_json_value(label, metadata)
     serialized: bytes = metadata.SerializeToString()
     return serialized
@@ -426,9 +406,7 @@ def _object_to_json(value: Mapping[Any, object], depth_left: int) -> dict[str, A
     result = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            raise InvalidAgentResponse(
-                f"the key {_abbreviated(key)} of an object is {_type_name(key)}; keys must be str"
-            )
+            raise InvalidAgentResponse(f"the key {abbreviated(key)} of an object is {type_name(key)}; keys must be str")
         result[checked_string(key)] = to_json(item, depth_left - 1)
     return result
 
@@ -444,13 +422,15 @@ def _is_pydantic_model(value: object) -> bool:
     return pydantic is not None and isinstance(value, pydantic.BaseModel)
 
 
-def _type_name(value: object) -> str:
+def type_name(value: object) -> str:
+    """The name of the value's type, with an article."""
     name = type(value).__qualname__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def _abbreviated(value: object) -> str:
+def abbreviated(value: object) -> str:
+    """At most 60 characters of `repr(value)`, in ASCII: for error texts."""
     if isinstance(value, int) and abs(value) > 10**40:
         return f"of {value.bit_length()} bits"  # formatting it may cost more than the rest of the turn
-    text = repr(value)
+    text = ascii(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -57,14 +57,11 @@ class ServerAgents:
     """All agents of a server, and the components that bring them."""
 
     registry: AgentRegistry
-    root: str
-    """The id of the agent for requests that name none; empty: the agents decide."""
-    is_empty: bool
-    """Whether only workers can bring agents."""
+    root: str  # the id of the agent for requests that name none; empty: the agents decide
+    is_empty: bool  # whether only workers can bring agents
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
-    sources: OpenedSources
-    """The agents of extensions."""
+    sources: OpenedSources  # the agents of extensions
 
     @property
     def remote_servers(self) -> UpstreamRegistry:

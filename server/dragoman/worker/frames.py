@@ -21,8 +21,7 @@ MAX_FRAME_EVENTS: Final = 256
 TARGET_FRAME_BYTES: Final = 1024 * 1024
 """Events per frame, and target bytes per frame. A single event may be larger."""
 
-FRAME_OVERHEAD_BYTES: Final = 256
-"""Bytes of a frame that are reserved for fields other than its events."""
+FRAME_OVERHEAD_BYTES: Final = 256  # bytes of a frame that are reserved for fields other than its events
 
 
 class EventTooLarge(ValueError):

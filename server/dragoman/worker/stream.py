@@ -37,8 +37,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
-WELCOME_TIMEOUT: Final = 10.0
-"""Seconds of silence allowed until the server sends its own limit."""
+WELCOME_TIMEOUT: Final = 10.0  # seconds of silence allowed until the server sends its own limit
 
 
 class ServerStream:
@@ -69,8 +68,7 @@ class ServerStream:
         self._heartbeat = 1.0
         self._lease = WELCOME_TIMEOUT
         self._last_received_at = time.monotonic()
-        self._failure = ""
-        """Why this side has ended the stream; empty if it has not."""
+        self._failure = ""  # why this side has ended the stream; empty if it has not
         self._closed = False
         self._channel = tls.blocking_grpc_channel(address, _CHANNEL_OPTIONS, ca=ca, cert=cert)
         connect = self._channel.stream_stream(

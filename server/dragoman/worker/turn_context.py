@@ -23,8 +23,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.worker")
 
-SendToServer = Callable[..., None]
-"""Sends one frame: `send_frame(events=...)`."""
+SendToServer = Callable[..., None]  # sends one frame: `send_frame(events=...)`
 
 
 class RemoteTurnContext:
@@ -56,16 +55,11 @@ class RemoteTurnContext:
         self.canceled = False
         self.cancel_reason = ""
         self.cancel_metadata = b""
-        self.task: asyncio.Task[None] | None = None
-        """The asyncio task of the turn."""
-        self.begun = False
-        """The asyncio task of the turn has taken its first step."""
-        self.agent_begun = False
-        """Whether the agent may have done anything in this turn."""
-        self.finishing = False
-        """The agent has ended, and its result is on the way: a cancel comes too late."""
-        self.is_over = False
-        """The server accepts no more frames of this turn."""
+        self.task: asyncio.Task[None] | None = None  # the asyncio task of the turn
+        self.begun = False  # the asyncio task of the turn has taken its first step
+        self.agent_begun = False  # whether the agent may have done anything in this turn
+        self.finishing = False  # the agent has ended, and its result is on the way: a cancel comes too late
+        self.is_over = False  # the server accepts no more frames of this turn
         self.lease_lapsed = False
         """The worker's lease has lapsed during the turn: its server may report it as ended."""
         self._hold = hold

@@ -29,14 +29,9 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.worker")
 
-DEFAULT_WORKER_TURNS: Final = 100
-"""Default number of concurrent turns per agent."""
-
-RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)
-"""Seconds until a worker reconnects after a broken connection."""
-
-STOPPING_NOTICE_SECONDS: Final = 30.0
-"""Seconds before the end of a drain at which turns see `turn.stopping`."""
+DEFAULT_WORKER_TURNS: Final = 100  # default number of concurrent turns per agent
+RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)  # seconds until a worker reconnects after a broken connection
+STOPPING_NOTICE_SECONDS: Final = 30.0  # seconds before the end of a drain at which turns see `turn.stopping`
 
 DRAIN_STOP_TIMEOUT: Final = 2.0
 """Seconds for agents to stop at the end of a drain, and again for the server to end the stream."""
@@ -81,8 +76,7 @@ class Worker:
         self._idle.set()
         self._stopped = asyncio.Event()
         self._stream_ended: asyncio.Future[ClientError | None] | None = None
-        self.ready = asyncio.Event()
-        """Set while the agents are registered at the server."""
+        self.ready = asyncio.Event()  # set while the agents are registered at the server
 
     @property
     def running(self) -> int:

@@ -54,7 +54,12 @@ async def test_stream_events_are_written_in_order_after_the_task_id() -> None:
     events = [task("SUBMITTED"), status("WORKING"), chunk("a", append=False), chunk("b"), status("COMPLETED", "done")]
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert (state_of(found), status_text(found), texts(found)) == ("COMPLETED", "done", "ab")
-    assert stored_state(context) == {"at": "http://there", "task": "t-1", "context": "c-1", "heard": QUESTION}
+    assert stored_state(context) == {
+        "location": "http://there",
+        "task": "t-1",
+        "context": "c-1",
+        "last_message_id": QUESTION,
+    }
     assert len(context.task_states) == 2  # with the first event
 
 

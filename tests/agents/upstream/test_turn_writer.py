@@ -11,18 +11,18 @@ pytestmark = pytest.mark.long
 
 STATE = UpstreamTaskState("http://a", "t-1", "c-1", "m-1", "digest", True, 5, 7)
 STORED = {
-    "at": "http://a",
+    "location": "http://a",
     "task": "t-1",
     "context": "c-1",
-    "heard": "m-1",
-    "waited": "digest",
+    "last_message_id": "m-1",
+    "interrupted_digest": "digest",
     "unsent": True,
     "tokens": 5,
     "cost": 7,
 }
 
 
-def test_a_state_keeps_the_keys_of_stores_of_earlier_versions() -> None:
+def test_a_stored_state_is_read_as_it_was() -> None:
     assert orjson.loads(STATE.to_json()) == {"upstream": STORED}
     assert read_task_state(orjson.dumps({"upstream": STORED})) == STATE
 

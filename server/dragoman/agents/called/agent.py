@@ -24,12 +24,10 @@ CRASH_RETRIES: Final = 100
 class CalledAgent(ABC, Generic[TurnT]):
     """The parts of `dragoman.ports.RemoteAgent` that follow from a circuit breaker and a number of turns."""
 
-    kind: ClassVar[str]
-    """Its noun in texts for callers."""
+    kind: ClassVar[str]  # its noun in texts for callers
     log: ClassVar[logging.Logger]
     is_worker_backed = False
-    leaked_threads = 0
-    """Turns use no threads."""
+    leaked_threads = 0  # turns use no threads
 
     def __init__(
         self,
@@ -46,12 +44,9 @@ class CalledAgent(ABC, Generic[TurnT]):
         self.turns = turns
         self.breaker = breaker
         self.on_availability_change = on_availability_change
-        self.wake = asyncio.Event()
-        """Ends the wait for the next read of its description."""
-        self.refresh_task: asyncio.Task[None] | None = None
-        """The task that reads its description again."""
-        self._running: dict[str, TurnT] = {}
-        """The running turns, by task id."""
+        self.wake = asyncio.Event()  # ends the wait for the next read of its description
+        self.refresh_task: asyncio.Task[None] | None = None  # the task that reads its description again
+        self._running: dict[str, TurnT] = {}  # the running turns, by task id
 
     @property
     @abstractmethod

@@ -26,11 +26,8 @@ from dragoman.ports import TurnContext, TurnResult, WorkerLost
 if TYPE_CHECKING:
     from dragoman.agents.called.agent import CalledAgent
 
-RETRY_BACKOFF: Final = Backoff(0.25, 5.0)
-"""Between two attempts of a call."""
-
-Sleep = Callable[[float], Awaitable[None]]
-"""Waits for some seconds."""
+RETRY_BACKOFF: Final = Backoff(0.25, 5.0)  # between two attempts of a call
+Sleep = Callable[[float], Awaitable[None]]  # waits for some seconds
 
 T = TypeVar("T")
 
@@ -42,13 +39,11 @@ class TaskLost(OutcomeUnknown):
 class CalledTurn(ABC):
     """One turn. Whatever the other server answers ends at most this turn."""
 
-    reason_prefix: ClassVar[str]
-    """The first word of the reasons with which a task fails, such as `UPSTREAM`."""
+    reason_prefix: ClassVar[str]  # the first word of the reasons with which a task fails, such as `UPSTREAM`
 
     def __init__(self, context: TurnContext, agent: CalledAgent[Any], sleep: Sleep = asyncio.sleep) -> None:
         self.context = context
-        self.is_sent = False
-        """Whether the other server may have begun the work."""
+        self.is_sent = False  # whether the other server may have begun the work
         self._agent = agent
         self._sleep = sleep
         self._wakeup = asyncio.Event()

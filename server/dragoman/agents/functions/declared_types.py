@@ -29,8 +29,7 @@ from dragoman.core.schemas import schema_problem
 
 ValidateJson = Callable[[bytes], Any]
 
-MAX_SHOWN_PROBLEMS: Final = 5
-"""Problems of an input that a caller is told."""
+MAX_SHOWN_PROBLEMS: Final = 5  # problems of an input that a caller is told
 
 
 class InvalidInput(ValueError):
@@ -49,8 +48,7 @@ class InputType:
         return value if self.validate is None else _validated(self.validate, value)
 
 
-InputTypes = Mapping[str, InputType]
-"""The declared inputs by skill id, "" for the agent's own."""
+InputTypes = Mapping[str, InputType]  # the declared inputs by skill id, "" for the agent's own
 
 
 def with_declared_types(

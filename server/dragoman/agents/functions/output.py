@@ -17,23 +17,8 @@ from typing import Any, Final
 import orjson
 from google.protobuf import struct_pb2
 
-from dragoman.agents.values import (
-    NewId,
-    artifact_change,
-    artifact_of,
-    check_task_metadata,
-    checked_string,
-    encode_artifact_head,
-    encode_parts,
-    event_metadata,
-    fill_struct,
-    message_of,
-    parts_of,
-    struct_of,
-    struct_to_json,
-    to_json,
-    to_local_type,
-)
+from dragoman.agents import values
+from dragoman.agents.values import NewId, struct_of
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
@@ -61,34 +46,22 @@ class TurnOutput:
         self.metadata = TaskMetadata(turn_context.task_metadata)
 
     def status(self, state: int, value: object = None, metadata: Mapping[str, object] | None = None) -> Awaitable[None]:
-        return self._send(replace(self.status_change(state, value), metadata=event_metadata(metadata)))
+        return self._send(replace(self.status_change(state, value), metadata=values.event_metadata(metadata)))
 
     def artifact(self, artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> Awaitable[None]:
-        accepted = self._send(artifact_change(artifact, append=append, last=last))
+        accepted = self._send(values.artifact_change(artifact, append=append, last=last))
         self._written.add(artifact.artifact_id)
         return accepted
 
     def chunk(
-        self,
-        value: object,
-        *,
-        artifact: str = DEFAULT_ARTIFACT_ID,
-        last: bool = False,
-        metadata: Mapping[str, object] | None = None,
+        self, value: object, *, artifact: str, last: bool, metadata: Mapping[str, object] | None
     ) -> Awaitable[None]:
-        id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else checked_string(artifact)
-        value = to_local_type(value)
-        text = checked_string(value) if isinstance(value, str) else None
-        parts = encode_parts(parts_of(value)) if text is None else b""
-        change = ArtifactChange(
-            id,
-            encode_artifact_head(id),
-            parts,
-            text=text,
-            append=True,
-            last_chunk=last,
-            metadata=event_metadata(metadata),
-        )
+        id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else values.checked_string(artifact)
+        value = values.to_local_type(value)
+        text = values.checked_string(value) if isinstance(value, str) else None
+        parts = values.encode_parts(values.parts_of(value)) if text is None else b""
+        head, event_metadata = values.encode_artifact_head(id), values.event_metadata(metadata)
+        change = ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last, metadata=event_metadata)
         if id in self._written:
             return self._send(change)
         with self._serialize_first_chunk():
@@ -119,10 +92,10 @@ class TurnOutput:
                 self._first_chunk_lock.release()
 
     def message(self, value: object) -> pb.Message:
-        return message_of(value, self._new_id, self.turn_context)
+        return values.message_of(value, self._new_id, self.turn_context)
 
     def new_artifact(self, value: object, **fields: Any) -> pb.Artifact:
-        return artifact_of(value, self._new_id, **fields)
+        return values.artifact_of(value, self._new_id, **fields)
 
     def status_change(self, state: int, value: object = None) -> StatusChange:
         return StatusChange(state, b"" if value is None else self.message(value).SerializeToString())
@@ -175,8 +148,7 @@ class TaskMetadata:
     def __init__(self, saved: bytes) -> None:
         """`saved`: the serialized Struct of the task."""
         self._saved = saved
-        self._saved_values: dict[str, bytes] = {}
-        """The serialized Value of each stored key."""
+        self._saved_values: dict[str, bytes] = {}  # the serialized Value of each stored key
         self._value: dict[str, Any] | None = None
 
     @property
@@ -184,7 +156,7 @@ class TaskMetadata:
         if self._value is None:
             struct = struct_of(self._saved)
             self._saved_values = _values_by_key(struct)
-            self._value = struct_to_json(struct)
+            self._value = values.struct_to_json(struct)
         return self._value
 
     def changes(self) -> bytes:
@@ -193,7 +165,7 @@ class TaskMetadata:
             return b""
         update = struct_of(b"")
         try:
-            fill_struct(update, to_json(self._value))
+            values.fill_struct(update, values.to_json(self._value))
         except InvalidAgentResponse as error:
             raise InvalidAgentResponse(f"turn.metadata: {error}") from None
         for key, saved in self._saved_values.items():
@@ -203,7 +175,7 @@ class TaskMetadata:
                 )
             if update.fields[key].SerializeToString(deterministic=True) == saved:
                 del update.fields[key]
-        return check_task_metadata("turn.metadata", self._saved, update) if update.fields else b""
+        return values.check_task_metadata("turn.metadata", self._saved, update) if update.fields else b""
 
     def mark_saved(self, update: bytes) -> None:
         if update:
@@ -253,19 +225,19 @@ class PersistedState:
         return f"{problem}; use dict, list, str, int, float, bool, None only"
 
 
-MAX_PATH_DEPTH: Final = 250
-"""Levels of a state: orjson writes no more than 254."""
+MAX_PATH_DEPTH: Final = 250  # levels of a state: orjson writes no more than 254
+MAX_PATH_CHARS: Final = 60  # of a key or a path in an error text
 
 
 def find_unstorable(value: object, path: str, depth: int = 0) -> str:
     """Path and reason of the first value that JSON cannot round-trip; empty if all can."""
     if depth > MAX_PATH_DEPTH:
-        return f"{path[:MAX_REPR_CHARS]}… nests more than {MAX_PATH_DEPTH} levels"
+        return f"{path[:MAX_PATH_CHARS]}… nests more than {MAX_PATH_DEPTH} levels"
     if type(value) is dict:
         for key, item in value.items():
             if type(key) is not str:
-                return f"{path} has the key {_abbreviated(key)}, and keys must be str"
-            if found := find_unstorable(item, f'{path}["{key[:MAX_REPR_CHARS]}"]', depth + 1):
+                return f"{path} has the key {values.abbreviated(key)}, and keys must be str"
+            if found := find_unstorable(item, f'{path}["{key[:MAX_PATH_CHARS]}"]', depth + 1):
                 return found
         return ""
     if type(value) is list:
@@ -278,16 +250,5 @@ def find_unstorable(value: object, path: str, depth: int = 0) -> str:
     if stored:
         return ""
     if isinstance(value, (str, int, float)):
-        return f"{path} is {_abbreviated(value)}, which JSON cannot represent"
-    name = type(value).__qualname__
-    return f"{path} is {'an' if name[:1].lower() in 'aeiou' else 'a'} {name}, which JSON does not give back as it was"
-
-
-def _abbreviated(value: object) -> str:
-    if isinstance(value, int) and value.bit_length() > MAX_REPR_CHARS:
-        return f"an integer of {value.bit_length()} bits"
-    return ascii(value)[:MAX_REPR_CHARS]
-
-
-MAX_REPR_CHARS: Final = 60
-"""Characters of a key or a value in an error text."""
+        return f"{path} is {values.abbreviated(value)}, which JSON cannot represent"
+    return f"{path} is {values.type_name(value)}, which JSON does not give back as it was"

@@ -294,8 +294,7 @@ FAILED_AT_LINE: Final = "%(where)s: agent %(agent)s failed: %(text)s%(then)s"
 FAILED_AT_DECLARATION: Final = "agent %(agent)s, declared at %(where)s, failed: %(text)s%(then)s"
 """Log lines of a failure. `where`: a SourceLocation; `then`: what happens next."""
 
-ERROR_ID_BYTES: Final = 6
-"""Random bytes of an error id, which is written in hexadecimal."""
+ERROR_ID_BYTES: Final = 6  # random bytes of an error id, which is written in hexadecimal
 
 
 def generic_error_text(error_id: str) -> str:

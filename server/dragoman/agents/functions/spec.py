@@ -29,8 +29,7 @@ EXTENSION_URI_PATTERN: Final = re.compile(r"[!-+\--~]+")
 MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
 
 
-MAX_ATTEMPTS: Final = 1_000
-"""How often a turn or a step may be tried."""
+MAX_ATTEMPTS: Final = 1_000  # how often a turn or a step may be tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ log = logging.getLogger("dragoman.agents")
 
 T = TypeVar("T")
 
-MAX_ERROR_CHARS: Final = 2_000
-"""Characters of an error that are stored."""
+MAX_ERROR_CHARS: Final = 2_000  # characters of an error that are stored
 
 SHOW_RUNNING_AFTER: Final = 0.25
 """Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
@@ -84,8 +83,7 @@ class TurnSteps:
         self.agent = agent
         self.clock = clock
         self.loop = asyncio.get_running_loop()
-        self.running = 0
-        """Steps under way."""
+        self.running = 0  # steps under way
         self._loop_thread = threading.get_ident()
         task = asyncio.current_task()
         assert task is not None, "a turn runs in an asyncio task"

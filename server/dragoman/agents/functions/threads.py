@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from queue import SimpleQueue
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from dragoman.ports import AgentStillRuns, TurnContext
 
@@ -83,12 +83,7 @@ class ThreadRunner:
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[[], object], turn_context: TurnContext) -> object:
-        """Runs `work` in a thread, with a copy of the current context.
-
-        A cancel cannot stop a thread, and CANCELED means that it stopped: for a client, and for a process that lost its
-        lease, this waits as long as it takes. For other reasons it returns after the timeout or a second cancel. Raises
-        AgentStillRuns when the process shuts down before the thread of a canceled turn has stopped.
-        """
+        """Runs `work` in a thread, with a copy of the current context. A cancel waits as `wait_until_stopped` does."""
         context = contextvars.copy_context()
         running = self._thread_pool.submit(context.run, _without_stop_iteration, work)
         result = asyncio.wrap_future(running)
@@ -98,35 +93,14 @@ class ThreadRunner:
             if running.cancel():  # it had not started
                 raise
             try:
-                await self._wait_until_stopped(running, result, turn_context)
+                mark_leaked = partial(self._mark_leaked, running)
+                await wait_until_stopped(result, turn_context, self._stop_timeout, mark_leaked)
             finally:
                 if not result.done():
                     result.cancel()  # its outcome is ignored from here on
             if result.cancelled():
                 raise
         return result.result()
-
-    async def _wait_until_stopped(
-        self, running: Future[object], result: asyncio.Future[object], context: TurnContext
-    ) -> None:
-        counted = False
-        while not result.done():
-            stopped_waiting = False
-            try:
-                await asyncio.wait([result], timeout=None if counted else self._stop_timeout)
-            except asyncio.CancelledError:
-                if context.cancel_reason == "client" and not context.stopping:
-                    continue
-                stopped_waiting = True
-            if result.done():
-                return
-            if not counted:
-                self._mark_leaked(running)
-                counted = True
-            if stopped_waiting and context.cancel_reason == "client":
-                raise AgentStillRuns
-            if stopped_waiting or context.cancel_reason not in ("client", "lease_lost"):
-                return
 
     def _mark_leaked(self, running: Future[object]) -> None:
         self._count_leaked(1)
@@ -140,6 +114,33 @@ class ThreadRunner:
     def _count_leaked(self, change: int) -> None:
         with self._lock:
             self.leaked += change
+
+
+async def wait_until_stopped(
+    work: asyncio.Future[Any], context: TurnContext, seconds: float, on_late: Callable[[], None] = lambda: None
+) -> None:
+    """Waits for the end of a canceled turn's work. `on_late`: called if it goes on after `seconds`, or is given up.
+
+    | reason to stop | how long                                     | a further cancel                                |
+    |----------------|----------------------------------------------|-------------------------------------------------|
+    | `client`       | until it ends: CANCELED means it has stopped | raises AgentStillRuns if the process shuts down |
+    | `lease_lost`   | until it ends                                | gives it up                                     |
+    | others         | `seconds`                                    | gives it up                                     |
+    """
+    is_late = given_up = False
+    while not (work.done() or given_up):
+        try:
+            await asyncio.wait([work], timeout=None if is_late else seconds)
+            given_up = context.cancel_reason not in ("client", "lease_lost")
+        except asyncio.CancelledError:
+            given_up = context.cancel_reason != "client" or context.stopping
+            if not given_up:
+                continue
+        if not (is_late or work.done()):
+            is_late = True
+            on_late()
+    if not work.done() and context.cancel_reason == "client":
+        raise AgentStillRuns
 
 
 def outcome_of(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:

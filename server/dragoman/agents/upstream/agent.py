@@ -50,19 +50,15 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         self.discovered: DiscoveredAgent | None = None
         self.all_transports: Sequence[UpstreamTransport] = ()
         """Transports to its interfaces, the best first; none before its card was read."""
-        self.supports_streaming = spec.streaming
-        """Whether it streams, as far as is known."""
+        self.supports_streaming = spec.streaming  # whether it streams, as far as is known
         self.idempotent = False
         """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
-        self.required_extensions = ""
-        """URIs that each call has to activate, separated by commas."""
+        self.required_extensions = ""  # URIs that each call has to activate, separated by commas
         self.is_removed = False
         self._idle_timeout = idle_timeout
-        self.transports: Sequence[UpstreamTransport] = ()
-        """Transports in the order in which they are tried."""
+        self.transports: Sequence[UpstreamTransport] = ()  # transports in the order in which they are tried
         self.linked_contents: LinkedContents | None = None
-        self._failed_transports: list[UpstreamTransport] = []
-        """Transports that failed since the last success."""
+        self._failed_transports: list[UpstreamTransport] = []  # transports that failed since the last success
         self._new_id = new_id
         self._sleep = sleep
 

@@ -27,12 +27,9 @@ class DiscoveredAgent:
     """An agent as its card describes it."""
 
     spec: AgentSpec
-    interfaces: tuple[Interface, ...]
-    """Usable interfaces, the best first."""
-    skipped: tuple[str, ...]
-    """Why the other interfaces are not used."""
-    required_extensions: str
-    """URIs that each call has to activate, separated by commas."""
+    interfaces: tuple[Interface, ...]  # usable interfaces, the best first
+    skipped: tuple[str, ...]  # why the other interfaces are not used
+    required_extensions: str  # URIs that each call has to activate, separated by commas
     idempotent: bool
     streaming: bool
 

@@ -78,8 +78,7 @@ async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
     raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
 
 
-FollowUp = tuple[pb.Message, pb.SendMessageRequest]
-"""A message, and its request."""
+FollowUp = tuple[pb.Message, pb.SendMessageRequest]  # a message, and its request
 
 
 class FollowUpSender:
@@ -135,20 +134,13 @@ class FollowUpSender:
                 await asyncio.wait([work])
 
     async def _forward(self, follow_up: FollowUp) -> None:
-        message = pb.Message()
-        message.CopyFrom(follow_up[0])
-        message.ClearField("reference_task_ids")
-        message.task_id, message.context_id = self._writer.state.task, self._writer.state.context
+        state = self._writer.state
         is_doubtful, self._maybe_delivered = self._maybe_delivered > 0, max(self._maybe_delivered - 1, 0)
-        if not message.task_id:
+        if not state.task:
             self.undelivered.append(follow_up)
             return
-        request = pb.SendMessageRequest(message=message)
-        if follow_up[1].HasField("metadata"):
-            request.metadata.CopyFrom(follow_up[1].metadata)
-        request.configuration.return_immediately = True
-        request.configuration.accepted_output_modes.extend(self._turn.output_modes(follow_up[1]))
         try:
+            request = self._turn.build_request(*follow_up, state.task, state.context)
             await self._send(request, is_doubtful=is_doubtful)
         except ClientError as error:
             fields = {"task": self._turn_context.task_id}

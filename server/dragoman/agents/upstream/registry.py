@@ -29,17 +29,13 @@ if TYPE_CHECKING:  # imported with the first upstream agent, which few servers h
 
 log = logging.getLogger("dragoman.upstream")
 
-CARD_TIMEOUT: Final = 20.0
-"""Total seconds to fetch a card."""
+CARD_TIMEOUT: Final = 20.0  # total seconds to fetch a card
 
 UPSTREAM_SYNC_INTERVAL: Final = 5.0
 """Seconds between two reads of what other servers have added to the store or removed."""
 
-CARD_REFRESH_INTERVAL: Final = 300.0
-"""Seconds between two reads of a card."""
-
-PROBE_BACKOFF: Final = Backoff(1.0, 5.0)
-"""Between two attempts to reach an agent whose circuit breaker is open."""
+CARD_REFRESH_INTERVAL: Final = 300.0  # seconds between two reads of a card
+PROBE_BACKOFF: Final = Backoff(1.0, 5.0)  # between two attempts to reach an agent whose circuit breaker is open
 
 
 class InvalidUpstream(Exception):

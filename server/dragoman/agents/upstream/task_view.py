@@ -24,8 +24,7 @@ from dragoman.core.task.log import ArtifactChange
 from dragoman.core.task.projection import ArtifactDigest, is_plain_text
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_TASK_ARTIFACTS = 10_000
-"""Artifacts of one task; their ids stay in memory during the turn."""
+MAX_TASK_ARTIFACTS = 10_000  # artifacts of one task; their ids stay in memory during the turn
 
 
 MAX_CHUNK_CHARS = 64 * 1024

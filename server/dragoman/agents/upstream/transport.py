@@ -62,11 +62,9 @@ class LinkedContents:
     A response may have as many bytes with its contents as without, so a turn needs no more memory for them.
     """
 
-    addresses: Sequence[str]
-    """The HTTP URLs of its card and interfaces, the only servers that are called."""
+    addresses: Sequence[str]  # the HTTP URLs of its card and interfaces, the only servers that are called
     http: HttpClient
-    headers: Mapping[str, str]
-    """Sent with each download."""
+    headers: Mapping[str, str]  # sent with each download
     limits: TransportLimits
 
     def are_in(self, event: pb.StreamResponse) -> bool:
@@ -115,8 +113,7 @@ class TransportFactory:
     """Opens transports to upstream agents through one outbound client."""
 
     outbound: OutboundStreams
-    ca: Path | None = None
-    """Certificates (PEM) to trust beside the system's."""
+    ca: Path | None = None  # certificates (PEM) to trust beside the system's
     limits: TransportLimits = DEFAULT_TRANSPORT_LIMITS
 
     def create(self, upstream: UpstreamSpec, interface: Interface) -> UpstreamTransport:

@@ -36,11 +36,13 @@ log = logging.getLogger("dragoman.upstream")
 UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
 """Between two polls of a task that bring no new event."""
 
-MAX_DOWNLOAD_ATTEMPTS: Final = 4
-"""Attempts to read a large content behind a link, while the agent responds."""
+MAX_DOWNLOAD_ATTEMPTS: Final = 4  # attempts to read a large content behind a link, while the agent responds
 
 AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 """Seconds for which AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
+
+_MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
+"""Refusals because of the message, which are not failures of the agent."""
 
 
 class UpstreamTurn(CalledTurn):
@@ -54,8 +56,7 @@ class UpstreamTurn(CalledTurn):
         super().__init__(context, connection, sleep)
         self.connection = connection
         self.writer = TurnWriter(context, connection.location, new_id)
-        self._chosen_task_id = ""
-        """The id that we chose for the upstream task (0.1); else empty."""
+        self._chosen_task_id = ""  # the id that we chose for the upstream task (0.1); else empty
         self._message = context.message
         self._envelope = context.envelope
 
@@ -134,7 +135,7 @@ class UpstreamTurn(CalledTurn):
             transport, task = self.connection.transport, self.writer.state.task
             try:
                 self.is_sent = True
-                request = self._build_request(without_context=without_context)
+                request = self._next_request(without_context=without_context)
                 result = await self._send_once(transport, request, streams=streams)
             except ServerUnavailable as error:
                 self.is_sent = error.may_have_arrived
@@ -161,9 +162,8 @@ class UpstreamTurn(CalledTurn):
                     raise
                 continue
             if self.connection.supports_streaming and not streams:
-                log.warning(
-                    "%s does not stream, although its card says so", self.connection.location, extra=self._fields
-                )
+                text = "%s does not stream, although its card says so"
+                log.warning(text, self.connection.location, extra=self._fields)
                 self.connection.supports_streaming = False
             return result or await self._follow()
 
@@ -183,36 +183,34 @@ class UpstreamTurn(CalledTurn):
         if response.HasField("message"):
             return await self._apply(pb.StreamResponse(message=response.message))
         if not response.HasField("task"):
-            raise ProtocolError(
-                f"{self.connection.location}: the response to a message holds neither a task nor a message"
-            )
+            location = self.connection.location
+            raise ProtocolError(f"{location}: the response to a message holds neither a task nor a message")
         return await self._apply(pb.StreamResponse(task=response.task), polled=True)
 
-    def _build_request(self, *, without_context: bool) -> pb.SendMessageRequest:
-        """The request that sends the message, with upstream ids. `without_context`: the agent chooses the context."""
-        known = self.writer.state
-        message = pb.Message()
-        message.CopyFrom(self._message)
-        message.ClearField("reference_task_ids")  # ids of our tasks, unknown upstream
-        message.task_id = known.task
-        if not known.task and self.connection.transport.interface.dialect == "0.1":
-            message.task_id = self._chosen_task_id = turn_writer.upstream_task_id(
-                self.context.task_id, message.message_id
-            )
-        context = known.context or turn_writer.upstream_context_id(self.context.owner, self.context.context_id)
-        message.context_id = "" if without_context else context
-        request = pb.SendMessageRequest(message=message)
-        if self._envelope.HasField("metadata"):
-            request.metadata.CopyFrom(self._envelope.metadata)
-        request.configuration.return_immediately = True
-        request.configuration.accepted_output_modes.extend(self.output_modes(self._envelope))
-        return request
+    def _next_request(self, *, without_context: bool) -> pb.SendMessageRequest:
+        """The request that sends the message. `without_context`: the agent chooses the context."""
+        task, context = self.writer.state.task, self.writer.state.context
+        if not task and self.connection.transport.interface.dialect == "0.1":
+            task = turn_writer.upstream_task_id(self.context.task_id, self._message.message_id)
+            self._chosen_task_id = task
+        context = context or turn_writer.upstream_context_id(self.context.owner, self.context.context_id)
+        return self.build_request(self._message, self._envelope, task, "" if without_context else context)
 
-    def output_modes(self, envelope: pb.SendMessageRequest) -> Sequence[str]:
-        """The output modes of a message's sender. Required in 0.2, and by some servers still."""
-        if envelope.configuration.accepted_output_modes or self.connection.transport.interface.dialect != "0.3":
-            return envelope.configuration.accepted_output_modes
-        return self.connection.spec.output_modes
+    def build_request(
+        self, message: pb.Message, envelope: pb.SendMessageRequest, task_id: str, context_id: str
+    ) -> pb.SendMessageRequest:
+        """The request that sends a message with these upstream ids."""
+        request = pb.SendMessageRequest(message=message)
+        request.message.ClearField("reference_task_ids")  # ids of our tasks, unknown upstream
+        request.message.task_id, request.message.context_id = task_id, context_id
+        if envelope.HasField("metadata"):
+            request.metadata.CopyFrom(envelope.metadata)
+        request.configuration.return_immediately = True
+        modes: Sequence[str] = envelope.configuration.accepted_output_modes
+        if not modes and self.connection.transport.interface.dialect == "0.3":
+            modes = self.connection.spec.output_modes  # required in 0.2, and by some servers still
+        request.configuration.accepted_output_modes.extend(modes)
+        return request
 
     def extensions(self, message: pb.Message) -> str:
         named = [*filter(None, self.connection.required_extensions.split(",")), *message.extensions]
@@ -233,9 +231,8 @@ class UpstreamTurn(CalledTurn):
             if self.connection.supports_streaming and subscribes:
                 try:
                     request = pb.SubscribeToTaskRequest(id=self.upstream_task)
-                    events = self.connection.transport.stream(
-                        "SubscribeToTask", request, extensions=self.connection.required_extensions
-                    )
+                    required = self.connection.required_extensions
+                    events = self.connection.transport.stream("SubscribeToTask", request, extensions=required)
                     if (result := await self._read_stream(events, complete=False)) is not None:
                         return result
                 except ServerUnavailable as error:
@@ -344,7 +341,8 @@ class UpstreamTurn(CalledTurn):
 
     def refused(self, refused: CallRefused) -> TurnResult:
         log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
-        return self.writer.refused_result(refused)
+        state = states.REJECTED if refused.reason in _MESSAGE_ERRORS else states.FAILED
+        return self.writer.failed_result(f"UPSTREAM_REFUSED: {refused.summary}", state)
 
     def _redact_urls(self, text: str) -> str:
         contents = self.connection.linked_contents

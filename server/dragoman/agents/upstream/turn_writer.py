@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -13,7 +13,7 @@ from google.protobuf import struct_pb2
 from dragoman.agents.called.turn import stored_fields
 from dragoman.agents.upstream.task_view import ArtifactSync, content_digest, status_digest
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of, struct_of
-from dragoman.calling.errors import CallRefused, ProtocolError
+from dragoman.calling.errors import ProtocolError
 from dragoman.core.limits.quotas import USAGE_METADATA_KEY, Usage, UsageReport, usage_from_metadata
 from dragoman.core.names import Owner
 from dragoman.core.task import states
@@ -22,13 +22,7 @@ from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_UPSTREAM_ID_CHARS = 1000
-"""Characters of an upstream id."""
-
-
-_MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
-"""Refusals because of the message, which are not failures of the agent."""
-
+MAX_UPSTREAM_ID_CHARS = 1000  # characters of an upstream id
 
 _UNKNOWN_STATE: Final = pb.Task(metadata={"upstreamState": "unknown"}).metadata.SerializeToString()
 
@@ -40,23 +34,18 @@ class TurnWriter:
         self.turn_context = turn_context
         self.location = location
         self.state = read_task_state(turn_context.task_state)
-        self.task_known = asyncio.Event()
-        """Set once the upstream task is known."""
+        self.task_known = asyncio.Event()  # set once the upstream task is known
         if self.state.task:
             self.task_known.set()
         self._new_id = new_id
-        self._written_message_ids = {
-            message.message_id for message in turn_context.history if message.role == pb.ROLE_AGENT
-        }
-        """The ids of messages that our task already has."""
+        known = (message.message_id for message in turn_context.history if message.role == pb.ROLE_AGENT)
+        self._written_message_ids = set(known)  # of messages that our task has already
         self._last_digest: tuple[int, bytes] | None = None
         self.may_change_task = False
         """Whether a message was just sent: some servers start a new task for each message, even if it names one."""
-        self.event_count = 0
-        """Events written."""
+        self.event_count = 0  # events written
         self._written_state = self.state
-        self._task_metadata = b""
-        """Changes of the upstream task's metadata that are not written yet: a serialized Struct."""
+        self._task_metadata = b""  # changes that are not written yet: a serialized Struct
         self._artifacts = ArtifactSync(new_id)
         self._held_status: StatusChange | None = None
         self._answered_digest = self.state.interrupted_digest
@@ -137,11 +126,6 @@ class TurnWriter:
         if task_state is None and not self._task_metadata:
             return NO_CHANGE
         return StateUpdate(task_state, task_metadata=self._task_metadata)
-
-    def refused_result(self, error: CallRefused) -> TurnResult:
-        """The result of a turn whose message was refused."""
-        state = states.REJECTED if error.reason in _MESSAGE_ERRORS else states.FAILED
-        return self.failed_result(f"UPSTREAM_REFUSED: {error.summary}", state)
 
     def failed_result(self, text: str, state: int = states.FAILED) -> TurnResult:
         """The result of a failed turn. `text` begins with the reason and a colon."""
@@ -228,75 +212,53 @@ class TurnWriter:
         # With the key, the attempt after a crash does not count the same usage again.
         key = usage_key(self.state.task, usage)
         self.turn_context.report_usage(UsageReport(max(tokens, 0), max(cost, 0), key))
-        self.state = replace(
-            self.state, tokens=max(usage.tokens, self.state.tokens), cost=max(usage.cost, self.state.cost)
-        )
+        tokens, cost = max(usage.tokens, self.state.tokens), max(usage.cost, self.state.cost)
+        self.state = replace(self.state, tokens=tokens, cost=cost)
 
     def _record_ids(self, task_id: str, context_id: str, last_message_id: str) -> None:
         """Records the upstream ids. Raises ProtocolError for missing ids, and for those of another task."""
         if not task_id or len(task_id) > MAX_UPSTREAM_ID_CHARS or len(context_id) > MAX_UPSTREAM_ID_CHARS:
             raise ProtocolError(f"{self.location}: an event has no task id, or a very long one")
         if self.state.task and task_id != self.state.task and not self.may_change_task:
-            raise ProtocolError(
-                f"{self.location}: it responded with task {task_id[:100]} when asked about {self.state.task}"
-            )
+            answered = f"it responded with task {task_id[:100]} when asked about {self.state.task}"
+            raise ProtocolError(f"{self.location}: {answered}")
         self.may_change_task = False
         if task_id != self.state.task:
             self.state = replace(self.state, tokens=0, cost=0)
+        location, context = self.location, context_id or self.state.context
         self.state = replace(
-            self.state,
-            location=self.location,
-            task=task_id,
-            context=context_id or self.state.context,
-            last_message_id=last_message_id,
-            unsent=False,
+            self.state, location=location, task=task_id, context=context, last_message_id=last_message_id, unsent=False
         )
         self.task_known.set()
 
 
-_ID_NAMESPACE = UUID("5c0d3a0e-6f0b-4b6e-9a52-8f6a7c1d2e41")
-"""The namespace of ids that we choose for upstream agents."""
-
-
-_STORED_KEYS: Final = {"location": "at", "last_message_id": "heard", "interrupted_digest": "waited"}
-"""Keys of the stored JSON that differ from the field's name: stores of earlier versions have these."""
+_ID_NAMESPACE = UUID("5c0d3a0e-6f0b-4b6e-9a52-8f6a7c1d2e41")  # of ids that we choose for upstream agents
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTaskState:
     """The upstream side of one of our tasks, stored as its state."""
 
-    location: str = ""
-    """The URL of the agent, without secrets."""
-    task: str = ""
-    """The id of the upstream task; empty while unknown."""
-    context: str = ""
-    """The id of the upstream context."""
-    last_message_id: str = ""
-    """The id of the last message that the agent is known to have."""
-    interrupted_digest: str = ""
-    """The `status_digest` of the last interrupted status."""
-    unsent: bool = False
-    """The turn was returned to the queue before its message can have been delivered."""
-    tokens: int = 0
-    cost: int = 0
-    """The usage of the upstream task that was reported already; cost in billionths."""
+    location: str = ""  # the URL of the agent, without secrets
+    task: str = ""  # the id of the upstream task; empty while unknown
+    context: str = ""  # the id of the upstream context
+    last_message_id: str = ""  # the id of the last message that the agent is known to have
+    interrupted_digest: str = ""  # the `status_digest` of the last interrupted status
+    unsent: bool = False  # the turn was returned to the queue before its message can have been delivered
+    tokens: int = 0  # the usage of the upstream task that was reported already
+    cost: int = 0  # in billionths
 
     def to_json(self) -> bytes:
-        fields = {_STORED_KEYS.get(name, name): value for name, value in asdict(self).items() if value}
-        return orjson.dumps({"upstream": fields})
+        return orjson.dumps({"upstream": {name: value for name, value in asdict(self).items() if value}})
 
 
 def read_task_state(data: bytes) -> UpstreamTaskState:
     """Parses a stored state. Returns an empty one for no data and for data in another form."""
-    fields = stored_fields(data, "upstream")
-    strings: dict[str, Any] = {
-        name: value
-        for name in ("location", "task", "context", "last_message_id", "interrupted_digest")
-        if isinstance(value := fields.get(_STORED_KEYS.get(name, name)), str)
+    stored = stored_fields(data, "upstream")
+    known: dict[str, Any] = {
+        one.name: value for one in fields(UpstreamTaskState) if type(value := stored.get(one.name)) is type(one.default)
     }
-    numbers = {name: fields[name] for name in ("tokens", "cost") if type(fields.get(name)) is int}
-    return UpstreamTaskState(**strings, **numbers, unsent=fields.get("unsent") is True)
+    return UpstreamTaskState(**known)
 
 
 def upstream_context_id(owner: Owner, context_id: str) -> str:

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from dragoman.agents.functions.threads import wait_until_stopped
 from dragoman.agents.workers.connection import WorkerConnection
-from dragoman.agents.workers.turn import AgentStopped, RemoteTurn
+from dragoman.agents.workers.turn import AgentStopped
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
@@ -25,10 +26,8 @@ class WorkerAgent:
     """Gives its turns to workers with unused credits, in rotation. Implements `dragoman.ports.RemoteAgent`."""
 
     is_worker_backed = True
-    leaked_threads = 0
-    """Its workers count their own threads."""
-    problem = ""
-    """`seconds_absent` reports missing workers."""
+    leaked_threads = 0  # its workers count their own threads
+    problem = ""  # `seconds_absent` reports missing workers
 
     def __init__(self, spec: AgentSpec, principal: str, clock: Callable[[], int], last_seen: int) -> None:
         """`principal`: owner of its workers. `clock`: milliseconds since the epoch. `last_seen`: when a worker was last
@@ -38,10 +37,8 @@ class WorkerAgent:
         self.last_seen = last_seen
         self.last_seen_elsewhere = 0
         """When another server on the store last noted a connected worker, in milliseconds since the epoch."""
-        self.registration = b""
-        """Its last registration, serialized."""
-        self.written_at: int | None = None
-        """`last_seen` as this server last wrote it."""
+        self.registration = b""  # its last registration, serialized
+        self.written_at: int | None = None  # `last_seen` as this server last wrote it
         self._clock = clock
         self._workers: deque[WorkerConnection] = deque()
         self._capacity_changed = asyncio.Event()
@@ -110,7 +107,10 @@ class WorkerAgent:
         except asyncio.CancelledError:
             if not turn.result.done():
                 turn.cancel(turn_context.cancel_reason, turn_context.cancel_metadata)
-            await self._wait_until_stopped(turn)
+            try:
+                await wait_until_stopped(turn.result, turn_context, AGENT_STOP_TIMEOUT)
+            finally:
+                turn.abort(TimeoutError("the turn was canceled and did not stop in time"))
         try:
             return turn.result.result()
         except (AgentStopped, TimeoutError) as error:
@@ -123,25 +123,6 @@ class WorkerAgent:
         except (LeaseLost, AppendRejected):
             # The task continued without this run and the store rejects our writes.
             return TurnResult(StatusChange(states.CANCELED))
-
-    async def _wait_until_stopped(self, turn: RemoteTurn) -> None:
-        """Waits for the end of a canceled turn: as long as it takes for a client's cancel, otherwise with a timeout."""
-        context = turn.turn_context
-        try:
-            while not turn.result.done():
-                waits = context.cancel_reason in ("client", "lease_lost")
-                try:
-                    await asyncio.wait([turn.result], timeout=None if waits else AGENT_STOP_TIMEOUT)
-                except asyncio.CancelledError:
-                    if context.cancel_reason != "client":
-                        raise
-                    if context.stopping:
-                        raise AgentStillRuns from None
-                    continue
-                if not waits:
-                    return
-        finally:
-            turn.abort(TimeoutError("the turn was canceled and did not stop in time"))
 
     async def _wait_for_lease_of(self, worker: WorkerConnection, context: TurnContext) -> None:
         """Waits until a disconnected worker has stopped its turns by its own clock."""

@@ -22,8 +22,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.workers")
 
-MAX_UNREAD_FRAMES: Final = 10_000
-"""Unread frames after which a worker that reads nothing is disconnected."""
+MAX_UNREAD_FRAMES: Final = 10_000  # unread frames after which a worker that reads nothing is disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ class WorkerConnection:
         self.peer = peer
         self.principal = principal
         self.draining = False
-        self.timings = HeartbeatTimings()
-        """The timings of `run_heartbeat`."""
+        self.timings = HeartbeatTimings()  # the timings of `run_heartbeat`
         self.outgoing: asyncio.Queue[wk.ConnectResponse | None] = asyncio.Queue()
         self.error: A2AError | None = None
         self._agents = agents
@@ -81,8 +79,7 @@ class WorkerConnection:
         """When the worker's last lease is over, on the loop's clock. None for a worker that asks for none."""
         self._refused_turn = False
         """The worker has returned a turn that it had not begun, and has renewed its lease not since then."""
-        self.has_exited = False
-        """Whether its process is known to have ended."""
+        self.has_exited = False  # whether its process is known to have ended
 
     def __str__(self) -> str:
         return f"{self.name or 'a worker'} ({self.peer})"
@@ -246,8 +243,7 @@ MAX_WORKER_AGENTS: Final = 100
 MAX_WORKER_RETRIES: Final = 100
 """Characters of a worker's name, agents of one worker, and repetitions of a turn."""
 
-MAX_WORKER_CREDITS: Final = 10_000
-"""Unused credits that a worker may grant for one agent."""
+MAX_WORKER_CREDITS: Final = 10_000  # unused credits that a worker may grant for one agent
 
 _FIELD_OF_ARGUMENT: Final = {
     "input_modes": "card.default_input_modes",

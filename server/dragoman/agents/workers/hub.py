@@ -62,8 +62,7 @@ class LocalWorkerHub:
         """Set it when another server has changed the worker registry: ends the wait of `run_sync` early."""
         self._on_change = on_change
         self._agents: dict[str, WorkerAgent] = {}
-        self.oldest_agent = ""
-        """The id of the agent that registered first; empty if there is none."""
+        self.oldest_agent = ""  # the id of the agent that registered first; empty if there is none
         for entry in sorted(known, key=lambda entry: (entry.registered_at, entry.agent)):
             if self._restore_agent(replace(entry, last_seen=clock()), last_seen_elsewhere=0) is not None:
                 self.oldest_agent = self.oldest_agent or entry.agent

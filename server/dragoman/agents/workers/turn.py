@@ -37,8 +37,7 @@ SendToWorker = Callable[[wk.ConnectResponse], None]
 
 STEP_STATES: Final = frozenset(int(state) for state in StepState)
 
-MAX_PAUSE_ERROR_CHARS: Final = 2_000
-"""Characters of the error of a step or of an attempt; the rest is cut off."""
+MAX_PAUSE_ERROR_CHARS: Final = 2_000  # characters of the error of a step or of an attempt; the rest is cut off
 
 
 MAX_RELEASE_REASON_CHARS: Final = 200
@@ -68,8 +67,7 @@ class RemoteTurn:
         self._incoming: AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]] | None = None
         self._message_task: asyncio.Task[None] | None = None
         self._stopping_sent = False
-        self.was_refused = False
-        """The worker has returned it without having begun it."""
+        self.was_refused = False  # the worker has returned it without having begun it
 
     # Frames from the worker ---------------------------------------------------------------------------------------
 

@@ -197,7 +197,7 @@ class _CallRecord:
     async def end(self, outcome: CallOutcome, about: dict[str, str], who: dict[str, str] | None = None) -> None:
         """Records the outcome. Raises nothing: the call has done what it did, and the intent is on disk."""
         fields = {"call": self.id, **about}
-        await self.auditor.settle_operator_call(self.name, self.operator | (who or {}), fields, outcome)
+        await self.auditor.record_operator_call(self.name, self.operator | (who or {}), fields, outcome)
 
 
 async def _result_of(task: asyncio.Task[Result]) -> Result:

@@ -19,7 +19,7 @@ from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, Identity
 from dragoman.core.access.signing_keys import SigningKey, SigningKeyState
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied
 from dragoman.ports import SigningKeys, UpstreamRegistry, UpstreamStatus, WorkerHub
-from dragoman.runtime.assembly import Runtime
+from dragoman.runtime import Runtime
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.pauses import AgentPause
 from dragoman_pb.dragoman.ops import v1 as ops

@@ -23,7 +23,7 @@ from dragoman.bindings.admin.tasks import TaskOperations
 from dragoman.bindings.admin.usage import UsageOperations
 from dragoman.bindings.cards import Cards
 from dragoman.ports import SigningKeys, UpstreamRegistry, WorkerHub
-from dragoman.runtime.assembly import Runtime
+from dragoman.runtime import Runtime
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman_pb.dragoman.ops.v1 import ops_pb2
 

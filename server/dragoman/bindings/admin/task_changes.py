@@ -18,14 +18,14 @@ from dragoman.bindings.admin.task_lists import check_state_names, task_search
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.core.task import states
-from dragoman.core.task.cursors import TaskSearch, parse_search_token, search_token
+from dragoman.core.task.cursors import TaskSearch, page_token, parse_page_token
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord, StepState
 from dragoman.ids import IDS
 from dragoman.ports import StoredMessage
+from dragoman.runtime import Runtime
 from dragoman.runtime.access import Call
-from dragoman.runtime.assembly import Runtime
 from dragoman.runtime.send import SendResult, read_stored_task
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -179,11 +179,11 @@ class TaskChanges:
             response.matched, response.matched_is_minimum = counted.total, not counted.is_total_exact
             return response
         query = replace(query, order="created", searched_rows=PAGE_ROWS)
-        after = parse_search_token(query, request.page_token) if request.page_token else None
+        after = parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.runtime.store.search(replace(query, after=after))
         response.matched = len(found.tasks)
         if found.next is not None:
-            response.next_page_token = search_token(query, found.next)
+            response.next_page_token = page_token(query, found.next)
         slots = asyncio.Semaphore(change.concurrency)
 
         async def change_one(record: TaskRecord) -> None:

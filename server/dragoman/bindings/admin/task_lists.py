@@ -19,7 +19,7 @@ from dragoman.core.limits.quotas import BILLION
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task import cursors, states
 from dragoman.ports import AgentTasks
-from dragoman.runtime.assembly import Runtime
+from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -76,7 +76,7 @@ class TaskLists:
 
     async def _search(self, identity: Identity, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
         query = within_grants(identity, task_search(request, limit))
-        after = cursors.parse_search_token(query, request.page_token) if request.page_token else None
+        after = cursors.parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.runtime.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
         response = ops.ListTasksResponse(
@@ -86,7 +86,7 @@ class TaskLists:
             scopes=[scope for scope in await self.runtime.store.scopes(MAX_SCOPES) if not granted or scope in granted],
         )
         if found.next is not None:
-            response.next_page_token = cursors.search_token(query, found.next)
+            response.next_page_token = cursors.page_token(query, found.next)
         if request.count_states and not request.page_token:
             response.state_counts.extend(
                 ops.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]

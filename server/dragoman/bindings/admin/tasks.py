@@ -22,7 +22,7 @@ from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.core.task.steps import StepRecord
-from dragoman.runtime.assembly import Runtime
+from dragoman.runtime import Runtime
 from dragoman.runtime.observe.explain import Explanation
 from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -108,11 +108,11 @@ class TaskOperations:
     ) -> ops.ListPushConfigsResponse:
         """Lists the push configurations of a task, or all with pending deliveries."""
         if request.task_id:
-            histories = await self.runtime.redelivery.of_selection(fields.task_selection(request))
+            histories = await self.runtime.maintenance.push_histories_of(fields.task_selection(request))
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
             limit = fields.page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
-            pending = await self.runtime.redelivery.store.pushes.unfinished(limit)
+            pending = await self.runtime.maintenance.store.pushes.unfinished(limit)
             configs = [
                 push_config_message(push)
                 for push in pending
@@ -123,7 +123,7 @@ class TaskOperations:
     async def redeliver(self, _: OperatorCall, request: ops.RedeliverRequest) -> ops.RedeliverResponse:
         selection = fields.task_selection(request)
         after = getattr(request, "from") - 1 if request.HasField("from") else None
-        restarted = await self.runtime.redelivery.redeliver(selection, request.config_id, after)
+        restarted = await self.runtime.maintenance.redeliver(selection, request.config_id, after)
         return ops.RedeliverResponse(configs=map(push_config_message, restarted))
 
 

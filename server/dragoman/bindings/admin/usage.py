@@ -27,7 +27,7 @@ from dragoman.core.errors import InvalidParams, Unauthenticated
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.task import states
 from dragoman.core.task.cursors import OpenTasks, TaskSearch, open_task_counts
-from dragoman.runtime.assembly import Runtime
+from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_ROWS: Final = 100

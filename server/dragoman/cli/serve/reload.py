@@ -220,7 +220,7 @@ class Standby:
 async def drain_for_reload(app: App) -> None:
     """Ends the running turns: waits for them a little, and says before what happens to those that remain."""
     if app.running:
-        count, repeated = app.running, app.repeatable
+        count, repeated = app.running, app.runtime.scheduler.repeatable
         fates = [f"{format_count(repeated, 'turn')} will start again after the restart"] if repeated else []
         if failing := count - repeated:
             fates.append(f"{format_count(failing, 'turn')} without @agent(on_crash=retry(n)) will end as FAILED")
