@@ -26,7 +26,7 @@ from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 
 def _local_operator() -> OperatorCall:

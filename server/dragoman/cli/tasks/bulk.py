@@ -31,8 +31,7 @@ from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import command_line, open_task_client
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
-from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 
 PAGE_SIZE: Final = 100
 MAX_LISTED_REASONS: Final = 20
@@ -71,9 +70,9 @@ class TaskFilter:
     text: TextFilter = ""
     metadata: MetadataFilter = None
 
-    def request(self) -> ops_tasks.ListTasksRequest:
+    def request(self) -> ops.ListTasksRequest:
         """Builds the filter of a request. Ends the process with a usage error for an invalid age."""
-        selected = ops_tasks.ListTasksRequest(
+        selected = ops.ListTasksRequest(
             agent=self.agent,
             scope=self.scope,
             principal=self.principal,
@@ -167,7 +166,7 @@ async def rerun(
     if not task:
         return await change_tasks(target, RERUN._replace(options={"repeat_steps": repeat_steps}), selected, answers)
     _check_single(selected, ("agent", "scope", "principal"), answers)
-    request = ops_tasks.RerunTaskRequest(
+    request = ops.RerunTaskRequest(
         task_id=task, agent=tasks.agent, scope=tasks.scope, principal=tasks.principal, repeat_steps=repeat_steps
     )
     async with target.operator() as operator:
@@ -183,7 +182,7 @@ async def rerun(
     return ExitCode.OK
 
 
-def _check_single(selected: ops_tasks.ListTasksRequest, allowed: tuple[str, ...], answers: Answers) -> None:
+def _check_single(selected: ops.ListTasksRequest, allowed: tuple[str, ...], answers: Answers) -> None:
     """Ends the process with a usage error for options that select tasks, beside a task."""
     other = [field.name for field, _ in selected.ListFields() if field.name not in allowed]
     if other or answers.dry_run:
@@ -202,14 +201,14 @@ class BulkChange(NamedTuple):
 
 
 CANCEL: Final = BulkChange(
-    "Cancel", "canceled", Operator.cancel_tasks, bulk.CancelTasksRequest, bulk.CancelTasksResponse, {}
+    "Cancel", "canceled", Operator.cancel_tasks, ops.CancelTasksRequest, ops.CancelTasksResponse, {}
 )
-RERUN: Final = BulkChange("Rerun", "rerun", Operator.rerun_tasks, bulk.RerunTasksRequest, bulk.RerunTasksResponse, {})
-ERASE: Final = BulkChange("Erase", "erased", Operator.erase_tasks, bulk.EraseTasksRequest, bulk.EraseTasksResponse, {})
+RERUN: Final = BulkChange("Rerun", "rerun", Operator.rerun_tasks, ops.RerunTasksRequest, ops.RerunTasksResponse, {})
+ERASE: Final = BulkChange("Erase", "erased", Operator.erase_tasks, ops.EraseTasksRequest, ops.EraseTasksResponse, {})
 
 
 async def change_tasks(
-    target: ServerTarget, change: BulkChange, selected: ops_tasks.ListTasksRequest, answers: Answers
+    target: ServerTarget, change: BulkChange, selected: ops.ListTasksRequest, answers: Answers
 ) -> ExitCode:
     """Counts the tasks that match, asks, and changes them page by page. The exit code is FAILED if some were not."""
     if not selected.ListFields():
@@ -246,9 +245,7 @@ def _confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _change_pages(
-    operator: Operator, change: BulkChange, selected: ops_tasks.ListTasksRequest, expected: int
-) -> Any:
+async def _change_pages(operator: Operator, change: BulkChange, selected: ops.ListTasksRequest, expected: int) -> Any:
     """Changes all pages. Returns the sum of their responses."""
     total = change.response()
     request = change.request(filter=selected, limit=PAGE_SIZE, request_id=f"cli-{uuid.uuid4()}", **change.options)
