@@ -13,10 +13,9 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import ExitCode, print_error, profiles
-from dragoman.cli.commands import run_command
+from dragoman.cli.commands import argument, flag, option, run_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
 from dragoman.cli.output import ConsoleOutput
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.client import NotAllowed
 from dragoman.client.operations import Operator
 

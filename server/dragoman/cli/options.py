@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling import tls
+from dragoman.cli.commands import argument, flag, option
 from dragoman.cli.output import state_name
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator

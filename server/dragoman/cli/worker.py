@@ -15,8 +15,7 @@ import typer
 
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, logs, print_error, process_setup
-from dragoman.cli.commands import add_command
-from dragoman.cli.parameters import argument, option
+from dragoman.cli.commands import add_command, argument, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions

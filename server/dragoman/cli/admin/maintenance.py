@@ -15,8 +15,8 @@ import typer
 
 from dragoman.cli import ExitCode, format_count, options
 from dragoman.cli.admin import open_admin_client, store_settings
+from dragoman.cli.commands import argument, flag, option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks import bulk
 from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
 from dragoman_pb.dragoman.ops import v1 as ops

@@ -20,8 +20,7 @@ import orjson
 import typer
 
 from dragoman.cli import ExitCode, format_count, logs, process_setup
-from dragoman.cli.commands import add_command
-from dragoman.cli.parameters import argument, flag
+from dragoman.cli.commands import add_command, argument, flag
 from dragoman.cli.serve.options import help_with_examples, option_parameters, serve_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload

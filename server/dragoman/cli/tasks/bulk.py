@@ -13,7 +13,7 @@ import typer
 
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, format_count, print_error, print_note
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import add_command, argument, flag, option
 from dragoman.cli.options import (
     AgentFilter,
     ContextFilter,
@@ -27,7 +27,6 @@ from dragoman.cli.options import (
     time_option,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import command_line, open_task_client
 from dragoman.client.operations import Operator
 from dragoman.core.task import states

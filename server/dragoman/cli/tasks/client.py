@@ -14,8 +14,8 @@ from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError, NotFound
 from dragoman.calling.transport import no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note
+from dragoman.cli.commands import flag, option
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget, http_address
-from dragoman.cli.parameters import flag, option
 from dragoman.client.calls import Client, current_traceparent
 from dragoman.client.transport import CallOptions, ContentReceiver
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of

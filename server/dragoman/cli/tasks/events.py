@@ -10,10 +10,9 @@ import orjson
 import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import add_command, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name, text_of
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import naming_agents, scope_and_agent, task_client
 from dragoman.client import NotAllowed, NotFound
 from dragoman.client.operations import Operator

@@ -10,7 +10,7 @@ import typer
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_note
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import add_command, flag, option
 from dragoman.cli.options import (
     AgentFilter,
     Json,
@@ -24,7 +24,6 @@ from dragoman.cli.options import (
     time_option,
 )
 from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, format_usage, state_name, text_of
-from dragoman.cli.parameters import flag, option
 from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_agents, unknown_agent
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.core.names import DEFAULT_SCOPE
