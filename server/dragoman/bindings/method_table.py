@@ -135,8 +135,7 @@ class RpcRow(DialectRow):
     response: type[Message]
     decode: Callable[[Any], Any] | None = None
     """Converts the dialect's request to that of 1.0; None if it is one. Raises InvalidParams for malformed names."""
-    encode: Callable[[Any], Message] | None = None
-    """Converts the 1.0 response to the dialect's; None when they are the same."""
+    encode: Callable[[Any], Message] | None = None  # converts the 1.0 response to the dialect's; None: the same
     read_google: Callable[[Any], None] | None = None
     """Completes the dialect's request by rules of Google's form. Raises InvalidParams for contradictions."""
     qualify: Callable[[Any, str], None] | None = None

@@ -44,8 +44,7 @@ the request; 4 no such task, agent or key; 130 interrupted by Ctrl-C.
 """
 
 
-_UsageError: Final[Any] = typer.BadParameter.__mro__[1]
-"""The base class of errors of the command line, which typer does not export."""
+_UsageError: Final[Any] = typer.BadParameter.__mro__[1]  # the base of usage errors, which typer does not export
 
 _json_wanted: Final = ContextVar("json_wanted", default=False)
 

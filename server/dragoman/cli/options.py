@@ -26,8 +26,7 @@ from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_SERVER: Final = "127.0.0.1:50051"
-DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
-"""The server on this machine, for commands and bindings that need HTTP."""
+DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"  # the same machine, for what needs HTTP
 DEFAULT_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 COMPLETION_TIMEOUT: Final = 2.0  # seconds for the server to answer

@@ -27,8 +27,7 @@ from dragoman.supervision import log_fault
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.ops import v1 as ops
 
-MAX_CONCURRENT_CHANGES: Final = 256
-"""Changes that run at the same time. Further callers wait: changes go on without them, and would pile up."""
+MAX_CONCURRENT_CHANGES: Final = 256  # changes that run at the same time; further callers wait, else they would pile up
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.actions")
 

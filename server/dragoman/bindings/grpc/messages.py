@@ -33,15 +33,13 @@ def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
     return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
 
 
-UNREAD_WINDOW_BYTES: Final = 65_535
-"""Bytes of a call that gRPC accepts before a handler reads its message; by default it is 4 MiB."""
+UNREAD_WINDOW_BYTES: Final = 65_535  # that gRPC accepts of a call before its message is read; 4 MiB by default
 
 MESSAGE_OVERHEAD_BYTES: Final = 1024 * 1024
 """Bytes over the message limit that gRPC still passes on, so the error for a slightly larger message names the limit.
 gRPC itself rejects larger messages with RESOURCE_EXHAUSTED, before reading them."""
 
-MESSAGE_TIMEOUT: Final = 30.0
-"""Seconds for a message to arrive, plus one second for each MESSAGE_RATE bytes of the largest one."""
+MESSAGE_TIMEOUT: Final = 30.0  # seconds for a message, plus one for each MESSAGE_RATE bytes of the largest one
 MESSAGE_RATE: Final = 512 * 1024
 
 SLOW_AFTER: Final = 0.05
@@ -50,8 +48,7 @@ SLOW_AFTER: Final = 0.05
 MAX_PUBLIC_BYTES: Final = 4096  # maximum bytes of a message to a service without authentication: health and reflection
 MAX_PUBLIC_READS: Final = 2
 """Incomplete messages to these services, in all. Their messages fit into one packet, so others are soon complete."""
-MAX_CONNECTION_READS: Final = 4
-"""Messages of one connection to these services that are read at a time; further calls are rejected."""
+MAX_CONNECTION_READS: Final = 4  # messages of one connection to these services at a time; further calls are rejected
 PUBLIC_SLOW_AFTER: Final = 0.02
 PUBLIC_TIMEOUT: Final = 5.0
 
@@ -85,8 +82,7 @@ class MessageReader:
     that stay incomplete would hold up all others."""
     received: ReceivedBytes = lambda _: {}
     clock: Callable[[], float] = time.monotonic
-    _reads: dict[asyncio.Task[object], _Read] = field(default_factory=dict, init=False)
-    """By the task of the handler, oldest first."""
+    _reads: dict[asyncio.Task[object], _Read] = field(default_factory=dict, init=False)  # by handler, oldest first
     _reads_by_peer: Counter[str] = field(default_factory=Counter, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 

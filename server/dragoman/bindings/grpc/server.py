@@ -37,8 +37,7 @@ from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import GrpcStatus, grpc_status
 
-DEADLINE_MARGIN: Final = 0.5
-"""Seconds before the caller's deadline when a blocking send returns the task in its current state."""
+DEADLINE_MARGIN: Final = 0.5  # seconds before the caller's deadline when a blocking send returns the task as it is
 
 
 @asynccontextmanager

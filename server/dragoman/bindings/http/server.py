@@ -63,8 +63,7 @@ _TENANT_BASES: Final = ("", "/{tenant}", *RESOURCE_BASES)
 _READ_METHODS: Final = ("GET", "HEAD")
 
 _ROUTE_CACHE_SIZE: Final = 1024
-_MAX_CACHED_PATH_CHARS: Final = 256
-"""Routes of longer paths are not cached. Finding a route takes 15 µs, and polling clients repeat their paths."""
+_MAX_CACHED_PATH_CHARS: Final = 256  # finding a route takes 15 µs, and polling clients repeat their (short) paths
 
 
 @asynccontextmanager

@@ -27,9 +27,7 @@ from dragoman.supervision import Background, start_task
 from dragoman.wiring.infra import check_role, listen_error
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
-RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
-"""Seconds before a server that ended is restarted; doubled with each early exit."""
-
+RESTART_BACKOFF: Final = Backoff(0.5, 30.0)  # seconds before a server is restarted, doubled with each early exit
 RESTART_RESET_AFTER: Final = 60.0  # seconds of uptime after which the delay starts again at its first value
 KILL_DELAY: Final = 1.0  # seconds after which a server is killed that should have ended by itself
 

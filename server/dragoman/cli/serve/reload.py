@@ -36,11 +36,8 @@ from dragoman.wiring.app import App
 
 RELOAD_POLL_INTERVAL: Final = 0.15  # seconds between two polls
 
-RELOAD_STOP_TIMEOUT: Final = 2.0
-"""Seconds for running turns to finish on a change: short, because a developer is waiting."""
-
-RELOAD_KILL_TIMEOUT: Final = 4.0
-"""Seconds for the process to end on a change, after which it is killed: an agent does not stop."""
+RELOAD_STOP_TIMEOUT: Final = 2.0  # seconds for turns to finish on a change: short, because a developer is waiting
+RELOAD_KILL_TIMEOUT: Final = 4.0  # seconds to the kill of a process on a change: an agent does not stop
 
 _SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 _MAX_WATCHED_FILES: Final = 5000
