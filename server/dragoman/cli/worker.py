@@ -46,44 +46,24 @@ class WorkerOptions:
     """The options that no server has."""
 
     app: Annotated[str, argument("APP", "A .py file or a module with agents.")] = ""
-    server: Annotated[
-        str,
-        option(
-            "--server",
-            "URL",
-            "The server: grpc(s)://HOST:PORT, HOST:PORT, or http(s)://HOST[:PORT], whose card names the former.",
-            envvar="DRAGOMAN_SERVER",
-        ),
-    ] = "127.0.0.1:50051"
-    key_file: Annotated[
-        Path | None,
-        option(
-            "--key-file",
-            "FILE",
-            "A file with the worker's API key or token, read at each connection attempt. [none]",
-            envvar="DRAGOMAN_KEY_FILE",
-        ),
-    ] = None
-    tls_ca: Annotated[
-        Path | None,
-        option(
-            "--tls-ca",
-            "FILE",
-            "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
-            "--ca",
-            envvar="DRAGOMAN_CA",
-        ),
-    ] = None
-    tls_cert: Annotated[
-        Path | None,
-        option(
-            "--tls-cert",
-            "FILE",
-            "Client certificate and its key, both in one PEM file, if the server requires one. [none]",
-            "--cert",
-            envvar="DRAGOMAN_CERT",
-        ),
-    ] = None
+    server: Annotated[str, option(
+        "--server", "URL",
+        "The server: grpc(s)://HOST:PORT, HOST:PORT, or http(s)://HOST[:PORT], whose card names the former.",
+        envvar="DRAGOMAN_SERVER",
+    )] = "127.0.0.1:50051"  # fmt: skip
+    key_file: Annotated[Path | None, option(
+        "--key-file", "FILE", "A file with the worker's API key or token, read at each connection attempt. [none]",
+        envvar="DRAGOMAN_KEY_FILE",
+    )] = None  # fmt: skip
+    tls_ca: Annotated[Path | None, option(
+        "--tls-ca", "FILE", "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
+        "--ca", envvar="DRAGOMAN_CA",
+    )] = None  # fmt: skip
+    tls_cert: Annotated[Path | None, option(
+        "--tls-cert", "FILE",
+        "Client certificate and its key, both in one PEM file, if the server requires one. [none]",
+        "--cert", envvar="DRAGOMAN_CERT",
+    )] = None  # fmt: skip
     turns: Annotated[int, option("--turns", "N", "Concurrent turns per agent.", min=1, max=10_000)] = 100
     name: Annotated[str, option("--name", "TEXT", "A name for logs and lists. [host and process id]")] = ""
 
