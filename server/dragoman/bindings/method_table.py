@@ -65,13 +65,9 @@ def _operation(rpc: str, path: str = "", **columns: Any) -> A2AOperation:
     """The operation of an RPC of 1.0. `path`: to its method, from `Operations`; empty for a card."""
     method = _V1_SERVICE.methods_by_name[rpc]
     return A2AOperation(
-        rpc=rpc,
-        request=GetMessageClass(method.input_type),
-        response=GetMessageClass(method.output_type),
-        operation=attrgetter(path) if path else None,
-        streaming=bool(method.server_streaming),
-        **columns,
-    )
+        rpc=rpc, request=GetMessageClass(method.input_type), response=GetMessageClass(method.output_type),
+        operation=attrgetter(path) if path else None, streaming=bool(method.server_streaming), **columns,
+    )  # fmt: skip
 
 
 SEND_MESSAGE: Final = _operation("SendMessage", "send.send_message", blocking=True)
@@ -183,16 +179,10 @@ class RpcRow(DialectRow):
 def _row(service: ServiceDescriptor, rpc: str, op: A2AOperation, dialect: Dialect, **columns: Any) -> RpcRow:
     method = service.methods_by_name[rpc]
     return RpcRow(
-        op=op,
-        dialect=dialect,
-        method=method,
-        name=rpc,
-        service=service.full_name,
-        streaming=bool(method.server_streaming),
-        request=GetMessageClass(method.input_type),
-        response=GetMessageClass(method.output_type),
-        **columns,
-    )
+        op=op, dialect=dialect, method=method, name=rpc, service=service.full_name,
+        streaming=bool(method.server_streaming), request=GetMessageClass(method.input_type),
+        response=GetMessageClass(method.output_type), **columns,
+    )  # fmt: skip
 
 
 def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:

@@ -278,15 +278,9 @@ def load_command(name: str) -> Any:
 
 
 cli = typer.Typer(
-    name="dragoman",
-    cls=LazyGroup,
-    help=_HELP,
-    epilog=_EXIT_CODES_HELP,
-    rich_markup_mode="markdown",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+    name="dragoman", cls=LazyGroup, help=_HELP, epilog=_EXIT_CODES_HELP, rich_markup_mode="markdown",
+    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 
 
 def _show_version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from dragoman.bindings.admin.actions import AdminOperation, OperatorCall
-from dragoman.bindings.admin.handlers import authorize
+from dragoman.bindings.admin.handlers import authorize_operator
 from dragoman.bindings.admin.table import OPS_SERVICE, AdminTable, request_type_of
 from dragoman.bindings.http import cors
 from dragoman.bindings.http.request import SSE_FRAMING, read_json, respond_stream
@@ -40,7 +40,7 @@ async def authorize_http(
         cors.is_cross_site(request) or not is_local(request.headers.items(), options, request)
     ):
         raise Unauthenticated(LOCAL_ONLY.format(what="operations are allowed"))
-    return await authorize(request.headers.items(), options, request, request.remote or "", operation)
+    return await authorize_operator(request.headers.items(), options, request, request.remote or "", operation)
 
 
 def http_endpoints(
@@ -91,14 +91,9 @@ def _http_stream(
             message = transcoder.request(variables, request.query.items(), b"")
             responses = table.stream(name, operator, message)
             return await respond_stream(
-                request,
-                _one_by_one(responses),
-                framing=SSE_FRAMING,
-                encode_event=encode,
-                encode_error=encode_error,
-                stream_registry=streams,
-                keepalive=options.keepalive,
-            )
+                request, _one_by_one(responses), framing=SSE_FRAMING, encode_event=encode, encode_error=encode_error,
+                stream_registry=streams, keepalive=options.keepalive,
+            )  # fmt: skip
 
     return endpoint
 

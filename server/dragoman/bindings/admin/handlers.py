@@ -32,10 +32,10 @@ async def authorize_grpc(context: GrpcContext, options: ServerOptions, operation
     metadata = text_metadata(context).items()
     if not operation.open_remotely and options.authenticator is None and not is_local(metadata, options, context):
         raise Unauthenticated(LOCAL_ONLY.format(what="operations on the store are allowed"))
-    return await authorize(metadata, options, context, context.peer(), operation)
+    return await authorize_operator(metadata, options, context, context.peer(), operation)
 
 
-async def authorize(
+async def authorize_operator(
     headers: Iterable[tuple[str, str]],
     options: ServerOptions,
     connection: CallerConnection,

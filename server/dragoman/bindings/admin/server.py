@@ -130,15 +130,10 @@ def _pause_message(pause: AgentPause | None) -> ops.AgentPause | None:
 
 def _upstream_message(status: UpstreamStatus) -> ops.Upstream:
     return message_from(
-        ops.Upstream,
-        status,
-        settings=status.from_settings,
-        credentials=status.has_credentials,
-        unavailable_ms=round(status.seconds_absent * 1000),
-        last_error=status.problem,
-        running=status.running_turns,
+        ops.Upstream, status, settings=status.from_settings, credentials=status.has_credentials,
+        unavailable_ms=round(status.seconds_absent * 1000), last_error=status.problem, running=status.running_turns,
         turns=status.max_turns,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

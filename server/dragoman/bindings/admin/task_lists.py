@@ -137,14 +137,9 @@ class TaskLists:
     async def _page(self, caller: Caller, request: ops.ListTasksRequest, limit: int) -> cursors.TaskPage:
         if not request.task_id:
             query = cursors.TaskQuery(
-                caller.owner,
-                caller.agent,
-                context=request.context_id,
-                state=request.state,
-                page_size=limit,
-                history=0,
-                artifacts=request.include_artifacts,
-            )
+                caller.owner, caller.agent, context=request.context_id, state=request.state, page_size=limit,
+                history=0, artifacts=request.include_artifacts,
+            )  # fmt: skip
             return await self.runtime.store.page(query)
         record = await self.runtime.store.find(caller.owner, caller.agent, request.task_id)
         if record is None or request.context_id not in ("", record.context) or request.state not in (0, record.state):
@@ -172,15 +167,9 @@ def _may_know(identity: Identity, scope: str) -> bool:
 def _found_task(found: cursors.FoundTask) -> ops.ListedTask:
     record = found.record
     return message_from(
-        ops.ListedTask,
-        found,
-        found.usage,
-        record,
-        scope=record.ref.owner.scope,
-        task=pb.Task.FromString(found.task),
-        status_text=record.status_text if record.state in states.EXPLAINED else "",
-        cost=found.usage.cost / BILLION,
-    )
+        ops.ListedTask, found, found.usage, record, scope=record.ref.owner.scope, task=pb.Task.FromString(found.task),
+        status_text=record.status_text if record.state in states.EXPLAINED else "", cost=found.usage.cost / BILLION,
+    )  # fmt: skip
 
 
 def check_state_names(request: ops.ListTasksRequest) -> None:
@@ -204,20 +193,13 @@ def task_search(request: ops.ListTasksRequest, limit: int) -> cursors.TaskSearch
             raise InvalidParams.field("metadata", "must have the form KEY=VALUE")
         entries.append((key, value))
     return cursors.TaskSearch(
-        task_id=request.task_id,
-        scopes=frozenset(filter(None, (request.scope,))),
-        agents=frozenset(filter(None, (request.agent,))),
-        principal=request.principal,
-        context=request.context_id,
+        task_id=request.task_id, scopes=frozenset(filter(None, (request.scope,))),
+        agents=frozenset(filter(None, (request.agent,))), principal=request.principal, context=request.context_id,
         states=frozenset(filter(None, (request.state, *request.states))),
         changed_since=max(request.changed_since.ToMilliseconds(), 0),
-        changed_before=max(request.changed_before.ToMilliseconds(), 0),
-        text=request.text,
-        metadata=tuple(entries),
-        order=_search_order(request),
-        page_size=limit,
-        artifacts=request.include_artifacts,
-    )
+        changed_before=max(request.changed_before.ToMilliseconds(), 0), text=request.text, metadata=tuple(entries),
+        order=_search_order(request), page_size=limit, artifacts=request.include_artifacts,
+    )  # fmt: skip
 
 
 def _search_order(request: ops.ListTasksRequest) -> cursors.SearchOrder:

@@ -245,23 +245,15 @@ def caller_messages(message_bytes: int) -> MessageReader:
     """Reads the messages of callers, of up to `message_bytes` and an overhead."""
     largest = message_bytes + MESSAGE_OVERHEAD_BYTES
     return MessageReader(
-        largest,
-        DEFAULT_MAX_BODY_BYTES,
-        max_held=largest,
-        slow_after=SLOW_AFTER,
-        read_timeout=MESSAGE_TIMEOUT + message_bytes / MESSAGE_RATE,
-        received=received_bytes,
-    )
+        largest, DEFAULT_MAX_BODY_BYTES, max_held=largest, slow_after=SLOW_AFTER,
+        read_timeout=MESSAGE_TIMEOUT + message_bytes / MESSAGE_RATE, received=received_bytes,
+    )  # fmt: skip
 
 
 def public_messages(message_bytes: int) -> MessageReader:
     """Reads the messages of calls that need no credentials. `message_bytes`: as above, the limit of the whole port."""
     largest = message_bytes + MESSAGE_OVERHEAD_BYTES
     return MessageReader(
-        MAX_PUBLIC_BYTES,
-        MAX_PUBLIC_READS * largest,
-        slow_after=PUBLIC_SLOW_AFTER,
-        read_timeout=PUBLIC_TIMEOUT,
-        max_held=largest,
-        connection_reads=MAX_CONNECTION_READS,
-    )
+        MAX_PUBLIC_BYTES, MAX_PUBLIC_READS * largest, slow_after=PUBLIC_SLOW_AFTER, read_timeout=PUBLIC_TIMEOUT,
+        max_held=largest, connection_reads=MAX_CONNECTION_READS,
+    )  # fmt: skip
