@@ -16,11 +16,11 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from dragoman import __version__
 from dragoman.core import trace
 from dragoman.core.task import frames
 from dragoman.ids import IDS
 from dragoman.ports.tracing import SpanKind
+from dragoman.version import __version__
 
 MAX_QUEUED_SPANS: Final = 16_384  # spans that can wait for export; further spans are dropped and counted
 EXPORT_BATCH_SIZE: Final = 512  # spans per export request
@@ -30,8 +30,7 @@ class SpanRecorder:
     """Implements `dragoman.ports.tracing.Tracer`; `take` returns the recorded spans."""
 
     def __init__(self, share: float = 1.0, max_queued: int = MAX_QUEUED_SPANS) -> None:
-        """`share`: fraction of the traces starting here that are recorded, 0 to 1. `max_queued`: spans that can wait
-        for export."""
+        """`share`: of the traces that start here, 0 to 1, to record. `max_queued`: spans that can wait for export."""
         self._max_queued = max_queued
         self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
