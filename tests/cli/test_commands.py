@@ -16,7 +16,7 @@ from tests.cli.server import Server
 from typer.testing import CliRunner
 
 from dragoman.cli import COMMANDS, ExitCode, load_command
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import add_command, argument, flag, option
 
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
@@ -147,3 +147,24 @@ def test_a_dataclass_stands_for_its_options_and_the_result_is_the_exit_code() ->
     assert run(["ada", "--city", "Bergen", "--zone", "2"]).exit_code == 4
     assert run(["ada", "--zone", "x"]).exit_code == 2
     assert given == [("ada", Place()), ("ada", Place("Bergen", 2))]
+
+
+def test_the_help_shows_placeholders_and_one_default() -> None:
+    app = typer.Typer(rich_markup_mode="markdown")
+
+    @app.command()
+    def go(
+        who: Annotated[str, argument("WHO", "A name. [everyone]")] = "all",
+        plain: Annotated[int, option("--plain", "N", "A number.")] = 7,
+        bracketed: Annotated[int, option("--bracketed", "N", "A number. [eight]")] = 8,
+        quick: Annotated[bool, flag("--quick", "Hurry.", "-q")] = False,
+    ) -> None:
+        typer.echo(f"{who} {plain} {bracketed} {quick}")
+
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "--plain" in shown
+    assert "[default: 7]" in shown
+    assert "[eight]" in shown
+    assert "[default: 8]" not in shown
+    assert "[default: all]" not in shown
+    assert CliRunner().invoke(app, ["-q", "--plain", "1"]).output == "all 1 8 True\n"

@@ -32,8 +32,7 @@ _log: Final = logging.getLogger("dragoman.bindings.cards")
 
 CARD_MAX_AGE: Final = 300  # seconds for which clients may cache a card
 
-_MAX_CACHED_CARDS: Final = 256
-"""Maximum cached cards: callers choose their `Host` and scope, so the cache needs a limit."""
+_MAX_CACHED_CARDS: Final = 256  # a limit is needed: callers choose their `Host` and scope
 
 _EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
 

@@ -90,8 +90,7 @@ def _rust_envelope(event: pb.StreamResponse, final: bool) -> bytes:
 
 V1_STREAM_ENCODERS: Final = _stream_encoders(lambda event, final: _V1_JSON.encode(event))
 V03_STREAM_ENCODERS: Final = _v03_encoders(lambda event, final: v03.write_stream(event, is_last=final))
-V03_BASE64_STREAM_ENCODERS: Final = _v03_encoders(_v03_base64)
-"""For clients that put base64 text into `file_with_bytes`."""
+V03_BASE64_STREAM_ENCODERS: Final = _v03_encoders(_v03_base64)  # for clients with base64 text in `file_with_bytes`
 RUST_STREAM_ENCODERS: Final = replace(
     _stream_encoders(lambda event, final: _RUST_JSON.encode(event)), sse=EventEncoder(_rust_envelope, framed=True)
 )
@@ -99,8 +98,7 @@ RUST_STREAM_ENCODERS: Final = replace(
 
 # JSON-RPC --------------------------------------------------------------------------------------------------
 
-EncodeResults = Callable[[Event, bool], Sequence[bytes]]
-"""Encodes an event, given whether it is the last, as JSON-RPC results."""
+EncodeResults = Callable[[Event, bool], Sequence[bytes]]  # as `EncodeEvent`, as one or more JSON-RPC results
 
 
 def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:
@@ -143,8 +141,7 @@ rust_results: Final = _single_result(RUST_STREAM_ENCODERS.json)
 WEBHOOK_TOKEN_HEADER: Final = "X-A2A-Notification-Token"
 RUST_WEBHOOK_TOKEN_HEADER: Final = "a2a-notification-token"
 
-WEBHOOK_EVENT_HEADER: Final = "Dragoman-Event"
-"""The event's cursor. Retries repeat it, and a stream can be resumed after it."""
+WEBHOOK_EVENT_HEADER: Final = "Dragoman-Event"  # the event's cursor: retries repeat it, a stream resumes after it
 
 WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
 """A JWT that proves the sender. It is also the bearer token of configurations that ask for one without naming it."""

@@ -65,13 +65,9 @@ def _operation(rpc: str, path: str = "", **columns: Any) -> A2AOperation:
     """The operation of an RPC of 1.0. `path`: to its method, from `Operations`; empty for a card."""
     method = _V1_SERVICE.methods_by_name[rpc]
     return A2AOperation(
-        rpc=rpc,
-        request=GetMessageClass(method.input_type),
-        response=GetMessageClass(method.output_type),
-        operation=attrgetter(path) if path else None,
-        streaming=bool(method.server_streaming),
-        **columns,
-    )
+        rpc=rpc, request=GetMessageClass(method.input_type), response=GetMessageClass(method.output_type),
+        operation=attrgetter(path) if path else None, streaming=bool(method.server_streaming), **columns,
+    )  # fmt: skip
 
 
 SEND_MESSAGE: Final = _operation("SendMessage", "send.send_message", blocking=True)
@@ -135,8 +131,7 @@ class RpcRow(DialectRow):
     response: type[Message]
     decode: Callable[[Any], Any] | None = None
     """Converts the dialect's request to that of 1.0; None if it is one. Raises InvalidParams for malformed names."""
-    encode: Callable[[Any], Message] | None = None
-    """Converts the 1.0 response to the dialect's; None when they are the same."""
+    encode: Callable[[Any], Message] | None = None  # converts the 1.0 response to the dialect's; None: the same
     read_google: Callable[[Any], None] | None = None
     """Completes the dialect's request by rules of Google's form. Raises InvalidParams for contradictions."""
     qualify: Callable[[Any, str], None] | None = None
@@ -184,16 +179,10 @@ class RpcRow(DialectRow):
 def _row(service: ServiceDescriptor, rpc: str, op: A2AOperation, dialect: Dialect, **columns: Any) -> RpcRow:
     method = service.methods_by_name[rpc]
     return RpcRow(
-        op=op,
-        dialect=dialect,
-        method=method,
-        name=rpc,
-        service=service.full_name,
-        streaming=bool(method.server_streaming),
-        request=GetMessageClass(method.input_type),
-        response=GetMessageClass(method.output_type),
-        **columns,
-    )
+        op=op, dialect=dialect, method=method, name=rpc, service=service.full_name,
+        streaming=bool(method.server_streaming), request=GetMessageClass(method.input_type),
+        response=GetMessageClass(method.output_type), **columns,
+    )  # fmt: skip
 
 
 def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:

@@ -17,9 +17,7 @@ from dragoman.ports.extension import HttpPaths
 from dragoman.ports.security import ServerCertificates, SignIn
 from dragoman.wire.errors import ErrorTable
 
-SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""Seconds that calls in flight have to finish when a server stops; streams end at once."""
-
+SHUTDOWN_GRACE_SECONDS: Final = 2.0  # seconds for calls in flight when a server stops; streams end at once
 CREDENTIAL_CHECK_INTERVAL: Final = 5.0  # seconds between two checks of the credentials behind open streams
 
 
@@ -64,8 +62,7 @@ class HttpTimeouts:
     body: float = 30.0  # for the body, plus one second for each `rate` bytes of it
     rate: int = 8192
     stalled: float = 300.0  # for a client that reads none of its pending data; it can resume its stream
-    idle: float = 620.0
-    """Between two requests: longer than load balancers keep connections (Google's: 600 s), so those close first."""
+    idle: float = 620.0  # between two requests: longer than load balancers (Google's: 600 s), so those close first
     check_interval: float = 1.0  # between two checks of all connections
 
 
@@ -76,8 +73,7 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 0
     shared: bool = False  # other server processes share the port; the system distributes the connections
-    message_bytes: int = MAX_MESSAGE_BYTES
-    """Maximum decoded size of a request, in bytes: the same limit as `runtime.access.Limits`."""
+    message_bytes: int = MAX_MESSAGE_BYTES  # maximum of a decoded request: as in `runtime.access.Limits`
     error_table: ErrorTable = "1.0.1"  # the edition of A2A 1.0 whose status codes errors use
     v03_files: FileForm = "bytes"
     """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
@@ -89,8 +85,7 @@ class ServerOptions:
     connection_calls: int = DEFAULT_CONNECTION_CALLS
     """Maximum concurrent calls of one gRPC connection; further ones wait in the client (RFC 9113 §5.1.2)."""
     authenticator: Authenticator | None = None  # authenticates callers; None: every caller is `anonymous`
-    client_certificates: CertificateIdentifier | None = None
-    """Identifies callers by client certificates, where those are requested."""
+    client_certificates: CertificateIdentifier | None = None  # identifies callers, where certificates are requested
     access_policy: AccessPolicy = OPEN_ACCESS  # which agents accept calls without credentials
     behind_proxy: bool = False  # other machines call through a proxy, so no caller counts as one of this machine
     private_pages: bool = False  # cards, the list of agents, the OpenAPI document and /docs need credentials
@@ -116,5 +111,4 @@ class ServerOptions:
     extension_paths: Sequence[tuple[HttpPaths, Any]] = ()  # the paths of extensions, with the settings of each
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
-    bus_problem: Callable[[], str] = lambda: ""
-    """Returns the problem of the bus, empty for none; reported by `/readyz`, which stays ready."""
+    bus_problem: Callable[[], str] = lambda: ""  # of the bus; empty for none. `/readyz` reports it, but stays ready

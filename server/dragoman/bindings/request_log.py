@@ -132,8 +132,7 @@ OTHER_METHOD_LABEL: Final = "other"
 class RequestSeries:
     """Counters of requests with the same binding, method and dialect."""
 
-    codes: dict[object, int] = field(default_factory=dict)
-    """Counts by status: an HTTP or gRPC status, or a JSON-RPC code."""
+    codes: dict[object, int] = field(default_factory=dict)  # counts by HTTP or gRPC status, or JSON-RPC code
     seconds: Histogram = field(default_factory=Histogram)
 
 
@@ -174,9 +173,7 @@ REJECTION_BURST: Final = 30
 REJECTIONS_PER_MINUTE: Final = 30
 """Maximum log lines: at once, and on average. Each known principal has its own, all other callers share one."""
 
-MAX_LOGGED_PRINCIPALS: Final = 1000
-"""Principals whose rejections are limited on their own; the one that was rejected least recently is forgotten."""
-
+MAX_LOGGED_PRINCIPALS: Final = 1000  # with limits of their own; the one rejected least recently is forgotten
 OTHER_CALLERS: Final = ""  # stands for all callers without valid credentials
 LIMIT_LOG_INTERVAL: Final = 60.0  # seconds between two lines about the same caller and limit
 

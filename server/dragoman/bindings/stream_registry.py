@@ -27,8 +27,7 @@ class OpenStream:
     identity: Identity = ANONYMOUS
     is_sending: bool = False
     """gRPC is sending its events. Canceled then, the call would end without a status, and the client keep waiting."""
-    end_reason: A2AError | None = None
-    """Why the server ends it, set while it is sending; the handler raises it after the current event."""
+    end_reason: A2AError | None = None  # set by the server while it is sending; raised after the current event
 
 
 class StreamRegistry:

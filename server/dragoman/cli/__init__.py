@@ -44,8 +44,7 @@ the request; 4 no such task, agent or key; 130 interrupted by Ctrl-C.
 """
 
 
-_UsageError: Final[Any] = typer.BadParameter.__mro__[1]
-"""The base class of errors of the command line, which typer does not export."""
+_UsageError: Final[Any] = typer.BadParameter.__mro__[1]  # the base of usage errors, which typer does not export
 
 _json_wanted: Final = ContextVar("json_wanted", default=False)
 
@@ -279,15 +278,9 @@ def load_command(name: str) -> Any:
 
 
 cli = typer.Typer(
-    name="dragoman",
-    cls=LazyGroup,
-    help=_HELP,
-    epilog=_EXIT_CODES_HELP,
-    rich_markup_mode="markdown",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+    name="dragoman", cls=LazyGroup, help=_HELP, epilog=_EXIT_CODES_HELP, rich_markup_mode="markdown",
+    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Adds commands: groups of options become options, calls run, and failures become exit codes and errors on stderr."""
+"""Declares options of commands, and adds commands: calls run, and failures become exit codes and errors on stderr."""
 
 from __future__ import annotations
 
@@ -17,6 +17,26 @@ from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, NotFound, is_resolution_failure
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
 from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
+
+
+def option(name: str, placeholder: str, help: str, *others: str, **settings: Any) -> Any:
+    """`--NAME VALUE`. A help that ends with a default in brackets is the only place that shows it.
+
+    others: further names, such as `-f`. settings: those of `typer.Option`.
+    """
+    if help.endswith("]"):
+        settings["show_default"] = False
+    return typer.Option(name, *others, metavar=placeholder, help=help, **settings)
+
+
+def flag(name: str, help: str, *others: str, **settings: Any) -> Any:
+    """`--NAME`, without a value."""
+    return typer.Option(name, *others, metavar=" ", help=help, **settings)
+
+
+def argument(placeholder: str, help: str, **settings: Any) -> Any:
+    """A value without a name. Its help says what its default is."""
+    return typer.Argument(metavar=placeholder, help=help, show_default=False, **settings)
 
 
 def add_group(cli: typer.Typer, name: str, help: str, **commands: Callable[..., Any]) -> typer.Typer:

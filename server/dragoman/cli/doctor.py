@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from dragoman.cli import ExitCode
-from dragoman.cli.parameters import argument, flag, option
+from dragoman.cli.commands import argument, flag, option
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.doctor import run_checks
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import ExitCode, print_error
+from dragoman.cli.commands import option
 from dragoman.cli.logs import configure_logging
-from dragoman.cli.parameters import option
 from dragoman.cli.process_setup import Signals
 from dragoman.fault_proxy import Drop, DropLimit, FaultProxy
 

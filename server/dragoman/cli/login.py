@@ -12,20 +12,10 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import ExitCode, print_error
-from dragoman.cli.commands import run_command
+from dragoman.cli import ExitCode, print_error, profiles
+from dragoman.cli.commands import argument, flag, option, run_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
 from dragoman.cli.output import ConsoleOutput
-from dragoman.cli.parameters import argument, flag, option
-from dragoman.cli.profiles import (
-    DEFAULT_PROFILE,
-    PROFILE_NAME,
-    Profile,
-    ProfileError,
-    delete_profile,
-    read_profiles,
-    save_profile,
-)
 from dragoman.client import NotAllowed
 from dragoman.client.operations import Operator
 
@@ -61,12 +51,12 @@ def login(
     """
     if list_all:
         return print_profiles(profile, json=json)
-    name = profile or DEFAULT_PROFILE
-    if not PROFILE_NAME.fullmatch(name):
+    name = profile or profiles.DEFAULT_PROFILE
+    if not profiles.PROFILE_NAME.fullmatch(name):
         raise typer.BadParameter(f'--profile: "{name}" must be 1 to 64 letters, digits, ".", "_" and "-"')
-    known = read_profiles().get(name)
+    known = profiles.read_profiles().get(name)
     server = check_server(address or (known.server if known else DEFAULT_SERVER)).rstrip("/")
-    wanted = Profile(server, read_key(server), ca=_absolute(ca), cert=_absolute(cert))
+    wanted = profiles.Profile(server, read_key(server), ca=_absolute(ca), cert=_absolute(cert))
     return run_command(server, partial(log_in, name, wanted, json=json))
 
 
@@ -77,8 +67,8 @@ def logout(profile: ProfileName = "") -> ExitCode:
 
     **Example**: `dragoman logout --profile staging`
     """
-    name = profile or DEFAULT_PROFILE
-    if not delete_profile(name):
+    name = profile or profiles.DEFAULT_PROFILE
+    if not profiles.delete_profile(name):
         return print_error(f'no profile "{name}"', ExitCode.NOT_FOUND)
     ConsoleOutput().line(f"profile {name} deleted")
     return ExitCode.OK
@@ -95,7 +85,7 @@ def _absolute(file: Path | None) -> str:
     return str(file.absolute()) if file else ""
 
 
-async def log_in(name: str, profile: Profile, *, json: bool) -> ExitCode:
+async def log_in(name: str, profile: profiles.Profile, *, json: bool) -> ExitCode:
     """Lets the server check the key, and stores the profile. Nothing is stored if the server rejects the key."""
     try:
         async with Operator(profile.server, token=profile.key) as operator:
@@ -105,8 +95,8 @@ async def log_in(name: str, profile: Profile, *, json: bool) -> ExitCode:
         text = f"{profile.server} rejects {what}, so nothing was stored: {error.message}"
         return print_error(text, ExitCode.UNAVAILABLE, name=error.reason or error.code)
     try:
-        stored = save_profile(name, profile)
-    except ProfileError as error:
+        stored = profiles.save_profile(name, profile)
+    except profiles.ProfileError as error:
         return print_error(error, ExitCode.FAILED)
     out = ConsoleOutput()
     if json:
@@ -122,20 +112,20 @@ async def log_in(name: str, profile: Profile, *, json: bool) -> ExitCode:
 
 def print_profiles(chosen: str, *, json: bool) -> ExitCode:
     """Prints the profiles, and which address the other commands use."""
-    profiles = read_profiles()
-    out, active = ConsoleOutput(), chosen or DEFAULT_PROFILE
+    known = profiles.read_profiles()
+    out, active = ConsoleOutput(), chosen or profiles.DEFAULT_PROFILE
     if json:
-        for name, one in profiles.items():
+        for name, one in known.items():
             fields = {"profile": name, "server": one.server, "key": one.key_place, "active": name == active}
             out.write(json_format.dumps(fields) + "\n")
         return ExitCode.OK
-    rows = [("*" if name == active else "", name, one.server, one.key_place) for name, one in sorted(profiles.items())]
+    rows = [("*" if name == active else "", name, one.server, one.key_place) for name, one in sorted(known.items())]
     if rows:
         out.table(("", "PROFILE", "SERVER", "KEY"), rows, [0] * len(rows))
     if server := os.environ.get("DRAGOMAN_SERVER"):
         out.line(f"commands use {server}, from DRAGOMAN_SERVER")
-    elif active in profiles:
-        out.line(f"commands use {profiles[active].server}, from profile {active}")
+    elif active in known:
+        out.line(f"commands use {known[active].server}, from profile {active}")
     else:
         out.line(f"commands use {DEFAULT_SERVER}, the default")
     return ExitCode.OK

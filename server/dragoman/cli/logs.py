@@ -94,8 +94,7 @@ def shorten_library_fault(record: logging.LogRecord) -> bool:
     return True
 
 
-MAX_MESSAGE_CHARS: Final = 20_000
-"""Characters of a record's message: nobody reads more, and the event loop waits while a line is written."""
+MAX_MESSAGE_CHARS: Final = 20_000  # of a record: nobody reads more, and the event loop waits while a line is written
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -130,8 +129,7 @@ def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) ->
     return lines
 
 
-_AGENT_LOGGER: Final = "dragoman.agents"
-"""The logger of failures of agents, whose tracebacks are for the agents' authors."""
+_AGENT_LOGGER: Final = "dragoman.agents"  # of failures of agents, whose tracebacks are for their authors
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _OWN_AGENTS: Final = str(_PACKAGE / "playground.py")

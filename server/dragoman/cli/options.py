@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling import tls
+from dragoman.cli.commands import argument, flag, option
 from dragoman.cli.output import state_name
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
@@ -26,8 +26,7 @@ from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_SERVER: Final = "127.0.0.1:50051"
-DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
-"""The server on this machine, for commands and bindings that need HTTP."""
+DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"  # the same machine, for what needs HTTP
 DEFAULT_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 COMPLETION_TIMEOUT: Final = 2.0  # seconds for the server to answer
@@ -123,16 +122,11 @@ def http_address(server: str, need: str) -> str:
     return server_url(server)
 
 
-Server = Annotated[
-    str,
-    option(
-        "--server",
-        "URL",
-        "The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
-        envvar="DRAGOMAN_SERVER",
-        callback=use_server,
-    ),
-]
+Server = Annotated[str, option(
+    "--server", "URL",
+    "The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
+    envvar="DRAGOMAN_SERVER", callback=use_server,
+)]  # fmt: skip
 
 
 def _file_option(name: str, help: str, use: Callable[[Path], Callable[[], None]]) -> Any:
@@ -156,16 +150,10 @@ _CA_HELP: Final = "CA certificates to verify the server's certificate with, in P
 _CERT_HELP: Final = "Client certificate and its key, both in one PEM file, if the server requires one."
 Ca = Annotated[Path | None, _file_option("ca", _CA_HELP, tls.use_ca)]
 Cert = Annotated[Path | None, _file_option("cert", _CERT_HELP, tls.use_cert)]
-Key = Annotated[
-    str,
-    option(
-        "--key",
-        "KEY",
-        "API key or another bearer token, if the server requires authentication.",
-        envvar="DRAGOMAN_KEY",
-        callback=_use_key,
-    ),
-]
+Key = Annotated[str, option(
+    "--key", "KEY", "API key or another bearer token, if the server requires authentication.",
+    envvar="DRAGOMAN_KEY", callback=_use_key,
+)]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,33 +169,23 @@ class ServerTarget:
         return Operator(self.server, token=self.key)
 
 
-AgentName = Annotated[
-    str,
-    option("--agent", "NAME", "The agent's id; without it, the server's root agent.", autocompletion=complete_agents),
-]
-TaskAgent = Annotated[
-    str,
-    option(
-        "--agent",
-        "NAME",
-        "The task's agent; without it, your tasks with all agents are searched.",
-        autocompletion=complete_agents,
-    ),
-]
+AgentName = Annotated[str, option(
+    "--agent", "NAME", "The agent's id; without it, the server's root agent.", autocompletion=complete_agents
+)]  # fmt: skip
+TaskAgent = Annotated[str, option(
+    "--agent", "NAME", "The task's agent; without it, your tasks with all agents are searched.",
+    autocompletion=complete_agents,
+)]  # fmt: skip
 TaskScope = Annotated[
     str, option("--scope", "NAME", "The task's scope; without it, your tasks in all scopes are searched.")
 ]
 Json = Annotated[bool, flag("--json", "Print ProtoJSON on stdout, one object per line.")]
 Save = Annotated[Path | None, option("--save", "DIR", "Write received files into this folder.", file_okay=False)]
 TaskId = Annotated[str, argument("TASK", "The id of a task.", autocompletion=complete_tasks)]
-StoreUrl = Annotated[
-    str,
-    option(
-        "--store",
-        "URL",
-        "Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",
-    ),
-]
+StoreUrl = Annotated[str, option(
+    "--store", "URL",
+    "Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",
+)]  # fmt: skip
 AgentFilter = Annotated[str, option("--agent", "NAME", "Only this agent.", autocompletion=complete_agents)]
 PrincipalFilter = Annotated[str, option("--principal", "NAME", "Only this principal.")]
 ScopeFilter = Annotated[str, option("--scope", "NAME", "Only this scope.")]
@@ -245,10 +223,9 @@ def parse_state(text: str) -> TaskStateOption:
     raise typer.BadParameter(f'"{text}" is not a task state; {advice}')
 
 
-OneTaskState = Annotated[
-    TaskStateOption | None,
-    option("--state", "STATE", f"Only this state: {', '.join(TaskStateOption)}.", parser=parse_state),
-]
+OneTaskState = Annotated[TaskStateOption | None, option(
+    "--state", "STATE", f"Only this state: {', '.join(TaskStateOption)}.", parser=parse_state
+)]  # fmt: skip
 
 
 def age_option(option: str, text: str) -> int:

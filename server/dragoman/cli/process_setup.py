@@ -55,11 +55,8 @@ def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
                 log.error("a task of an agent raised %s; the process continues", name_of(error))
 
 
-STOP_GRACE: Final = 5.0
-"""Seconds after the drain, or after the second signal, in which a process ends, whatever still runs."""
-
-LAST_WORDS_TIMEOUT: Final = 1.0
-"""Seconds to write the last line of the log: a blocked thread may hold the lock of a handler."""
+STOP_GRACE: Final = 5.0  # seconds from the drain, or the second signal, to the end of a process, whatever still runs
+LAST_WORDS_TIMEOUT: Final = 1.0  # seconds for the last log line: a blocked thread may hold the lock of a handler
 
 
 class Signals:

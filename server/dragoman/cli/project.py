@@ -12,8 +12,7 @@ import typer
 from pydantic import SecretStr
 
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, add_group
-from dragoman.cli.parameters import argument, flag, option
+from dragoman.cli.commands import add_command, add_group, argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields

@@ -11,8 +11,8 @@ import typer
 
 from dragoman.cli import ExitCode, format_count, print_error
 from dragoman.cli.admin import open_admin_client
+from dragoman.cli.commands import argument, option
 from dragoman.cli.options import ServerTarget, StoreUrl, TaskId, TaskOwner
-from dragoman.cli.parameters import argument, option
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
 from dragoman.testing.kit.replay import replay as replay_recording

@@ -14,17 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from dragoman.calling.errors import ClientError
-from dragoman.cli import ExitCode, logs, print_error
-from dragoman.cli.commands import add_command
-from dragoman.cli.parameters import argument, option
-from dragoman.cli.process_setup import (
-    Signals,
-    StartInterrupted,
-    drain_until_signal,
-    end_on_failure,
-    enter_until_signal,
-    run_until_complete,
-)
+from dragoman.cli import ExitCode, logs, print_error, process_setup
+from dragoman.cli.commands import add_command, argument, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.transport import CallOptions
@@ -55,44 +46,24 @@ class WorkerOptions:
     """The options that no server has."""
 
     app: Annotated[str, argument("APP", "A .py file or a module with agents.")] = ""
-    server: Annotated[
-        str,
-        option(
-            "--server",
-            "URL",
-            "The server: grpc(s)://HOST:PORT, HOST:PORT, or http(s)://HOST[:PORT], whose card names the former.",
-            envvar="DRAGOMAN_SERVER",
-        ),
-    ] = "127.0.0.1:50051"
-    key_file: Annotated[
-        Path | None,
-        option(
-            "--key-file",
-            "FILE",
-            "A file with the worker's API key or token, read at each connection attempt. [none]",
-            envvar="DRAGOMAN_KEY_FILE",
-        ),
-    ] = None
-    tls_ca: Annotated[
-        Path | None,
-        option(
-            "--tls-ca",
-            "FILE",
-            "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
-            "--ca",
-            envvar="DRAGOMAN_CA",
-        ),
-    ] = None
-    tls_cert: Annotated[
-        Path | None,
-        option(
-            "--tls-cert",
-            "FILE",
-            "Client certificate and its key, both in one PEM file, if the server requires one. [none]",
-            "--cert",
-            envvar="DRAGOMAN_CERT",
-        ),
-    ] = None
+    server: Annotated[str, option(
+        "--server", "URL",
+        "The server: grpc(s)://HOST:PORT, HOST:PORT, or http(s)://HOST[:PORT], whose card names the former.",
+        envvar="DRAGOMAN_SERVER",
+    )] = "127.0.0.1:50051"  # fmt: skip
+    key_file: Annotated[Path | None, option(
+        "--key-file", "FILE", "A file with the worker's API key or token, read at each connection attempt. [none]",
+        envvar="DRAGOMAN_KEY_FILE",
+    )] = None  # fmt: skip
+    tls_ca: Annotated[Path | None, option(
+        "--tls-ca", "FILE", "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
+        "--ca", envvar="DRAGOMAN_CA",
+    )] = None  # fmt: skip
+    tls_cert: Annotated[Path | None, option(
+        "--tls-cert", "FILE",
+        "Client certificate and its key, both in one PEM file, if the server requires one. [none]",
+        "--cert", envvar="DRAGOMAN_CERT",
+    )] = None  # fmt: skip
     turns: Annotated[int, option("--turns", "N", "Concurrent turns per agent.", min=1, max=10_000)] = 100
     name: Annotated[str, option("--name", "TEXT", "A name for logs and lists. [host and process id]")] = ""
 
@@ -153,19 +124,19 @@ def worker(options: WorkerOptions, **settings_options: Any) -> ExitCode:
         import_libraries(used_sources(settings.extensions, options.app))
         # before Ctrl-C is taken over, so that it still interrupts the import
         app = load_app("" if is_recognized(options.app) else options.app)
-        run_until_complete(_serve_until_stopped(options, settings, app))
+        process_setup.run_until_complete(_serve_until_stopped(options, settings, app))
     except ClientError as error:
         return print_error(f"{options.server}: {error}", ExitCode.UNAVAILABLE)
-    except StartInterrupted:
+    except process_setup.StartInterrupted:
         log.info("stopped during the start")
     return ExitCode.OK
 
 
 async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: LoadedApp) -> None:
-    signals = Signals(settings.limits.drain)
-    end_on_failure()
+    signals = process_setup.Signals(settings.limits.drain)
+    process_setup.end_on_failure()
     async with AsyncExitStack() as stack:
-        await enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
+        await process_setup.enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
         stack.enter_context(guarded_loop(settings.limits.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
@@ -193,6 +164,8 @@ async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: 
         notifier.notify(STOPPING)
         if not working.done():
             drain, forced = settings.limits.drain, "will be returned to the server"
-            await drain_until_signal(worker.drain, drain, signals, lambda: worker.running, forced=forced, log=log)
+            await process_setup.drain_until_signal(
+                worker.drain, drain, signals, lambda: worker.running, forced=forced, log=log
+            )
         await working
     log.info("stopped")

@@ -43,7 +43,7 @@ from dragoman.wire.client_operations import ClientOperation, HttpCall
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 HTTP_CONNECT_TIMEOUT: Final = 10.0
@@ -206,7 +206,7 @@ class WebSocketTransport(JsonRpcTransport):
             raise connection_error(self._errors.address, error) from error
 
 
-_OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+_OPS_SERVICE: Final = ops_pb2.DESCRIPTOR.services_by_name["OpsService"]
 _OPS_JSON: Final = protojson.JsonDialect("1.0")
 
 

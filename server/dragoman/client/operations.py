@@ -14,17 +14,8 @@ from dragoman.calling.transport import Transport
 from dragoman.client.agent_connection import grpc_address, is_http_url, server_url, split_grpc_url, url_problem
 from dragoman.client.transport import CallOptions
 from dragoman.wire.cards.remote_card import Interface
-from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
-from dragoman_pb.dragoman.ops.v1 import events_pb2 as events
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview
-from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
-from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
-from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
-from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
-from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage
-from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
+from dragoman_pb.dragoman.ops import v1 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2
 
 if TYPE_CHECKING:
     from dragoman.client.http_client import OperationsTransport
@@ -32,7 +23,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 Q = TypeVar("Q", bound=Message)
 
-_OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+_OPS_SERVICE: Final = ops_pb2.DESCRIPTOR.services_by_name["OpsService"]
 
 
 def _unary(request_type: type[Q], response_type: type[M]) -> Callable[[Operator, Q], Coroutine[Any, Any, M]]:
@@ -101,40 +92,40 @@ class Operator:
             with suppress(ProtocolError, KeyError, TypeError):  # another answer to this path
                 body = await self._http.get_json("/console/caller")
                 return CallerInfo(body["principal"], body["grants"])
-        await self.list_tasks(tasks.ListTasksRequest(own=True, limit=1))
+        await self.list_tasks(ops.ListTasksRequest(own=True, limit=1))
         return None
 
     # Calls by name, as proto/dragoman/ops/v1 describes them. Streams are asynchronous generators.
     purge = _unary(ops.PurgeRequest, ops.PurgeResponse)
     list_agents = _unary(ops.ListAgentsRequest, ops.ListAgentsResponse)
-    list_tasks = _unary(tasks.ListTasksRequest, tasks.ListTasksResponse)
-    rerun_task = _unary(tasks.RerunTaskRequest, tasks.RerunTaskResponse)
-    cancel_tasks = _unary(bulk.CancelTasksRequest, bulk.CancelTasksResponse)
-    rerun_tasks = _unary(bulk.RerunTasksRequest, bulk.RerunTasksResponse)
-    erase_tasks = _unary(bulk.EraseTasksRequest, bulk.EraseTasksResponse)
-    list_usage = _unary(usage.ListUsageRequest, usage.ListUsageResponse)
-    get_overview = _unary(overview.GetOverviewRequest, overview.GetOverviewResponse)
-    watch_tasks = _stream(tasks.WatchTasksRequest, tasks.WatchTasksResponse)
-    list_events = _unary(events.ListEventsRequest, events.ListEventsResponse)
+    list_tasks = _unary(ops.ListTasksRequest, ops.ListTasksResponse)
+    rerun_task = _unary(ops.RerunTaskRequest, ops.RerunTaskResponse)
+    cancel_tasks = _unary(ops.CancelTasksRequest, ops.CancelTasksResponse)
+    rerun_tasks = _unary(ops.RerunTasksRequest, ops.RerunTasksResponse)
+    erase_tasks = _unary(ops.EraseTasksRequest, ops.EraseTasksResponse)
+    list_usage = _unary(ops.ListUsageRequest, ops.ListUsageResponse)
+    get_overview = _unary(ops.GetOverviewRequest, ops.GetOverviewResponse)
+    watch_tasks = _stream(ops.WatchTasksRequest, ops.WatchTasksResponse)
+    list_events = _unary(ops.ListEventsRequest, ops.ListEventsResponse)
     explain = _unary(ops.ExplainRequest, ops.ExplainResponse)
-    list_steps = _unary(steps.ListStepsRequest, steps.ListStepsResponse)
+    list_steps = _unary(ops.ListStepsRequest, ops.ListStepsResponse)
     export_audit = _stream(ops.ExportAuditRequest, ops.ExportAuditResponse)
     create_key = _unary(ops.CreateKeyRequest, ops.CreateKeyResponse)
     list_keys = _unary(ops.ListKeysRequest, ops.ListKeysResponse)
     rotate_key = _unary(ops.RotateKeyRequest, ops.RotateKeyResponse)
     revoke_key = _unary(ops.RevokeKeyRequest, ops.RevokeKeyResponse)
-    list_push_configs = _unary(push.ListPushConfigsRequest, push.ListPushConfigsResponse)
-    redeliver = _unary(push.RedeliverRequest, push.RedeliverResponse)
-    list_workers = _unary(workers.ListWorkersRequest, workers.ListWorkersResponse)
-    forget_agent = _unary(workers.ForgetAgentRequest, workers.ForgetAgentResponse)
-    list_signing_keys = _unary(signing.ListSigningKeysRequest, signing.ListSigningKeysResponse)
-    rotate_signing_key = _unary(signing.RotateSigningKeyRequest, signing.RotateSigningKeyResponse)
-    withdraw_signing_key = _unary(signing.WithdrawSigningKeyRequest, signing.WithdrawSigningKeyResponse)
-    list_upstreams = _unary(upstreams.ListUpstreamsRequest, upstreams.ListUpstreamsResponse)
-    add_upstream = _unary(upstreams.AddUpstreamRequest, upstreams.AddUpstreamResponse)
+    list_push_configs = _unary(ops.ListPushConfigsRequest, ops.ListPushConfigsResponse)
+    redeliver = _unary(ops.RedeliverRequest, ops.RedeliverResponse)
+    list_workers = _unary(ops.ListWorkersRequest, ops.ListWorkersResponse)
+    forget_agent = _unary(ops.ForgetAgentRequest, ops.ForgetAgentResponse)
+    list_signing_keys = _unary(ops.ListSigningKeysRequest, ops.ListSigningKeysResponse)
+    rotate_signing_key = _unary(ops.RotateSigningKeyRequest, ops.RotateSigningKeyResponse)
+    withdraw_signing_key = _unary(ops.WithdrawSigningKeyRequest, ops.WithdrawSigningKeyResponse)
+    list_upstreams = _unary(ops.ListUpstreamsRequest, ops.ListUpstreamsResponse)
+    add_upstream = _unary(ops.AddUpstreamRequest, ops.AddUpstreamResponse)
     pause_agent = _unary(ops.PauseAgentRequest, ops.PauseAgentResponse)
     resume_agent = _unary(ops.ResumeAgentRequest, ops.ResumeAgentResponse)
-    remove_upstream = _unary(upstreams.RemoveUpstreamRequest, upstreams.RemoveUpstreamResponse)
+    remove_upstream = _unary(ops.RemoveUpstreamRequest, ops.RemoveUpstreamResponse)
     export_task = _stream(ops.ExportTaskRequest, ops.ExportTaskResponse)
     backup = _stream(ops.BackupRequest, ops.BackupResponse)
 

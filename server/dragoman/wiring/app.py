@@ -16,7 +16,7 @@ from dragoman.agents.functions.startup import StartupHook
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.bindings import pages
 from dragoman.bindings.admin.actions import OperatorActions
-from dragoman.bindings.admin.table import AdminServices, OperationTable
+from dragoman.bindings.admin.table import AdminServices, AdminTable
 from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.event_encoders import DialectWebhookEncoder
 from dragoman.bindings.grpc import server as grpc
@@ -317,7 +317,7 @@ class App:
             metrics=self.read_metrics,
         )
         operations, listen_grpc = self.runtime.operations, settings.listen.grpc
-        admin = OperationTable(cards, self._admin_services(stack, security.forget))
+        admin = AdminTable(cards, self._admin_services(stack, security.forget))
         grpc_options = replace(options, host=listen_grpc.host, port=listen_grpc.port)
         grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
         grpc_address = await listen(stack, "--grpc", listen_grpc, grpc_server)

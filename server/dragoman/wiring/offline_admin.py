@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dragoman.bindings.admin.actions import Operation, OperatorActions, OperatorCall
+from dragoman.bindings.admin.actions import AdminOperation, OperatorActions, OperatorCall
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
@@ -26,7 +26,7 @@ from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 
 def _local_operator() -> OperatorCall:
@@ -45,11 +45,11 @@ class OfflineOperations:
         bus, operator = LocalBus(), _local_operator()
         stored = MaintenanceOperations(Maintenance(store, bus, TaskFeeds(store, bus), auditor))
         keys = ApiKeyOperations(ApiKeyService(store.api_keys, clock=now_ms))
-        self.purge = partial(actions.run, Operation("Purge", stored.purge), operator)
-        self.create_key = partial(actions.run, Operation("CreateKey", keys.create_key), operator)
-        self.export_task = partial(actions.stream, Operation("ExportTask", stored.export_task), operator)
+        self.purge = partial(actions.run, AdminOperation("Purge", stored.purge), operator)
+        self.create_key = partial(actions.run, AdminOperation("CreateKey", keys.create_key), operator)
+        self.export_task = partial(actions.stream, AdminOperation("ExportTask", stored.export_task), operator)
         self.export_audit: Callable[[ops.ExportAuditRequest], AsyncGenerator[Any, None]] = partial(
-            actions.stream, Operation("ExportAudit", stored.export_audit), operator
+            actions.stream, AdminOperation("ExportAudit", stored.export_audit), operator
         )
 
 

@@ -19,7 +19,7 @@ from tests.callers import ByHeader, named
 
 from dragoman import AgentError, Turn, agent
 from dragoman.bindings.admin.actions import OperatorActions, OperatorCall
-from dragoman.bindings.admin.table import OPS_SERVICE, AdminServices, OperationTable
+from dragoman.bindings.admin.table import OPS_SERVICE, AdminServices, AdminTable
 from dragoman.bindings.cards import Cards
 from dragoman.core.access.identity import Identity
 from dragoman.core.agent_sources import UpstreamSpec
@@ -101,7 +101,7 @@ class TableUnderTest:
     store: Store
     url: str
     folder: Path
-    table: OperationTable
+    table: AdminTable
     actions: OperatorActions
     keys: ApiKeyService
     signing_keys: StoredSigningKeys
@@ -168,7 +168,7 @@ async def open_table(folder: Path, url: str = "", *, actions: OperatorActions | 
             upstream_registry=_StoredUpstreams(store),
             clock=_now,
         )
-        table = OperationTable(Cards(operations.access.agents, operations.access.root), services)
+        table = AdminTable(Cards(operations.access.agents, operations.access.root), services)
         stub: Any = rpc.A2AServiceStub(channel)
         yield TableUnderTest(app, store, url, folder, table, actions, keys, signing_keys, stub.SendMessage)
         await actions.close(60)

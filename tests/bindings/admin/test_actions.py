@@ -23,7 +23,7 @@ from tests.bindings.admin.store_dump import changed_tables, dump_store
 
 import dragoman
 from dragoman import Turn, agent
-from dragoman.bindings.admin.actions import Operation, OperatorActions
+from dragoman.bindings.admin.actions import AdminOperation, OperatorActions
 from dragoman.bindings.admin.table import OPS_SERVICE
 from dragoman.core.audit import AuditEntry, AuditRecord, parse_audit_line
 from dragoman.core.errors import A2AError, TaskNotFound, Unavailable
@@ -75,7 +75,7 @@ def test_the_tables_of_this_test_have_every_operation() -> None:
 
 async def test_a_caller_who_goes_at_any_moment_leaves_no_change_without_its_entries(tmp_path: Path) -> None:
     async with open_table(tmp_path) as on:
-        assert {name for name, row in on.table.rows.items() if not row.reads} == set(CHANGES)
+        assert {name for name, row in on.table.rows.items() if not row.read_only} == set(CHANGES)
         for name, new_request in {**READS, **STREAMS, **CHANGES}.items():
             for step in count():
                 request = await new_request(on)
@@ -91,9 +91,9 @@ async def test_a_caller_who_goes_at_any_moment_leaves_no_change_without_its_entr
             assert step or not on.table.rows[name].audited, name  # it waited, so that it was canceled
 
 
-def _possible_outcomes(row: Operation, canceled: bool) -> Sequence[Sequence[str]]:
+def _possible_outcomes(row: AdminOperation, canceled: bool) -> Sequence[Sequence[str]]:
     """The outcomes in the entries of a call: a change is always complete, others may end at any moment."""
-    if not row.reads:
+    if not row.read_only:
         return [["begun", "done"]]
     if not row.audited:
         return [[]]
@@ -148,8 +148,8 @@ def open_actions(log: _Log) -> OperatorActions:
     return OperatorActions(Auditor(log, lambda: 1), new_id=lambda: f"c{next(ids)}")
 
 
-def purge(act: Callable[[], Awaitable[Message]]) -> Operation:
-    return Operation("Purge", lambda *_: act())
+def purge(act: Callable[[], Awaitable[Message]]) -> AdminOperation:
+    return AdminOperation("Purge", lambda *_: act())
 
 
 PURGE = ops.PurgeRequest(selection=ops.Selection(principal="bob"))
@@ -284,7 +284,9 @@ async def test_a_stream_has_an_entry_for_its_begin_and_its_end(error: A2AError |
         if error is not None:
             raise error
 
-    stream = open_actions(log).stream(Operation("ExportAudit", lambda *_: responses()), OLGA, ops.ExportAuditRequest())
+    stream = open_actions(log).stream(
+        AdminOperation("ExportAudit", lambda *_: responses()), OLGA, ops.ExportAuditRequest()
+    )
     with pytest.raises(TaskNotFound) if error else nullcontext():
         async for _ in stream:
             pass

@@ -91,7 +91,7 @@ async def test_a_server_that_dies_is_restarted(tmp_path: Path, caplog: pytest.Lo
     os.kill(first, signal.SIGKILL)
     await programs.until("begun", 3)
     assert f"server 1 (pid {first}) was killed by SIGKILL; restarting it in " in caplog.text
-    await eventually(programs.supervisor._children[0].ready.is_set)
+    await eventually(programs.supervisor._ready[1].is_set)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
 
@@ -144,9 +144,8 @@ async def test_servers_detect_the_death_of_the_supervisor(tmp_path: Path) -> Non
     programs = SupervisedPrograms(tmp_path)
     running = asyncio.create_task(programs.supervisor.run())
     await programs.until("announced")
-    for child in programs.supervisor._children:
-        assert child._channel is not None
-        child._channel.close()
+    for server in programs.supervisor._servers.values():
+        server.channel.close()
     await programs.until("orphan", 2)
     os.kill(os.getpid(), signal.SIGTERM)
     await running

@@ -77,9 +77,9 @@ def test_a_process_loads_and_serves_when_it_is_told_to() -> None:
         assert json.loads(ours.recv(100)) == {"report": "loaded"}
 
         async def serve() -> bool:
-            await standby.open()
-            standby.report_ready()
-            with closing(standby):
+            await standby.channel.open()
+            standby.channel.send(report="ready")
+            with closing(standby.channel):
                 return await standby.restarts_before(asyncio.Event().wait())
 
         assert asyncio.run(serve())
@@ -91,7 +91,7 @@ def test_a_waiting_process_ends_with_the_one_that_started_it() -> None:
     standby = Standby(theirs.detach())
     waiting = threading.Thread(target=ours.close)
     waiting.start()
-    with pytest.raises(StandbyEnded), closing(standby):
+    with pytest.raises(StandbyEnded), closing(standby.channel):
         standby.await_order("load")
     waiting.join()
 
@@ -101,13 +101,13 @@ async def test_a_serving_process_stops_without_a_restart(stopped: bool) -> None:
     ours, theirs = socket.socketpair()
     with ours:
         standby = Standby(theirs.detach())
-        await standby.open()
+        await standby.channel.open()
         stop = asyncio.Event()
         if stopped:
             stop.set()
         else:
             ours.close()
-        with closing(standby):
+        with closing(standby.channel):
             assert not await standby.restarts_before(stop.wait())
 
 

@@ -27,8 +27,7 @@ from dragoman.supervision import log_fault
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.ops import v1 as ops
 
-MAX_CONCURRENT_CHANGES: Final = 256
-"""Changes that run at the same time. Further callers wait: changes go on without them, and would pile up."""
+MAX_CONCURRENT_CHANGES: Final = 256  # changes that run at the same time; further callers wait, else they would pile up
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.actions")
 
@@ -50,7 +49,7 @@ class OperatorCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class AdminOperation:
     """One operation: its handler, who may call it, and what its calls leave in the audit log."""
 
     name: str  # the method of `dragoman.ops.v1.OpsService`
@@ -58,11 +57,11 @@ class Operation:
     """Takes the caller and the request. Returns an awaitable response; a streaming one an async generator."""
     grant: Literal["operator", "viewer", "none"] = "operator"
     """The least grant that allows it; with `none`, callers see what is their own."""
-    limited: bool = False  # operators and viewers of some scopes or agents may call it, on tasks within these
-    covers_grants: bool = False  # it covers all scopes and agents in the grants of its caller; others must name one
-    remote: bool = False
+    limited_grants: bool = False  # operators and viewers of some scopes or agents may call it, on tasks within these
+    spans_grants: bool = False  # it covers all scopes and agents in the grants of its caller; others must name one
+    open_remotely: bool = False
     """A server without authentication offers it over gRPC to other machines, too: of tasks, their own."""
-    reads: bool = False  # It changes nothing, so a unary call ends with its caller. All others are changes.
+    read_only: bool = False  # It changes nothing, so a unary call ends with its caller. All others are changes.
     audited: bool = True  # false if it shows no content to dashboards
 
 
@@ -82,14 +81,14 @@ class OperatorActions:
         self._running: set[asyncio.Task[Any]] = set()
         self._slots = asyncio.Semaphore(max_changes)
 
-    async def run(self, operation: Operation, operator: OperatorCall, request: Any) -> Message:
+    async def run(self, operation: AdminOperation, operator: OperatorCall, request: Any) -> Message:
         """Calls a unary operation. Raises its errors, and Unavailable if the audit log cannot be written.
 
         A change goes on when its caller has gone.
         """
         name = operation.name
         act = partial(operation.handler, operator, request)
-        if operation.reads or getattr(request, "dry_run", False):
+        if operation.read_only or getattr(request, "dry_run", False):
             response: Message = await act()
             if self._auditor is not None and _is_recorded(operation, operator, request):
                 who = operator.audit_fields | _request_fields(request)
@@ -104,7 +103,9 @@ class OperatorActions:
             changing.add_done_callback(partial(_log_failure, name))
             raise
 
-    async def stream(self, operation: Operation, operator: OperatorCall, request: Any) -> AsyncGenerator[Message, None]:
+    async def stream(
+        self, operation: AdminOperation, operator: OperatorCall, request: Any
+    ) -> AsyncGenerator[Message, None]:
         """Calls a streaming operation, which ends with its reader. Raises as `run`."""
         name, responses = operation.name, operation.handler(operator, request)
         record = self._record_of(operation, operator, request)
@@ -141,7 +142,7 @@ class OperatorActions:
             if late:
                 await asyncio.wait(late)
 
-    def _record_of(self, operation: Operation, operator: OperatorCall, request: Message) -> _CallRecord | None:
+    def _record_of(self, operation: AdminOperation, operator: OperatorCall, request: Message) -> _CallRecord | None:
         """The record of a call; None if it is not audited."""
         if self._auditor is None or not _is_recorded(operation, operator, request):
             return None
@@ -224,7 +225,7 @@ def _log_failure(name: str, changing: asyncio.Task[Any]) -> None:
 # What entries contain -------------------------------------------------------------------------------------------------
 
 
-def _is_recorded(operation: Operation, operator: OperatorCall, request: Message) -> bool:
+def _is_recorded(operation: AdminOperation, operator: OperatorCall, request: Message) -> bool:
     """False for a list of the caller's own tasks or figures, and for sums that name no principal: dashboards poll
     these, and they reveal nothing about a person."""
     if not operation.audited:

@@ -9,9 +9,9 @@ from typing import Final
 from aiohttp import web
 from google.protobuf.message import Message
 
-from dragoman.bindings.admin.actions import Operation, OperatorCall
-from dragoman.bindings.admin.handlers import authorize
-from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
+from dragoman.bindings.admin.actions import AdminOperation, OperatorCall
+from dragoman.bindings.admin.handlers import authorize_operator
+from dragoman.bindings.admin.table import OPS_SERVICE, AdminTable, request_type_of
 from dragoman.bindings.http import cors
 from dragoman.bindings.http.request import SSE_FRAMING, read_json, respond_stream
 from dragoman.bindings.options import ServerOptions
@@ -30,7 +30,7 @@ HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.Stre
 
 
 async def authorize_http(
-    request: web.BaseRequest, options: ServerOptions, operation: Operation | None = None
+    request: web.BaseRequest, options: ServerOptions, operation: AdminOperation | None = None
 ) -> OperatorCall:
     """Authenticates the caller of an operation over HTTP. Raises Unauthenticated, PermissionDenied.
 
@@ -40,11 +40,11 @@ async def authorize_http(
         cors.is_cross_site(request) or not is_local(request.headers.items(), options, request)
     ):
         raise Unauthenticated(LOCAL_ONLY.format(what="operations are allowed"))
-    return await authorize(request.headers.items(), options, request, request.remote or "", operation)
+    return await authorize_operator(request.headers.items(), options, request, request.remote or "", operation)
 
 
 def http_endpoints(
-    table: OperationTable | None, options: ServerOptions, streams: StreamRegistry
+    table: AdminTable | None, options: ServerOptions, streams: StreamRegistry
 ) -> Iterator[tuple[Rule, HttpEndpoint]]:
     """Yields each HTTP rule with its endpoint; none without a table."""
     if table is None:
@@ -58,7 +58,7 @@ def http_endpoints(
 
 
 def _http_endpoint(
-    name: str, transcoder: Transcoder[Message], table: OperationTable, options: ServerOptions
+    name: str, transcoder: Transcoder[Message], table: AdminTable, options: ServerOptions
 ) -> HttpEndpoint:
     async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         operator = await authorize_http(request, options, table.rows[name])
@@ -72,7 +72,7 @@ def _http_endpoint(
 
 
 def _http_stream(
-    name: str, transcoder: Transcoder[Message], table: OperationTable, options: ServerOptions, streams: StreamRegistry
+    name: str, transcoder: Transcoder[Message], table: AdminTable, options: ServerOptions, streams: StreamRegistry
 ) -> HttpEndpoint:
     """Serves a streaming operation as server-sent events."""
 
@@ -91,14 +91,9 @@ def _http_stream(
             message = transcoder.request(variables, request.query.items(), b"")
             responses = table.stream(name, operator, message)
             return await respond_stream(
-                request,
-                _one_by_one(responses),
-                framing=SSE_FRAMING,
-                encode_event=encode,
-                encode_error=encode_error,
-                stream_registry=streams,
-                keepalive=options.keepalive,
-            )
+                request, _one_by_one(responses), framing=SSE_FRAMING, encode_event=encode, encode_error=encode_error,
+                stream_registry=streams, keepalive=options.keepalive,
+            )  # fmt: skip
 
     return endpoint
 

@@ -9,8 +9,8 @@ from typing import Any, Never
 
 import grpc
 
-from dragoman.bindings.admin.actions import Operation, OperatorCall
-from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable, request_type_of
+from dragoman.bindings.admin.actions import AdminOperation, OperatorCall
+from dragoman.bindings.admin.table import OPS_SERVICE, AdminTable, request_type_of
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import LOCAL_ONLY, CallerConnection, authenticate, authenticate_operator, is_local
@@ -23,49 +23,44 @@ AbortCall = Callable[[ServerOptions, GrpcContext, Exception, RequestLogEntry], A
 """Ends a failed call: `grpc.server.abort_call`."""
 
 
-async def authorize_grpc(
-    context: GrpcContext, options: ServerOptions, operation: Operation | None = None, *, local_only: bool = True
-) -> OperatorCall:
+async def authorize_grpc(context: GrpcContext, options: ServerOptions, operation: AdminOperation) -> OperatorCall:
     """Authenticates the caller of an operation over gRPC. Raises Unauthenticated, PermissionDenied.
 
-    `local_only`: without authentication only callers on this machine are operators. `--insecure` opens the agents to
-    other machines, but not the tasks of all callers. `operation`: None for services that need the operator's grant.
+    Without authentication only callers on this machine are operators. `--insecure` opens the agents to other machines,
+    but not the tasks of all callers.
     """
     metadata = text_metadata(context).items()
-    if local_only and options.authenticator is None and not is_local(metadata, options, context):
+    if not operation.open_remotely and options.authenticator is None and not is_local(metadata, options, context):
         raise Unauthenticated(LOCAL_ONLY.format(what="operations on the store are allowed"))
-    return await authorize(metadata, options, context, context.peer(), operation)
+    return await authorize_operator(metadata, options, context, context.peer(), operation)
 
 
-async def authorize(
+async def authorize_operator(
     headers: Iterable[tuple[str, str]],
     options: ServerOptions,
     connection: CallerConnection,
     peer: str,
-    operation: Operation | None,
+    operation: AdminOperation | None,
 ) -> OperatorCall:
-    """Authenticates the caller of an operation, as `authorize_grpc` does, on any transport."""
+    """Authenticates the caller of an operation on any transport; None needs the operator's grant."""
     if operation is None or operation.grant != "none":
-        viewer, limited = (operation.grant == "viewer", operation.limited) if operation else (False, False)
+        viewer, limited = (operation.grant == "viewer", operation.limited_grants) if operation else (False, False)
         identity = await authenticate_operator(headers, options, connection, viewer=viewer, limited=limited)
         return OperatorCall(identity, peer)
     identity = await authenticate(headers, options, connection)
-    if options.authenticator is None:
-        is_viewer = is_local(headers, options, connection)
-    else:
-        is_viewer = identity.is_viewer
+    is_viewer = identity.is_viewer if options.authenticator else is_local(headers, options, connection)
     return OperatorCall(identity, peer, is_viewer)
 
 
 def grpc_handler(
-    table: OperationTable, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
+    table: AdminTable, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
-    async def open_call(operation: Operation, context: GrpcContext) -> tuple[OperatorCall, Any]:
-        operator = await authorize_grpc(context, options, operation, local_only=not operation.remote)
+    async def open_call(operation: AdminOperation, context: GrpcContext) -> tuple[OperatorCall, Any]:
+        operator = await authorize_grpc(context, options, operation)
         data = await reader.read(context, operator.identity.principal)
         return operator, parse_message(request_type_of(operation.name), data)
 
-    def unary(operation: Operation) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def unary(operation: AdminOperation) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def call(_: object, context: GrpcContext) -> bytes:
             log_entry = _log_entry(options, operation)
             try:
@@ -78,7 +73,7 @@ def grpc_handler(
 
         return grpc.stream_unary_rpc_method_handler(call)
 
-    def streaming(operation: Operation) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def streaming(operation: AdminOperation) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def call(_: object, context: GrpcContext) -> AsyncIterator[bytes]:
             log_entry = _log_entry(options, operation)
             try:
@@ -106,5 +101,5 @@ def grpc_handler(
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)
 
 
-def _log_entry(options: ServerOptions, operation: Operation) -> RequestLogEntry:
+def _log_entry(options: ServerOptions, operation: AdminOperation) -> RequestLogEntry:
     return RequestLogEntry(options.request_metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{operation.name}", "ops")

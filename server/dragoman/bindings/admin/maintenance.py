@@ -90,14 +90,9 @@ def parse_selection(message: ops.Selection) -> TaskSelection:
         raise InvalidParams.field("selection.olderThan", "must be more than 0")
     try:
         return TaskSelection(
-            task=message.task_id,
-            context=message.context_id,
-            principal=message.principal,
-            older_than=older_than,
-            scope=message.scope,
-            agent=message.agent,
-            state=message.state,
-        )
+            task=message.task_id, context=message.context_id, principal=message.principal, older_than=older_than,
+            scope=message.scope, agent=message.agent, state=message.state,
+        )  # fmt: skip
     except ValueError as error:
         raise InvalidParams.field("selection", str(error)) from error
 

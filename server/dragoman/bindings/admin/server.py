@@ -19,9 +19,9 @@ from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, Identity
 from dragoman.core.access.signing_keys import SigningKey, SigningKeyState
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied
 from dragoman.ports import SigningKeys, UpstreamRegistry, UpstreamStatus, WorkerHub
+from dragoman.runtime import Runtime
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
-from dragoman.runtime.maintenance.pauses import AgentPause, AgentPauses
-from dragoman.runtime.observe.explain import Explainer
+from dragoman.runtime.maintenance.pauses import AgentPause
 from dragoman_pb.dragoman.ops import v1 as ops
 
 
@@ -30,8 +30,7 @@ class AgentOperations:
     """Lists, pauses and resumes agents; adds and removes remote ones."""
 
     cards: Cards
-    explainer: Explainer
-    pauses: AgentPauses
+    runtime: Runtime
     worker_hub: WorkerHub
     upstream_registry: UpstreamRegistry
 
@@ -44,8 +43,8 @@ class AgentOperations:
                     spec,
                     root=spec.id == self.cards.root,
                     card_url=self.cards.card_url(spec.id, None),
-                    threads_left_behind=self.explainer.scheduler.leaked_threads(spec.id),
-                    pause=_pause_message(self.pauses.by_agent.get(spec.id)),
+                    threads_left_behind=self.runtime.scheduler.leaked_threads(spec.id),
+                    pause=_pause_message(self.runtime.scheduler.pauses.by_agent.get(spec.id)),
                 )
                 for spec in self.cards.sorted_agents()
             ]
@@ -57,12 +56,12 @@ class AgentOperations:
             raise AgentNotFound
         if len(request.reason) > MAX_PAUSE_REASON:
             raise InvalidParams.field("reason", f"must have at most {MAX_PAUSE_REASON} characters")
-        pause = await self.pauses.pause(request.agent, operator.identity.principal, request.reason)
+        pause = await self.runtime.scheduler.pauses.pause(request.agent, operator.identity.principal, request.reason)
         return ops.PauseAgentResponse(pause=_pause_message(pause))
 
     async def resume_agent(self, operator: OperatorCall, request: ops.ResumeAgentRequest) -> ops.ResumeAgentResponse:
         _check_pause(operator.identity, request.agent)
-        await self.pauses.resume(request.agent)
+        await self.runtime.scheduler.pauses.resume(request.agent)
         return ops.ResumeAgentResponse()
 
     async def list_workers(self, _: OperatorCall, request: ops.ListWorkersRequest) -> ops.ListWorkersResponse:
@@ -131,15 +130,10 @@ def _pause_message(pause: AgentPause | None) -> ops.AgentPause | None:
 
 def _upstream_message(status: UpstreamStatus) -> ops.Upstream:
     return message_from(
-        ops.Upstream,
-        status,
-        settings=status.from_settings,
-        credentials=status.has_credentials,
-        unavailable_ms=round(status.seconds_absent * 1000),
-        last_error=status.problem,
-        running=status.running_turns,
+        ops.Upstream, status, settings=status.from_settings, credentials=status.has_credentials,
+        unavailable_ms=round(status.seconds_absent * 1000), last_error=status.problem, running=status.running_turns,
         turns=status.max_turns,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from dragoman.bindings.admin.actions import Operation, OperatorActions, OperatorCall
+from dragoman.bindings.admin.actions import AdminOperation, OperatorActions, OperatorCall
 from dragoman.bindings.admin.fields import narrow_request
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, SigningKeyOperations
@@ -48,13 +48,13 @@ class AdminServices:
     trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
 
-class OperationTable:
+class AdminTable:
     """The operations by name. `run` and `stream` are the only way to their handlers."""
 
     def __init__(self, cards: Cards, services: AdminServices) -> None:
         self.worker_hub = services.worker_hub
         self._actions = services.actions
-        self.rows: Final[Mapping[str, Operation]] = {row.name: row for row in _rows(cards, services)}
+        self.rows: Final[Mapping[str, AdminOperation]] = {row.name: row for row in _rows(cards, services)}
 
     async def run(self, name: str, operator: OperatorCall, request: Message) -> Message:
         """Calls a unary operation, and records it. Raises A2AError."""
@@ -64,67 +64,66 @@ class OperationTable:
         """Calls a streaming operation, and records it. Raises A2AError, as does the stream."""
         return self._actions.stream(self._narrowed(name, operator, request), operator, request)
 
-    def _narrowed(self, name: str, operator: OperatorCall, request: Message) -> Operation:
+    def _narrowed(self, name: str, operator: OperatorCall, request: Message) -> AdminOperation:
         """Limits a request to the grants of its caller. Returns its operation."""
         operation = self.rows[name]
-        if operation.grant != "none" and not operation.covers_grants:
+        if operation.grant != "none" and not operation.spans_grants:
             narrow_request(request, operator.identity)
         return operation
 
 
-def _rows(cards: Cards, services: AdminServices) -> tuple[Operation, ...]:
-    runtime, pauses = services.runtime, services.runtime.scheduler.pauses
-    store, operations, maintenance = runtime.store, runtime.operations, runtime.maintenance
-    agents = AgentOperations(cards, runtime.explainer, pauses, services.worker_hub, services.upstream_registry)
-    lists = TaskLists(store, operations.access, operations.admission)
-    usage = UsageOperations(store, operations.admission, services.clock)
-    tasks = TaskOperations(runtime.explainer, maintenance, services.trace_url)
-    changes = TaskChanges(store, operations, maintenance, runtime.auditor)
-    stored = MaintenanceOperations(maintenance)
+def _rows(cards: Cards, services: AdminServices) -> tuple[AdminOperation, ...]:
+    runtime = services.runtime
+    agents = AgentOperations(cards, runtime, services.worker_hub, services.upstream_registry)
+    lists = TaskLists(runtime)
+    usage = UsageOperations(runtime, services.clock)
+    tasks = TaskOperations(runtime, services.trace_url)
+    changes = TaskChanges(runtime)
+    stored = MaintenanceOperations(runtime.maintenance)
     api_keys = ApiKeyOperations(services.api_keys)
     signing = SigningKeyOperations(services.signing_keys)
     # fmt: off
     return (
         # agents and the servers behind them
-        Operation("ListAgents", agents.list_agents, "viewer", limited=True, remote=True, reads=True, audited=False),
-        Operation("PauseAgent", agents.pause_agent, limited=True),
-        Operation("ResumeAgent", agents.resume_agent, limited=True),
-        Operation("ListWorkers", agents.list_workers, "viewer", reads=True, audited=False),
-        Operation("ForgetAgent", agents.forget_agent),
-        Operation("ListUpstreams", agents.list_upstreams, "viewer", reads=True, audited=False),
-        Operation("AddUpstream", agents.add_upstream),
-        Operation("RemoveUpstream", agents.remove_upstream),
+        AdminOperation("ListAgents", agents.list_agents, "viewer", limited_grants=True, open_remotely=True,
+                       read_only=True, audited=False),
+        AdminOperation("PauseAgent", agents.pause_agent, limited_grants=True),
+        AdminOperation("ResumeAgent", agents.resume_agent, limited_grants=True),
+        AdminOperation("ListWorkers", agents.list_workers, "viewer", read_only=True, audited=False),
+        AdminOperation("ForgetAgent", agents.forget_agent),
+        AdminOperation("ListUpstreams", agents.list_upstreams, "viewer", read_only=True, audited=False),
+        AdminOperation("AddUpstream", agents.add_upstream),
+        AdminOperation("RemoveUpstream", agents.remove_upstream),
         # lists and figures
-        Operation("ListTasks", lists.list_tasks, "none", remote=True, reads=True),
-        Operation("WatchTasks", lists.watch_tasks, "none", remote=True, reads=True),
-        Operation("ListUsage", usage.list_usage, "none", reads=True),
-        Operation(
-            "GetOverview", usage.get_overview, "viewer", limited=True, covers_grants=True, reads=True, audited=False
-        ),
+        AdminOperation("ListTasks", lists.list_tasks, "none", open_remotely=True, read_only=True),
+        AdminOperation("WatchTasks", lists.watch_tasks, "none", open_remotely=True, read_only=True),
+        AdminOperation("ListUsage", usage.list_usage, "none", read_only=True),
+        AdminOperation("GetOverview", usage.get_overview, "viewer", limited_grants=True, spans_grants=True,
+                       read_only=True, audited=False),
         # one task
-        Operation("Explain", tasks.explain, "viewer", limited=True, reads=True),
-        Operation("ListEvents", tasks.list_events, "viewer", limited=True, reads=True),
-        Operation("ListSteps", tasks.list_steps, "viewer", limited=True, reads=True),
-        Operation("ListPushConfigs", tasks.list_push_configs, "viewer", limited=True, reads=True),
-        Operation("Redeliver", tasks.redeliver, limited=True),
+        AdminOperation("Explain", tasks.explain, "viewer", limited_grants=True, read_only=True),
+        AdminOperation("ListEvents", tasks.list_events, "viewer", limited_grants=True, read_only=True),
+        AdminOperation("ListSteps", tasks.list_steps, "viewer", limited_grants=True, read_only=True),
+        AdminOperation("ListPushConfigs", tasks.list_push_configs, "viewer", limited_grants=True, read_only=True),
+        AdminOperation("Redeliver", tasks.redeliver, limited_grants=True),
         # changes of tasks
-        Operation("CancelTask", changes.cancel_task, limited=True),
-        Operation("RerunTask", changes.rerun_task, limited=True),
-        Operation("CancelTasks", changes.cancel_tasks, limited=True),
-        Operation("RerunTasks", changes.rerun_tasks, limited=True),
-        Operation("EraseTasks", changes.erase_tasks, limited=True),
+        AdminOperation("CancelTask", changes.cancel_task, limited_grants=True),
+        AdminOperation("RerunTask", changes.rerun_task, limited_grants=True),
+        AdminOperation("CancelTasks", changes.cancel_tasks, limited_grants=True),
+        AdminOperation("RerunTasks", changes.rerun_tasks, limited_grants=True),
+        AdminOperation("EraseTasks", changes.erase_tasks, limited_grants=True),
         # the store
-        Operation("Purge", stored.purge, limited=True),
-        Operation("ExportTask", stored.export_task, limited=True, reads=True),
-        Operation("Backup", stored.backup, reads=True),
-        Operation("ExportAudit", stored.export_audit, reads=True),
+        AdminOperation("Purge", stored.purge, limited_grants=True),
+        AdminOperation("ExportTask", stored.export_task, limited_grants=True, read_only=True),
+        AdminOperation("Backup", stored.backup, read_only=True),
+        AdminOperation("ExportAudit", stored.export_audit, read_only=True),
         # keys
-        Operation("CreateKey", api_keys.create_key),
-        Operation("ListKeys", api_keys.list_keys, reads=True),
-        Operation("RotateKey", api_keys.rotate_key),
-        Operation("RevokeKey", api_keys.revoke_key),
-        Operation("ListSigningKeys", signing.list_signing_keys, reads=True),
-        Operation("RotateSigningKey", signing.rotate_signing_key),
-        Operation("WithdrawSigningKey", signing.withdraw_signing_key),
+        AdminOperation("CreateKey", api_keys.create_key),
+        AdminOperation("ListKeys", api_keys.list_keys, read_only=True),
+        AdminOperation("RotateKey", api_keys.rotate_key),
+        AdminOperation("RevokeKey", api_keys.revoke_key),
+        AdminOperation("ListSigningKeys", signing.list_signing_keys, read_only=True),
+        AdminOperation("RotateSigningKey", signing.rotate_signing_key),
+        AdminOperation("WithdrawSigningKey", signing.withdraw_signing_key),
     )
     # fmt: on

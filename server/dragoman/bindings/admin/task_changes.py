@@ -12,15 +12,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from dragoman.bindings.admin import fields
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import (
-    check_present,
-    check_request_id,
-    message_from,
-    names_record,
-    page_limit,
-    within_grants,
-)
 from dragoman.bindings.admin.task_lists import check_state_names, task_search
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
@@ -30,11 +23,9 @@ from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord, StepState
 from dragoman.ids import IDS
-from dragoman.ports import Store, StoredMessage
-from dragoman.runtime import Operations
+from dragoman.ports import StoredMessage
+from dragoman.runtime import Runtime
 from dragoman.runtime.access import Call
-from dragoman.runtime.maintenance.admin import Maintenance
-from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.send import SendResult, read_stored_task
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -78,10 +69,7 @@ _ERASE: Final = _Change("EraseTask", states.STORED_STATES, frozenset(), 4)  # ea
 class TaskChanges:
     """Cancels, reruns and erases tasks of all principals."""
 
-    store: Store
-    operations: Operations
-    maintenance: Maintenance
-    auditor: Auditor | None = None
+    runtime: Runtime
 
     async def cancel_task(self, operator: OperatorCall, request: ops.CancelTaskRequest) -> ops.CancelTaskResponse:
         """Cancels a task as its owner does. Raises TaskNotFound, TaskNotCancelable, InvalidParams."""
@@ -99,10 +87,10 @@ class TaskChanges:
         A repeated rerun with the same request id returns the task of the first one. Raises TaskNotFound, AgentNotFound,
         InvalidParams, UnsupportedOperation for a task that has not ended, and as a send.
         """
-        check_request_id(request.request_id)
+        fields.check_request_id(request.request_id)
         record = await self._find(request)
         result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
-        snapshot = await read_stored_task(self.store, result, 0)
+        snapshot = await read_stored_task(self.runtime.store, result, 0)
         return ops.RerunTaskResponse(task=_changed_task(snapshot.record, snapshot.task))
 
     async def cancel_tasks(self, operator: OperatorCall, request: ops.CancelTasksRequest) -> ops.CancelTasksResponse:
@@ -110,7 +98,7 @@ class TaskChanges:
             try:
                 await self._cancel(operator.identity, record, pb.CancelTaskRequest(id=record.id))
             except TaskNotCancelable:
-                current = await self.store.find(record.ref.owner, record.agent, record.id)
+                current = await self.runtime.store.find(record.ref.owner, record.agent, record.id)
                 if current is None or states.is_terminal(current.state):
                     return None
                 raise
@@ -129,7 +117,7 @@ class TaskChanges:
         async def erase(record: TaskRecord) -> str | None:
             scope = record.ref.owner.scope
             selection = TaskSelection(task=record.id, agent=record.agent, principal=record.principal, scope=scope)
-            return "" if (await self.maintenance.purge(selection)).number else None
+            return "" if (await self.runtime.maintenance.purge(selection)).number else None
 
         return await self._change(operator.identity, request, _ERASE, erase, ops.EraseTasksResponse())
 
@@ -137,11 +125,11 @@ class TaskChanges:
 
     async def _find(self, request: Any) -> TaskRecord:
         """The visible task that a request names. Raises TaskNotFound, and InvalidParams for no id or several tasks."""
-        check_present("taskId", request.task_id)
+        fields.check_present("taskId", request.task_id)
         found = [
             record
-            for record in await self.store.locate(request.task_id)
-            if record.visible and names_record(request, record)
+            for record in await self.runtime.store.locate(request.task_id)
+            if record.visible and fields.names_record(request, record)
         ]
         if not found:
             raise TaskNotFound
@@ -153,20 +141,20 @@ class TaskChanges:
     async def _cancel(self, identity: Identity, record: TaskRecord, request: pb.CancelTaskRequest) -> bytes:
         """Cancels a task. Returns the serialized Task after it."""
         caller = Caller(record.ref.owner, record.agent, identity)
-        return await self.operations.cancel.cancel_task(Call(caller), request)
+        return await self.runtime.operations.cancel.cancel_task(Call(caller), request)
 
     async def _rerun(self, identity: Identity, record: TaskRecord, request_id: str, repeat_steps: bool) -> SendResult:
         if not states.is_terminal(record.state):
             state = states.name(record.state)
             text = f"the task is {state}: only a task that has ended can be rerun; cancel it, or wait for its end"
             raise UnsupportedOperation(text)
-        caller = self.operations.access.creator(record)
-        conversation = await self.store.messages(record.ref)
+        caller = self.runtime.operations.access.creator(record)
+        conversation = await self.runtime.store.messages(record.ref)
         if conversation is None:
             raise TaskNotFound
         first = conversation.messages[0]
         has_steps = record.state != states.COMPLETED and record.last_received == first.number and not repeat_steps
-        steps = finished_steps(await self.store.steps(record.ref, results=True)) if has_steps else ()
+        steps = finished_steps(await self.runtime.store.steps(record.ref, results=True)) if has_steps else ()
         name = sha256(f"{request_id}\n{record.ref.key.hex()}".encode()).hexdigest()[:32] if request_id else ""
         call = Call(
             caller,
@@ -176,7 +164,7 @@ class TaskChanges:
             operator=identity,
         )
         request = repeated_request(record, first, name or IDS.uuid())
-        return await self.operations.send.begin_task(call, request, steps)
+        return await self.runtime.operations.send.begin_task(call, request, steps)
 
     # ---- a page of tasks
 
@@ -184,15 +172,15 @@ class TaskChanges:
         self, identity: Identity, request: Any, change: _Change, change_task: ChangeTask, response: Response
     ) -> Response:
         """Fills the response to a dry run, or changes a page. Raises InvalidParams, PermissionDenied."""
-        query = within_grants(identity, _bulk_search(request, change))
+        query = fields.within_grants(identity, _bulk_search(request, change))
         if request.dry_run:
             query = replace(query, page_size=1, searched_rows=COUNTED_ROWS, max_total=MAX_BULK_COUNT)
-            counted = await self.store.search(query)
+            counted = await self.runtime.store.search(query)
             response.matched, response.matched_is_minimum = counted.total, not counted.is_total_exact
             return response
         query = replace(query, order="created", searched_rows=PAGE_ROWS)
         after = parse_page_token(query, request.page_token) if request.page_token else None
-        found = await self.store.search(replace(query, after=after))
+        found = await self.runtime.store.search(replace(query, after=after))
         response.matched = len(found.tasks)
         if found.next is not None:
             response.next_page_token = page_token(query, found.next)
@@ -206,7 +194,9 @@ class TaskChanges:
                     created = None
                 except A2AError as error:
                     scope, reason = record.ref.owner.scope, error.message
-                    failure = message_from(ops.TaskFailure, record, task_id=record.id, scope=scope, reason=reason)
+                    failure = fields.message_from(
+                        ops.TaskFailure, record, task_id=record.id, scope=scope, reason=reason
+                    )
                     response.failures.append(failure)
                     return
             if created is None:
@@ -219,7 +209,7 @@ class TaskChanges:
         return response
 
     def _note(self, identity: Identity, entry: str, record: TaskRecord, request_id: str, created: str) -> None:
-        if self.auditor is None:
+        if self.runtime.auditor is None:
             return
         arguments = {
             "request.taskId": record.id,
@@ -230,7 +220,7 @@ class TaskChanges:
         arguments |= {} if entry == _ERASE.entry else {"request.principal": record.principal}
         arguments |= {"request.requestId": request_id} if request_id else {}
         arguments |= {"task": created} if created else {}
-        self.auditor.note_operator_action(entry, identity, arguments)
+        self.runtime.auditor.note_operator_action(entry, identity, arguments)
 
 
 def _bulk_search(request: Any, change: _Change) -> TaskSearch:
@@ -244,9 +234,9 @@ def _bulk_search(request: Any, change: _Change) -> TaskSearch:
     if not named.intersection(_SELECTING_FIELDS):
         names = ", ".join(selecting.DESCRIPTOR.fields_by_name[name].camelcase_name for name in _SELECTING_FIELDS)
         raise InvalidParams.field("filter", f"is required; select the tasks by at least one of {names}")
-    check_request_id(request.request_id)
+    fields.check_request_id(request.request_id)
     check_state_names(selecting)
-    limit = page_limit(request.limit, default=DEFAULT_BULK_PAGE, maximum=MAX_BULK_PAGE)
+    limit = fields.page_limit(request.limit, default=DEFAULT_BULK_PAGE, maximum=MAX_BULK_PAGE)
     query = replace(task_search(selecting, limit), artifacts=False)
     return check_states(query, change.allowed, change.default)
 

@@ -17,18 +17,9 @@ from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, 
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied, Unauthenticated
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
-from dragoman.core.task import states
-from dragoman.core.task.cursors import (
-    FoundTask,
-    SearchOrder,
-    TaskPage,
-    TaskQuery,
-    TaskSearch,
-    page_token,
-    parse_page_token,
-)
-from dragoman.ports import AgentTasks, Store
-from dragoman.runtime.access import Access, Admission
+from dragoman.core.task import cursors, states
+from dragoman.ports import AgentTasks
+from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -51,9 +42,7 @@ _SEARCH_FIELDS: Final = (
 class TaskLists:
     """Lists tasks: of all principals for operators and viewers, else the caller's."""
 
-    store: Store
-    access: Access
-    admission: Admission
+    runtime: Runtime
 
     async def list_tasks(self, operator: OperatorCall, request: ops.ListTasksRequest) -> ops.ListTasksResponse:
         """Lists tasks, most recently changed first unless the request says otherwise."""
@@ -65,7 +54,7 @@ class TaskLists:
             if field.name in _SEARCH_FIELDS:
                 text = "is for operators and viewers, in lists of tasks of all principals"
                 raise InvalidParams.field(field.camelcase_name, text)
-        self.admission.check_rate(operator.identity)
+        self.runtime.operations.admission.check_rate(operator.identity)
         return await self._list_own(operator, request, limit)
 
     async def watch_tasks(
@@ -87,21 +76,21 @@ class TaskLists:
 
     async def _search(self, identity: Identity, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
         query = within_grants(identity, task_search(request, limit))
-        after = parse_page_token(query, request.page_token) if request.page_token else None
-        found = await self.store.search(replace(query, after=after))
+        after = cursors.parse_page_token(query, request.page_token) if request.page_token else None
+        found = await self.runtime.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
         response = ops.ListTasksResponse(
             tasks=map(_found_task, found.tasks),
             total=found.total,
             total_is_minimum=not found.is_total_exact and not request.page_token,
-            scopes=[scope for scope in await self.store.scopes(MAX_SCOPES) if not granted or scope in granted],
+            scopes=[scope for scope in await self.runtime.store.scopes(MAX_SCOPES) if not granted or scope in granted],
         )
         if found.next is not None:
-            response.next_page_token = page_token(query, found.next)
+            response.next_page_token = cursors.page_token(query, found.next)
         if request.count_states and not request.page_token:
             response.state_counts.extend(
                 ops.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
-                for one in await self.store.count_states(query)
+                for one in await self.runtime.store.count_states(query)
             )
         return response
 
@@ -132,12 +121,12 @@ class TaskLists:
 
     async def _reachable(self, identity: Identity, is_viewer: bool) -> list[tuple[AgentTasks, Caller]]:
         """The agents with tasks that the identity sees, most recently changed first, with the caller of each."""
-        own = {(known.scope, known.agent): known for known in await self.store.agents_of(identity.principal)}
-        shared = {(known.scope, known.agent): known for known in await self.store.agents_of(SHARED_PRINCIPAL)}
+        own = {(known.scope, known.agent): known for known in await self.runtime.store.agents_of(identity.principal)}
+        shared = {(known.scope, known.agent): known for known in await self.runtime.store.agents_of(SHARED_PRINCIPAL)}
         reachable = []
         for scope, agent in own.keys() | {key for key in shared if is_viewer or _may_know(identity, key[0])}:
             try:
-                caller = self.access.authorize(tenant_of(scope, agent), identity)
+                caller = self.runtime.operations.access.authorize(tenant_of(scope, agent), identity)
             except (AgentNotFound, PermissionDenied, Unauthenticated):
                 continue
             known = (shared if caller.owner.principal == SHARED_PRINCIPAL else own).get((scope, agent))
@@ -145,25 +134,20 @@ class TaskLists:
                 reachable.append((known, caller))
         return sorted(reachable, key=lambda pair: (-pair[0].changed, pair[0].scope, pair[0].agent))
 
-    async def _page(self, caller: Caller, request: ops.ListTasksRequest, limit: int) -> TaskPage:
+    async def _page(self, caller: Caller, request: ops.ListTasksRequest, limit: int) -> cursors.TaskPage:
         if not request.task_id:
-            query = TaskQuery(
-                caller.owner,
-                caller.agent,
-                context=request.context_id,
-                state=request.state,
-                page_size=limit,
-                history=0,
-                artifacts=request.include_artifacts,
-            )
-            return await self.store.page(query)
-        record = await self.store.find(caller.owner, caller.agent, request.task_id)
+            query = cursors.TaskQuery(
+                caller.owner, caller.agent, context=request.context_id, state=request.state, page_size=limit,
+                history=0, artifacts=request.include_artifacts,
+            )  # fmt: skip
+            return await self.runtime.store.page(query)
+        record = await self.runtime.store.find(caller.owner, caller.agent, request.task_id)
         if record is None or request.context_id not in ("", record.context) or request.state not in (0, record.state):
-            return TaskPage()
-        snapshot = await self.store.read(record.ref, history=0, artifacts=request.include_artifacts)
+            return cursors.TaskPage()
+        snapshot = await self.runtime.store.read(record.ref, history=0, artifacts=request.include_artifacts)
         if snapshot is None:
-            return TaskPage()
-        return TaskPage([snapshot.task], 1, summaries=[record.summary])
+            return cursors.TaskPage()
+        return cursors.TaskPage([snapshot.task], 1, summaries=[record.summary])
 
 
 def _sort_key(listed: ops.ListedTask) -> tuple[int, str]:
@@ -180,18 +164,12 @@ def _may_know(identity: Identity, scope: str) -> bool:
     return scope == DEFAULT_SCOPE or SCOPE_GRANT_PREFIX + scope in identity.grants
 
 
-def _found_task(found: FoundTask) -> ops.ListedTask:
+def _found_task(found: cursors.FoundTask) -> ops.ListedTask:
     record = found.record
     return message_from(
-        ops.ListedTask,
-        found,
-        found.usage,
-        record,
-        scope=record.ref.owner.scope,
-        task=pb.Task.FromString(found.task),
-        status_text=record.status_text if record.state in states.EXPLAINED else "",
-        cost=found.usage.cost / BILLION,
-    )
+        ops.ListedTask, found, found.usage, record, scope=record.ref.owner.scope, task=pb.Task.FromString(found.task),
+        status_text=record.status_text if record.state in states.EXPLAINED else "", cost=found.usage.cost / BILLION,
+    )  # fmt: skip
 
 
 def check_state_names(request: ops.ListTasksRequest) -> None:
@@ -202,7 +180,7 @@ def check_state_names(request: ops.ListTasksRequest) -> None:
             raise InvalidParams.field("state", f"must be one of {names}")
 
 
-def task_search(request: ops.ListTasksRequest, limit: int) -> TaskSearch:
+def task_search(request: ops.ListTasksRequest, limit: int) -> cursors.TaskSearch:
     """Returns the search that a request describes. Raises InvalidParams."""
     if len(request.text) > MAX_SEARCH_TEXT:
         raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
@@ -214,24 +192,17 @@ def task_search(request: ops.ListTasksRequest, limit: int) -> TaskSearch:
         if not key or not separator:
             raise InvalidParams.field("metadata", "must have the form KEY=VALUE")
         entries.append((key, value))
-    return TaskSearch(
-        task_id=request.task_id,
-        scopes=frozenset(filter(None, (request.scope,))),
-        agents=frozenset(filter(None, (request.agent,))),
-        principal=request.principal,
-        context=request.context_id,
+    return cursors.TaskSearch(
+        task_id=request.task_id, scopes=frozenset(filter(None, (request.scope,))),
+        agents=frozenset(filter(None, (request.agent,))), principal=request.principal, context=request.context_id,
         states=frozenset(filter(None, (request.state, *request.states))),
         changed_since=max(request.changed_since.ToMilliseconds(), 0),
-        changed_before=max(request.changed_before.ToMilliseconds(), 0),
-        text=request.text,
-        metadata=tuple(entries),
-        order=_search_order(request),
-        page_size=limit,
-        artifacts=request.include_artifacts,
-    )
+        changed_before=max(request.changed_before.ToMilliseconds(), 0), text=request.text, metadata=tuple(entries),
+        order=_search_order(request), page_size=limit, artifacts=request.include_artifacts,
+    )  # fmt: skip
 
 
-def _search_order(request: ops.ListTasksRequest) -> SearchOrder:
+def _search_order(request: ops.ListTasksRequest) -> cursors.SearchOrder:
     if request.order == ops.TASK_ORDER_UNSPECIFIED and request.text:
         # Only the index by creation has the texts. With a principal or a state, few tasks are left, which are read.
         return "changed" if request.principal or request.state or request.states else "created"

@@ -12,15 +12,8 @@ from google.protobuf import text_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dragoman.bindings import event_encoders
+from dragoman.bindings.admin import fields
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.fields import (
-    check_present,
-    message_from,
-    names_owner,
-    names_record,
-    page_limit,
-    task_selection,
-)
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.limits.quotas import BILLION
@@ -29,8 +22,8 @@ from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.core.task.steps import StepRecord
-from dragoman.runtime.maintenance.admin import Maintenance
-from dragoman.runtime.observe.explain import Explainer, Explanation
+from dragoman.runtime import Runtime
+from dragoman.runtime.observe.explain import Explanation
 from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -46,15 +39,14 @@ MAX_PUSH_LIMIT: Final = 1000
 class TaskOperations:
     """Explains tasks, and lists and restarts what belongs to them."""
 
-    explainer: Explainer
-    maintenance: Maintenance
+    runtime: Runtime
     trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
     async def explain(self, operator: OperatorCall, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains every task of this id, with the delegated ones that the caller may see. Raises TaskNotFound."""
-        check_present("task_id", request.task_id)
-        found = await self.explainer.explain(request.task_id)
-        explanations = [one for one in found if names_record(request, one.record)]
+        fields.check_present("task_id", request.task_id)
+        found = await self.runtime.explainer.explain(request.task_id)
+        explanations = [one for one in found if fields.names_record(request, one.record)]
         if not explanations:
             raise TaskNotFound
         return ops.ExplainResponse(tasks=[self._explained(one, operator.identity) for one in explanations])
@@ -62,7 +54,7 @@ class TaskOperations:
     def _explained(self, explanation: Explanation, identity: Identity) -> ops.Explanation:
         record, usage = explanation.record, explanation.usage
         queued = 0 if states.is_terminal(record.state) else max(record.last_received - record.last_delivered, 0)
-        return message_from(
+        return fields.message_from(
             ops.Explanation,
             explanation,
             record,
@@ -94,10 +86,10 @@ class TaskOperations:
         )
 
     async def list_events(self, _: OperatorCall, request: ops.ListEventsRequest) -> ops.ListEventsResponse:
-        selection = task_selection(request)
-        limit = page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
+        selection = fields.task_selection(request)
+        limit = fields.page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
         history = EVENT_HISTORY if request.include_history else 0
-        log = await self.maintenance.log(selection, request.after, limit, history=history)
+        log = await self.runtime.maintenance.log(selection, request.after, limit, history=history)
         task = pb.Task.FromString(log.task)
         v01_writer = json_v01.V01StreamWriter([artifact.artifact_id for artifact in task.artifacts])
         return ops.ListEventsResponse(
@@ -108,7 +100,7 @@ class TaskOperations:
         )
 
     async def list_steps(self, _: OperatorCall, request: ops.ListStepsRequest) -> ops.ListStepsResponse:
-        steps = await self.maintenance.steps(task_selection(request))
+        steps = await self.runtime.maintenance.steps(fields.task_selection(request))
         return ops.ListStepsResponse(steps=map(step_message, steps))
 
     async def list_push_configs(
@@ -116,22 +108,22 @@ class TaskOperations:
     ) -> ops.ListPushConfigsResponse:
         """Lists the push configurations of a task, or all with pending deliveries."""
         if request.task_id:
-            histories = await self.maintenance.push_histories_of(task_selection(request))
+            histories = await self.runtime.maintenance.push_histories_of(fields.task_selection(request))
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
-            limit = page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
-            pending = await self.maintenance.store.pushes.unfinished(limit)
+            limit = fields.page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
+            pending = await self.runtime.maintenance.store.pushes.unfinished(limit)
             configs = [
                 push_config_message(push)
                 for push in pending
-                if names_owner(request, push.agent, push.task.owner.principal, push.task.owner.scope)
+                if fields.names_owner(request, push.agent, push.task.owner.principal, push.task.owner.scope)
             ]
         return ops.ListPushConfigsResponse(configs=configs)
 
     async def redeliver(self, _: OperatorCall, request: ops.RedeliverRequest) -> ops.RedeliverResponse:
-        selection = task_selection(request)
+        selection = fields.task_selection(request)
         after = getattr(request, "from") - 1 if request.HasField("from") else None
-        restarted = await self.maintenance.redeliver(selection, request.config_id, after)
+        restarted = await self.runtime.maintenance.redeliver(selection, request.config_id, after)
         return ops.RedeliverResponse(configs=map(push_config_message, restarted))
 
 
@@ -159,7 +151,7 @@ def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> ops.En
 
 def step_message(step: StepRecord) -> ops.TaskStep:
     """The message for a durable step; with its result, if that was read."""
-    message = message_from(
+    message = fields.message_from(
         ops.TaskStep, step, name=step.label, state=ops.TaskStepState.Name(step.state),
         result_bytes=step.size, result=None,
     )  # fmt: skip
@@ -178,7 +170,7 @@ def event_time(event: pb.StreamResponse) -> Timestamp | None:
 
 def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> ops.PushConfig:
     """The message for a push configuration, without its secrets."""
-    return message_from(
+    return fields.message_from(
         ops.PushConfig,
         push,
         push.config,
@@ -188,5 +180,7 @@ def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = 
         last=push.last_sequence,
         delivering=bool(push.session) and push.lag > 0,
         next_attempt=push.due_at if push.lag and not push.session else 0,
-        attempts=[message_from(ops.PushAttempt, one, time=one.at, milliseconds=one.duration_ms) for one in attempts],
+        attempts=[
+            fields.message_from(ops.PushAttempt, one, time=one.at, milliseconds=one.duration_ms) for one in attempts
+        ],
     )

@@ -27,8 +27,7 @@ from dragoman.core.errors import InvalidParams, Unauthenticated
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.task import states
 from dragoman.core.task.cursors import OpenTasks, TaskSearch, open_task_counts
-from dragoman.ports import Store
-from dragoman.runtime.access import Admission
+from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_ROWS: Final = 100
@@ -54,8 +53,7 @@ _GROUPS: Final[Mapping[int, UsageGroup]] = {
 class UsageOperations:
     """Lists daily usage, and the overview of what agents do."""
 
-    store: Store
-    admission: Admission
+    runtime: Runtime
     clock: Callable[[], int]  # milliseconds since the epoch
 
     async def list_usage(self, operator: OperatorCall, request: ops.ListUsageRequest) -> ops.ListUsageResponse:
@@ -66,7 +64,7 @@ class UsageOperations:
         """
         query, identity = self._query(request), operator.identity
         limit = page_limit(request.limit, default=DEFAULT_ROWS, maximum=MAX_ROWS)
-        self.admission.check_rate(identity)
+        self.runtime.operations.admission.check_rate(identity)
         if operator.is_viewer:
             query = within_grants(identity, query)
         elif not identity.is_authenticated:
@@ -75,7 +73,7 @@ class UsageOperations:
             return ops.ListUsageResponse()
         else:
             query = replace(query, principal=identity.principal)
-        rows = await self.store.daily_usage(replace(query, limit=limit + 1))
+        rows = await self.runtime.store.daily_usage(replace(query, limit=limit + 1))
         has_more = len(rows) > limit
         return ops.ListUsageResponse(
             rows=[_row_message(query.group_by, row) for row in rows[:limit]],
@@ -90,11 +88,11 @@ class UsageOperations:
         query = within_grants(operator.identity, TaskSearch(scopes=scopes, agents=agents))
         first_hour = hour_of(self.clock()) - (request.hours or DEFAULT_HOURS) + 1
         found: dict[str, ops.AgentOverview] = {}
-        for tasks in open_task_counts(map(_with_waiting, await self.store.open_tasks(query))):
+        for tasks in open_task_counts(map(_with_waiting, await self.runtime.store.open_tasks(query))):
             overview = found.setdefault(tasks.agent, ops.AgentOverview(agent=tasks.agent))
             message = message_from(ops.OpenTasks, tasks, is_minimum=not tasks.is_exact)
             getattr(overview, _OPEN_FIELDS[tasks.state]).CopyFrom(message)
-        for row in await self.store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
+        for row in await self.runtime.store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
             overview = found.setdefault(row.agent, ops.AgentOverview(agent=row.agent))
             seconds, hour = row.figures.turn_us / 1e6, row.hour * HOUR_MS
             overview.hours.append(message_from(ops.HourlyFigures, row.figures, hour=hour, turn_seconds=seconds))

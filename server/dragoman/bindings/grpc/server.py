@@ -17,7 +17,7 @@ import grpc
 
 from dragoman.bindings import event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
-from dragoman.bindings.admin.table import OPS_SERVICE, OperationTable
+from dragoman.bindings.admin.table import OPS_SERVICE, AdminTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import listener, messages, worker_service
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
@@ -37,13 +37,12 @@ from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import GrpcStatus, grpc_status
 
-DEADLINE_MARGIN: Final = 0.5
-"""Seconds before the caller's deadline when a blocking send returns the task in its current state."""
+DEADLINE_MARGIN: Final = 0.5  # seconds before the caller's deadline when a blocking send returns the task as it is
 
 
 @asynccontextmanager
 async def serve_grpc(
-    operations: Operations, cards: Cards, options: ServerOptions, admin: OperationTable | None = None
+    operations: Operations, cards: Cards, options: ServerOptions, admin: AdminTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all gRPC services while the block runs; without `admin` no worker service and no operator calls.
 

@@ -347,8 +347,7 @@ def _http_date(second: int) -> str:
 # ---- Limits
 
 
-BODY_DISCARD_TIMEOUT: Final = 5.0
-"""Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
+BODY_DISCARD_TIMEOUT: Final = 5.0  # seconds to discard the rest of a rejected body, so its sender can read the error
 
 MAX_REQUEST_LINE_BYTES: Final = 8190
 
@@ -492,14 +491,11 @@ class HttpConnection(web.RequestHandler):
         self._connections = connections
         self.body_budget = connections.body_budget
         self.is_over_limit = False  # whether the connection is beyond the limit: only health is served
-        self.discards_input = False
-        """Whether all further input is ignored, until the connection closes after BODY_DISCARD_TIMEOUT."""
-        self._receiving_since = receiving_since
-        """When the head, body or message being received started; 0: none is being received."""
+        self.discards_input = False  # ignores all further input until the connection closes, after BODY_DISCARD_TIMEOUT
+        self._receiving_since = receiving_since  # when the head, body or message being received started; 0: none
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
-        self._is_websocket = False
-        """Whether the connection was upgraded; `_received_bytes` then counts the current message."""
+        self._is_websocket = False  # the connection was upgraded; `_received_bytes` counts the current message
         self.unsent_bytes = 0
         self.stalled_since = 0.0  # when the client stopped reading the unsent bytes; 0: it reads
 

@@ -55,13 +55,9 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
     ) -> None:
         """`path`: percent-encoded. `binding`, `method`, `dialect`, `is_known_method`: as in the request log."""
         log_entry = RequestLogEntry(
-            pipeline.options.request_metrics,
-            binding,
-            method,
-            dialect,
-            request_id(request) if isinstance(request, web.BaseRequest) else "",
-            is_known_method=is_known_method,
-        )
+            pipeline.options.request_metrics, binding, method, dialect,
+            request_id(request) if isinstance(request, web.BaseRequest) else "", is_known_method=is_known_method,
+        )  # fmt: skip
         super().__init__(pipeline, log_entry, request.headers, request, tenant)
         self.request = request
         self.path = path
@@ -105,15 +101,10 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
             return encode_error(error)
 
         return await respond_stream(
-            self.request,
-            events,
-            framing=framing,
-            encode_event=encode_event,
-            encode_error=failure,
-            stream_registry=self.pipeline.streams,
-            keepalive=self.pipeline.options.keepalive,
+            self.request, events, framing=framing, encode_event=encode_event, encode_error=failure,
+            stream_registry=self.pipeline.streams, keepalive=self.pipeline.options.keepalive,
             headers=self.activation_headers(),
-        )
+        )  # fmt: skip
 
 
 def named_versions(request: AnyRequest) -> Sequence[str]:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from dragoman.bindings import pages, well_known
 from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
-from dragoman.bindings.admin.table import OperationTable
+from dragoman.bindings.admin.table import AdminTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
@@ -63,13 +63,12 @@ _TENANT_BASES: Final = ("", "/{tenant}", *RESOURCE_BASES)
 _READ_METHODS: Final = ("GET", "HEAD")
 
 _ROUTE_CACHE_SIZE: Final = 1024
-_MAX_CACHED_PATH_CHARS: Final = 256
-"""Routes of longer paths are not cached. Finding a route takes 15 µs, and polling clients repeat their paths."""
+_MAX_CACHED_PATH_CHARS: Final = 256  # finding a route takes 15 µs, and polling clients repeat their (short) paths
 
 
 @asynccontextmanager
 async def serve_http(
-    operations: Operations, cards: Cards, options: ServerOptions, admin: OperationTable | None = None
+    operations: Operations, cards: Cards, options: ServerOptions, admin: AdminTable | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all HTTP paths while the block runs.
 
@@ -116,7 +115,7 @@ class _HttpServer:
         agent_cards: Cards,
         options: ServerOptions,
         stream_registry: StreamRegistry,
-        admin: OperationTable | None,
+        admin: AdminTable | None,
     ) -> None:
         self._cards = agent_cards
         self._options = options

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.commands import add_group
+from dragoman.cli.commands import add_group, argument, option
 from dragoman.cli.options import Json, ServerTarget, complete_agents
 from dragoman.cli.output import ConsoleOutput, format_time
-from dragoman.cli.parameters import argument, option
 from dragoman_pb.dragoman.ops import v1 as ops
 
 _WORKERS_HELP = """List workers; release the ids of agents without workers.

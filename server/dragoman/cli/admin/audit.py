@@ -12,10 +12,9 @@ import typer
 
 from dragoman.cli import ExitCode, print_error
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_group
+from dragoman.cli.commands import add_group, argument, option
 from dragoman.cli.options import ServerTarget, StoreUrl
 from dragoman.cli.output import ConsoleOutput
-from dragoman.cli.parameters import argument, option
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
 from dragoman_pb.dragoman.ops import v1 as ops
 

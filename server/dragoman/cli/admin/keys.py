@@ -8,10 +8,9 @@ import typer
 
 from dragoman.cli import print_note
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_group
+from dragoman.cli.commands import add_group, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
 from dragoman.core.durations import format_age
 from dragoman_pb.dragoman.ops import v1 as ops

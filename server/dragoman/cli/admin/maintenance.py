@@ -13,21 +13,10 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import ExitCode, format_count
+from dragoman.cli import ExitCode, format_count, options
 from dragoman.cli.admin import open_admin_client, store_settings
-from dragoman.cli.options import (
-    AgentFilter,
-    Json,
-    OneTaskState,
-    ScopeFilter,
-    ServerTarget,
-    StoreUrl,
-    TaskId,
-    TaskOwner,
-    age_option,
-)
+from dragoman.cli.commands import argument, flag, option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks import bulk
 from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -38,18 +27,18 @@ async def purge(
     context: Annotated[str, option("--context", "ID", "Tasks of this conversation.")] = "",
     principal: Annotated[str, option("--principal", "NAME", "Tasks of this principal.")] = "",
     older_than: Annotated[str, option("--older-than", "AGE", "Tasks that ended before this age: 30d, 12h, 90m.")] = "",
-    scope: ScopeFilter = "",
-    state: OneTaskState = None,
-    agent: AgentFilter = "",
+    scope: options.ScopeFilter = "",
+    state: options.OneTaskState = None,
+    agent: options.AgentFilter = "",
     since: ChangedSince = "",
     text: TextFilter = "",
     metadata: MetadataFilter = None,
     dry_run: Annotated[bool, flag("--dry-run", "Erase nothing; print what would be erased.")] = False,
     yes: Yes = False,
-    json: Json = False,
-    store: StoreUrl = "",
+    json: options.Json = False,
+    store: options.StoreUrl = "",
     *,
-    target: ServerTarget,
+    target: options.ServerTarget,
 ) -> ExitCode:
     """Erase tasks with their events, messages and artifacts.
 
@@ -82,7 +71,7 @@ async def purge(
     if state is not None:
         selection.state = f"TASK_STATE_{state.name}"  # type: ignore[assignment]  # by name, as protobuf allows
     if older_than:
-        selection.older_than.FromMilliseconds(age_option("--older-than", older_than))
+        selection.older_than.FromMilliseconds(options.age_option("--older-than", older_than))
         if not selection.older_than.ToMilliseconds():
             raise typer.BadParameter("--older-than: must be greater than 0")
     async with open_admin_client(target, store) as client:
@@ -92,7 +81,9 @@ async def purge(
     return ExitCode.OK
 
 
-async def export(task: TaskId, *, owner: TaskOwner, store: StoreUrl = "", target: ServerTarget) -> None:
+async def export(
+    task: options.TaskId, *, owner: options.TaskOwner, store: options.StoreUrl = "", target: options.ServerTarget
+) -> None:
     """Write everything stored about a task as JSON lines.
 
     Writes a header, the task, its events, its messages and an end line to stdout. Without the end line the export is
@@ -110,7 +101,7 @@ async def backup(
     destination: Annotated[Path, argument("DEST", "A folder to create.")],
     store: Annotated[str, option("--store", "URL", "Copy this store, whether or not a server has it open.")] = "",
     *,
-    target: ServerTarget,
+    target: options.ServerTarget,
 ) -> None:
     """Copy a store while it is in use, and verify the copy.
 

@@ -12,9 +12,9 @@ from typing import Annotated, Final
 import typer
 
 from dragoman.cli import format_count, print_note
+from dragoman.cli.commands import option
 from dragoman.cli.options import AgentFilter, Json, ScopeFilter, ServerTarget, TaskOwner, age_option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
-from dragoman.cli.parameters import option
 from dragoman.client.operations import Operator
 from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
 from dragoman_pb.dragoman.ops import v1 as ops

@@ -19,20 +19,8 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from dragoman.cli import ExitCode, format_count, logs
-from dragoman.cli.commands import add_command
-from dragoman.cli.parameters import argument, flag
-from dragoman.cli.process_setup import (
-    Signals,
-    StartInterrupted,
-    drain_until_signal,
-    end_on_failure,
-    enter_until_signal,
-    open_allocator,
-    raise_open_file_limit,
-    return_unused_memory,
-    run_until_complete,
-)
+from dragoman.cli import ExitCode, format_count, logs, process_setup
+from dragoman.cli.commands import add_command, argument, flag
 from dragoman.cli.serve.options import help_with_examples, option_parameters, serve_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
@@ -122,12 +110,12 @@ def run_server(
         logs.configure_logging(
             settings.process.log_format, settings.process.log_level, development=standby is not None or None
         )
-        settings = settings.replaced(connections=raise_open_file_limit(settings.limits.connections))
+        settings = settings.replaced(connections=process_setup.raise_open_file_limit(settings.limits.connections))
         own = load_own_app(settings)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
         changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
-        run_until_complete(_serve(settings, own, parent, standby, changed_at))
-    except StartInterrupted:
+        process_setup.run_until_complete(_serve(settings, own, parent, standby, changed_at))
+    except process_setup.StartInterrupted:
         log.info("stopped during the start")
     except StandbyEnded:
         pass
@@ -141,8 +129,8 @@ async def _serve(
     standby: Standby | None = None,
     changed_at: float = 0.0,
 ) -> None:
-    signals = Signals(settings.limits.drain)
-    end_on_failure()
+    signals = process_setup.Signals(settings.limits.drain)
+    process_setup.end_on_failure()
     async with AsyncExitStack() as stack:
         if parent is not None:
             await parent.open()
@@ -154,17 +142,17 @@ async def _serve(
             shared=parent is not None,
             guards_loop=standby is None,  # an author who debugs an agent may stop its loop
         )
-        app = await enter_until_signal(stack, opening, signals)
+        app = await process_setup.enter_until_signal(stack, opening, signals)
         signals.turns = app.running_turns
         _reload_on_hangup(app)
-        if (allocator := open_allocator()) is not None:
-            stack.callback(start_task(Background.MEMORY, partial(return_unused_memory, allocator)).cancel)
+        if (allocator := process_setup.open_allocator()) is not None:
+            stack.callback(start_task(Background.MEMORY, partial(process_setup.return_unused_memory, allocator)).cancel)
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
         if standby is not None:
-            await standby.open()
-            stack.callback(standby.close)
-            standby.report_ready()
+            await standby.channel.open()
+            stack.callback(standby.channel.close)
+            standby.channel.send(report="ready")
         if parent is None and changed_at and settings.process.log_format == "text":
             log.info("serving again, %.1f s after the change: %s", time.time() - changed_at, ", ".join(app.agents))
         elif parent is None:
@@ -183,7 +171,7 @@ async def _serve(
         if standby is None:
             await signals.next()
         notifier.notify(STOPPING)
-        await drain_until_signal(
+        await process_setup.drain_until_signal(
             lambda limit: app.drain(limit, _drain_reporter()),
             settings.limits.drain,
             signals,

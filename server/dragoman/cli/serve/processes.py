@@ -15,7 +15,8 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from dragoman.cli import logs
 from dragoman.cli.process_setup import STOP_GRACE, Signals
@@ -26,9 +27,7 @@ from dragoman.supervision import Background, start_task
 from dragoman.wiring.infra import check_role, listen_error
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
-RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
-"""Seconds before a server that ended is restarted; doubled with each early exit."""
-
+RESTART_BACKOFF: Final = Backoff(0.5, 30.0)  # seconds before a server is restarted, doubled with each early exit
 RESTART_RESET_AFTER: Final = 60.0  # seconds of uptime after which the delay starts again at its first value
 KILL_DELAY: Final = 1.0  # seconds after which a server is killed that should have ended by itself
 
@@ -79,59 +78,44 @@ def _metrics_arguments(settings: Settings, number: int) -> Sequence[str]:
     return ("--metrics", str(Address(settings.listen.metrics.host, settings.listen.metrics.port + number)))
 
 
-async def start_server(command: Sequence[str], option: str) -> tuple[asyncio.subprocess.Process, SupervisorChannel]:
-    """Starts a server, whose option `option` is the descriptor of its end of the channel.
-
-    It has a process group of its own, so that it gets a terminal's signals only once.
-    """
-    ours, theirs = socket.socketpair()
-    with theirs:
-        number = str(theirs.fileno())
-        process = await asyncio.create_subprocess_exec(
-            *command, option, number, pass_fds=(theirs.fileno(),), process_group=0
-        )
-    channel = SupervisorChannel(ours)
-    await channel.open()
-    return process, channel
-
-
+@dataclass
 class ServerProcess:
-    """One server process and the channel to it."""
+    """A server in a process of its own, and the channel to it."""
 
-    def __init__(self, number: int, command: Sequence[str]) -> None:
-        self.number = number
-        self._command = command
-        self._channel: SupervisorChannel | None = None
-        self._process: asyncio.subprocess.Process | None = None
-        self.ready = asyncio.Event()
+    process: asyncio.subprocess.Process
+    channel: SupervisorChannel
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    @classmethod
+    async def start(cls, command: Sequence[str], option: str) -> Self:
+        """Starts a server, whose option `option` is the descriptor of its end of the channel.
 
-    async def start(self) -> None:
-        self.ready.clear()
-        self._process, self._channel = await start_server(self._command, "--supervised")
+        It has a process group of its own, so that it gets a terminal's signals only once.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            process = await asyncio.create_subprocess_exec(
+                *command, option, str(number), pass_fds=(number,), process_group=0
+            )
+        channel = SupervisorChannel(ours)
+        await channel.open()
+        return cls(process, channel)
 
     async def wait(self) -> int:
-        """Waits for the process to end and returns its exit code. Sets `ready` when it reports so."""
-        assert self._process is not None
-        assert self._channel is not None
-        while (message := await self._channel.receive()) is not None:
-            if message.get("ready"):
-                self.ready.set()
-        self._channel.close()
-        return await self._process.wait()
-
-    def announce(self, pids: Sequence[int]) -> None:
-        assert self._channel is not None
-        self._channel.send(announce=list(pids))
+        """Waits until the process has ended. Returns its exit code; -N for the signal N."""
+        code = await self.process.wait()
+        self.channel.close()
+        return code
 
     def send_signal(self, number: int) -> None:
         """Sends a signal if the process is still running."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+
+
+def exit_code(code: int) -> int:
+    """The exit code of a process as a shell tells it."""
+    return code if code >= 0 else 128 - code
 
 
 class ProcessSupervisor:
@@ -142,7 +126,9 @@ class ProcessSupervisor:
         kill_after: seconds for them to end after the first signal; C code may keep their Python from running."""
         self._kill_after = kill_after
         self._notifier = ServiceNotifier.from_environment(os.environ)
-        self._children = [ServerProcess(number, command) for number, command in enumerate(commands, 1)]
+        self._commands = dict(enumerate(commands, 1))
+        self._ready = {number: asyncio.Event() for number in self._commands}
+        self._servers: dict[int, ServerProcess] = {}  # by number, once started
         self._reload = reload
         self._stopping = asyncio.Event()
         self._exit_codes: list[int] = []
@@ -152,12 +138,13 @@ class ProcessSupervisor:
         signals = Signals()
         signal_handler = asyncio.create_task(self._handle_signals(signals), name="signals")
         keeping_alive = start_task(Background.WATCHDOG, self._notifier.keep_alive, "of systemd")
-        first, *others = self._children
+        first, *others = self._commands
         supervisions = [asyncio.create_task(self._supervise(first), name="server 1")]
         if await self._all_ready([first], supervisions):
-            supervisions += [asyncio.create_task(self._supervise(one), name=f"server {one.number}") for one in others]
+            supervisions += [asyncio.create_task(self._supervise(one), name=f"server {one}") for one in others]
             if await self._all_ready(others, supervisions):
-                first.announce([one.pid for one in self._children])
+                pids = [self._servers[number].process.pid for number in self._commands]
+                self._servers[first].channel.send(announce=pids)
                 self._notifier.notify(READY)
         await asyncio.gather(*supervisions)
         signal_handler.cancel()
@@ -165,34 +152,38 @@ class ProcessSupervisor:
         signals.close()
         return max(self._exit_codes, default=0)
 
-    async def _all_ready(self, children: Sequence[ServerProcess], supervisions: Sequence[asyncio.Task[None]]) -> bool:
+    async def _all_ready(self, numbers: Sequence[int], supervisions: Sequence[asyncio.Task[None]]) -> bool:
         """Waits until these servers are ready. If any server ends for good before, stops all and returns False."""
-        waiting = asyncio.gather(*(one.ready.wait() for one in children))
+        waiting = asyncio.gather(*(self._ready[number].wait() for number in numbers))
         either: list[asyncio.Future[Any]] = [waiting, *supervisions]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
             return not self._stopping.is_set()
         waiting.cancel()
-        self._stop(signal.SIGTERM)
+        self._stop()
         return False
 
-    async def _supervise(self, child: ServerProcess) -> None:
+    async def _supervise(self, number: int) -> None:
         """Runs and restarts one server until the supervisor stops, or until it ends without ever having been ready."""
-        clock, restarts, was_ready = asyncio.get_running_loop().time, 0, False
+        clock, restarts, was_ready, ready = asyncio.get_running_loop().time, 0, False, self._ready[number]
         while not self._stopping.is_set():
             begun = clock()
-            await child.start()
+            ready.clear()
+            server = self._servers[number] = await ServerProcess.start(self._commands[number], "--supervised")
             if self._stopping.is_set():  # the signal went to the previous process
-                child.send_signal(signal.SIGTERM)
-            code = await child.wait()
-            was_ready = was_ready or child.ready.is_set()
+                server.send_signal(signal.SIGTERM)
+            while (message := await server.channel.receive()) is not None:
+                if message.get("ready"):
+                    ready.set()
+            code = await server.wait()
+            was_ready = was_ready or ready.is_set()
             if self._stopping.is_set() or not was_ready:
-                self._exit_codes.append(code if code >= 0 else 128 - code)
+                self._exit_codes.append(exit_code(code))
                 return
             restarts = 1 if clock() - begun >= RESTART_RESET_AFTER else restarts + 1
             pause = RESTART_BACKOFF.delay(restarts)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-            log.error("server %d (pid %d) %s; restarting it in %g s", child.number, child.pid, how, pause)
+            log.error("server %d (pid %d) %s; restarting it in %g s", number, server.process.pid, how, pause)
             try:
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -207,25 +198,23 @@ class ProcessSupervisor:
         while True:
             await signals.next()
             self._notifier.notify(STOPPING)
-            self._stop(signal.SIGTERM)
-            asyncio.get_running_loop().call_later(kill_after, self._kill)
+            self._stop()
+            asyncio.get_running_loop().call_later(kill_after, self._signal_all, signal.SIGKILL)
             kill_after = min(kill_after, STOP_GRACE + KILL_DELAY)
-
-    def _kill(self) -> None:
-        for child in self._children:
-            child.send_signal(signal.SIGKILL)
 
     def _on_sighup(self) -> None:
         if self._reload:
-            for child in self._children:
-                child.send_signal(signal.SIGHUP)
+            self._signal_all(signal.SIGHUP)
         else:
-            self._stop(signal.SIGTERM)
+            self._stop()
 
-    def _stop(self, number: int) -> None:
+    def _stop(self) -> None:
         self._stopping.set()
-        for child in self._children:
-            child.send_signal(number)
+        self._signal_all(signal.SIGTERM)
+
+    def _signal_all(self, number: int) -> None:
+        for server in self._servers.values():
+            server.send_signal(number)
 
 
 class SupervisorChannel:

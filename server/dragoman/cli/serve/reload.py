@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dragoman.cli import ExitCode, format_count, print_error
-from dragoman.cli.serve.processes import SupervisorChannel, start_server
+from dragoman.cli.serve.processes import ServerProcess, SupervisorChannel, exit_code
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.agent_loader import source_directory
@@ -36,11 +36,8 @@ from dragoman.wiring.app import App
 
 RELOAD_POLL_INTERVAL: Final = 0.15  # seconds between two polls
 
-RELOAD_STOP_TIMEOUT: Final = 2.0
-"""Seconds for running turns to finish on a change: short, because a developer is waiting."""
-
-RELOAD_KILL_TIMEOUT: Final = 4.0
-"""Seconds for the process to end on a change, after which it is killed: an agent does not stop."""
+RELOAD_STOP_TIMEOUT: Final = 2.0  # seconds for turns to finish on a change: short, because a developer is waiting
+RELOAD_KILL_TIMEOUT: Final = 4.0  # seconds to the kill of a process on a change: an agent does not stop
 
 _SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 _MAX_WATCHED_FILES: Final = 5000
@@ -93,7 +90,7 @@ class Reloader:
             reloading.result()  # it ends only with an error
         await asyncio.wait((reloading,))
         if self._server is not None:
-            self._exit_code = await self._server.wait()
+            self._exit_code = exit_code(await self._server.wait())
         return self._exit_code
 
     def _stop(self, number: int) -> None:
@@ -106,20 +103,20 @@ class Reloader:
         self._seen = modification_times(self._watched)
         changed_at = 0.0  # the start is no change
         while True:
-            spare = ReloadedServer(*await start_server(self._command, "--reloading"))
+            spare = await ReloadedServer.start(self._command, "--reloading")
             try:
                 changed_at = changed_at and await self._next_change()
                 spare.order("load")
                 if await spare.reports("loaded"):
                     await self._replace(spare, changed_at)
                 else:
-                    self._exit_code = await spare.wait()
+                    self._exit_code = exit_code(await spare.wait())
                     if self._server is not None:
                         print("reload: the code before this change is still served", file=sys.stderr, flush=True)
                 changed_at = changed_at or time.time()
             finally:
                 if spare is not self._server:
-                    spare.kill()
+                    spare.send_signal(signal.SIGKILL)
 
     async def _replace(self, spare: ReloadedServer, changed_at: float) -> None:
         """Ends the server, and lets the spare process serve."""
@@ -128,7 +125,7 @@ class Reloader:
         self._server = spare
         spare.order("serve", changed_at=changed_at)
         if not await spare.reports("ready"):
-            self._server, self._exit_code = None, await spare.wait()
+            self._server, self._exit_code = None, exit_code(await spare.wait())
 
     async def _next_change(self) -> float:
         """Waits until a file changes. Returns when it did, in seconds since the epoch."""
@@ -145,12 +142,10 @@ class Reloader:
         return latest if time.time() - 5 < latest <= time.time() else time.time()
 
 
-@dataclass(slots=True)
-class ReloadedServer:
+@dataclass
+class ReloadedServer(ServerProcess):
     """One server process, which loads, serves and ends when it is told to."""
 
-    process: asyncio.subprocess.Process
-    channel: SupervisorChannel
     serves: bool = False  # whether it has reported `ready`: it has joined our process group
 
     def order(self, name: str, **fields: Any) -> None:
@@ -164,12 +159,6 @@ class ReloadedServer:
                 return True
         return False
 
-    async def wait(self) -> int:
-        """Waits until the process has ended. Returns its exit code, as a shell would."""
-        code = await self.process.wait()
-        self.channel.close()
-        return code if code >= 0 else 128 - code
-
     async def restart(self) -> None:
         """Ends the process; by force if it does not end in time."""
         self.order("restart")
@@ -178,12 +167,8 @@ class ReloadedServer:
                 await self.wait()
         except TimeoutError:
             print("reload: the server does not end, because an agent does not stop; killing it", file=sys.stderr)
-            self.kill()
+            self.send_signal(signal.SIGKILL)
             await self.wait()
-
-    def kill(self) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
 
 
 class StandbyEnded(Exception):
@@ -195,14 +180,14 @@ class Standby:
 
     def __init__(self, number: int) -> None:
         """number: the file descriptor of the socket."""
-        self._channel = SupervisorChannel.inherited(number)
+        self.channel = SupervisorChannel.inherited(number)  # once it is open, orders arrive on the event loop
 
     def await_order(self, name: str) -> dict[str, Any]:
         """Waits for the order. Raises StandbyEnded."""
         while True:
             line = b""
             while not line.endswith(b"\n"):  # byte by byte: what follows is for the event loop
-                byte = self._channel.socket.recv(1)
+                byte = self.channel.socket.recv(1)
                 if not byte:
                     raise StandbyEnded
                 line += byte
@@ -215,28 +200,18 @@ class Standby:
 
         Raises StandbyEnded.
         """
-        self._channel.socket.sendall(json.dumps({"report": "loaded"}).encode() + b"\n")
+        self.channel.socket.sendall(json.dumps({"report": "loaded"}).encode() + b"\n")
         order = self.await_order("serve")
         os.setpgid(0, os.getpgid(os.getppid()))
         return order
 
-    async def open(self) -> None:
-        """From now on orders arrive on the event loop."""
-        await self._channel.open()
-
-    def report_ready(self) -> None:
-        self._channel.send(report="ready")
-
     async def restarts_before(self, stop: Coroutine[Any, Any, object]) -> bool:
         """Waits for the order `restart`: True. False if the process has to stop, or nobody can give orders any more."""
-        order = asyncio.create_task(self._channel.receive())
+        order = asyncio.create_task(self.channel.receive())
         stopping = asyncio.create_task(stop)
         await asyncio.wait((order, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         return not order.cancel() and order.result() is not None
-
-    def close(self) -> None:
-        self._channel.close()
 
 
 async def drain_for_reload(app: App) -> None:

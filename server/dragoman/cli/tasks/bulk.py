@@ -13,7 +13,7 @@ import typer
 
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, format_count, print_error, print_note
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import add_command, argument, flag, option
 from dragoman.cli.options import (
     AgentFilter,
     ContextFilter,
@@ -27,12 +27,10 @@ from dragoman.cli.options import (
     time_option,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import command_line, open_task_client
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
-from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 
 PAGE_SIZE: Final = 100
 MAX_LISTED_REASONS: Final = 20
@@ -71,9 +69,9 @@ class TaskFilter:
     text: TextFilter = ""
     metadata: MetadataFilter = None
 
-    def request(self) -> ops_tasks.ListTasksRequest:
+    def request(self) -> ops.ListTasksRequest:
         """Builds the filter of a request. Ends the process with a usage error for an invalid age."""
-        selected = ops_tasks.ListTasksRequest(
+        selected = ops.ListTasksRequest(
             agent=self.agent,
             scope=self.scope,
             principal=self.principal,
@@ -167,7 +165,7 @@ async def rerun(
     if not task:
         return await change_tasks(target, RERUN._replace(options={"repeat_steps": repeat_steps}), selected, answers)
     _check_single(selected, ("agent", "scope", "principal"), answers)
-    request = ops_tasks.RerunTaskRequest(
+    request = ops.RerunTaskRequest(
         task_id=task, agent=tasks.agent, scope=tasks.scope, principal=tasks.principal, repeat_steps=repeat_steps
     )
     async with target.operator() as operator:
@@ -183,7 +181,7 @@ async def rerun(
     return ExitCode.OK
 
 
-def _check_single(selected: ops_tasks.ListTasksRequest, allowed: tuple[str, ...], answers: Answers) -> None:
+def _check_single(selected: ops.ListTasksRequest, allowed: tuple[str, ...], answers: Answers) -> None:
     """Ends the process with a usage error for options that select tasks, beside a task."""
     other = [field.name for field, _ in selected.ListFields() if field.name not in allowed]
     if other or answers.dry_run:
@@ -200,13 +198,13 @@ class BulkChange(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
-CANCEL: Final = BulkChange("Cancel", "canceled", Operator.cancel_tasks, bulk.CancelTasksRequest)
-RERUN: Final = BulkChange("Rerun", "rerun", Operator.rerun_tasks, bulk.RerunTasksRequest)
-ERASE: Final = BulkChange("Erase", "erased", Operator.erase_tasks, bulk.EraseTasksRequest)
+CANCEL: Final = BulkChange("Cancel", "canceled", Operator.cancel_tasks, ops.CancelTasksRequest)
+RERUN: Final = BulkChange("Rerun", "rerun", Operator.rerun_tasks, ops.RerunTasksRequest)
+ERASE: Final = BulkChange("Erase", "erased", Operator.erase_tasks, ops.EraseTasksRequest)
 
 
 async def change_tasks(
-    target: ServerTarget, change: BulkChange, selected: ops_tasks.ListTasksRequest, answers: Answers
+    target: ServerTarget, change: BulkChange, selected: ops.ListTasksRequest, answers: Answers
 ) -> ExitCode:
     """Counts the tasks that match, asks, and changes them page by page. The exit code is FAILED if some were not."""
     if not selected.ListFields():
@@ -243,9 +241,7 @@ def _confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _change_pages(
-    operator: Operator, change: BulkChange, selected: ops_tasks.ListTasksRequest, counted: Any
-) -> Any:
+async def _change_pages(operator: Operator, change: BulkChange, selected: ops.ListTasksRequest, counted: Any) -> Any:
     """Changes all pages. Returns the sum of their responses. counted: the response of the dry run."""
     total = type(counted)()
     request = change.request(filter=selected, limit=PAGE_SIZE, request_id=f"cli-{uuid.uuid4()}", **change.options)

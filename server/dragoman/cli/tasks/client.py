@@ -14,13 +14,12 @@ from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError, NotFound
 from dragoman.calling.transport import no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note
+from dragoman.cli.commands import flag, option
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget, http_address
-from dragoman.cli.parameters import flag, option
 from dragoman.client.calls import Client, current_traceparent
 from dragoman.client.transport import CallOptions, ContentReceiver
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 
 MAX_NAMED_AGENTS: Final = 10  # agents that the error of an unknown agent names
 
@@ -74,8 +73,8 @@ async def task_client(
     For a task that is not found, and on other servers than Dragoman, the client is that of the named agent, so that the
     call reports the error."""
     if not (agent and scope):
-        request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope, own=True)
-        found: Sequence[ops_tasks.ListedTask] = ()
+        request = ops.ListTasksRequest(task_id=task_id, agent=agent, scope=scope, own=True)
+        found: Sequence[ops.ListedTask] = ()
         try:
             async with target.operator() as operator:
                 found = (await operator.list_tasks(request)).tasks

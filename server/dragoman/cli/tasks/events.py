@@ -10,18 +10,16 @@ import orjson
 import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import add_command, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name, text_of
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import naming_agents, scope_and_agent, task_client
 from dragoman.client import NotAllowed, NotFound
 from dragoman.client.operations import Operator
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task import states
 from dragoman.wire.json.protojson import Codec, JsonDialect
-from dragoman_pb.dragoman.ops.v1 import events_pb2 as ops_events
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_WATCHED_TASKS: Final = 200  # tasks of which `logs` reads the state at a time, most recently changed first
@@ -144,7 +142,7 @@ async def _print_task_log(
                     async for event in events:
                         lines.print(agent, scope, task_id, event)
         except NotFound as error:
-            request = ops_events.ListEventsRequest(
+            request = ops.ListEventsRequest(
                 task_id=task_id, agent=agent, principal=owner.principal, scope=scope if agent else "", limit=100
             )
             try:
@@ -159,14 +157,14 @@ async def _print_task_log(
 
 
 async def _stored_events(
-    operator: Operator, request: ops_events.ListEventsRequest, *, follow: bool
-) -> AsyncGenerator[tuple[ops_tasks.ListedTask, pb.StreamResponse], None]:
+    operator: Operator, request: ops.ListEventsRequest, *, follow: bool
+) -> AsyncGenerator[tuple[ops.ListedTask, pb.StreamResponse], None]:
     """Yields the events of a task of any principal; with `follow` until it ends, whenever its status has changed."""
     codec = Codec(pb.StreamResponse, JsonDialect("1.0"))
-    search = ops_tasks.ListTasksRequest(
+    search = ops.ListTasksRequest(
         task_id=request.task_id, agent=request.agent, scope=request.scope, principal=request.principal
     )
-    watch = operator.watch_tasks(ops_tasks.WatchTasksRequest(filter=search))
+    watch = operator.watch_tasks(ops.WatchTasksRequest(filter=search))
     async with aclosing(watch) as changes:
         async for change in changes:
             if not change.list.tasks:
@@ -188,13 +186,13 @@ async def _print_changes(
 ) -> None:
     """Prints a line for each task that changed, oldest first, and with `follow` for each that changes. shows_all: of
     the earlier changes all that are not too old, else the last few."""
-    request = ops_tasks.ListTasksRequest(agent=owner.agent, scope=owner.scope, limit=MAX_WATCHED_TASKS)
+    request = ops.ListTasksRequest(agent=owner.agent, scope=owner.scope, limit=MAX_WATCHED_TASKS)
     if owner.principal:
         request.principal = owner.principal
     known: dict[tuple[str, str, str], bytes] | None = None
     async with (
         target.operator() as operator,
-        aclosing(operator.watch_tasks(ops_tasks.WatchTasksRequest(filter=request))) as changes,
+        aclosing(operator.watch_tasks(ops.WatchTasksRequest(filter=request))) as changes,
     ):
         async for change in changes:
             listed = {

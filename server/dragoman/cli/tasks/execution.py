@@ -11,9 +11,7 @@ import typer
 from dragoman.cli.commands import add_command
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
-from dragoman_pb.dragoman.ops.v1 import steps_pb2 as ops_steps
+from dragoman_pb.dragoman.ops import v1 as ops
 
 
 def register(cli: typer.Typer) -> None:
@@ -49,7 +47,7 @@ async def list_steps(task: TaskId, *, owner: TaskOwner, json: Json = False, targ
     **Example**: `dragoman steps 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     async with target.operator() as operator:
-        response = await operator.list_steps(ops_steps.ListStepsRequest(task_id=task, **asdict(owner)))
+        response = await operator.list_steps(ops.ListStepsRequest(task_id=task, **asdict(owner)))
     out = ConsoleOutput()
     if json:
         for step in response.steps:
@@ -66,8 +64,8 @@ async def list_steps(task: TaskId, *, owner: TaskOwner, json: Json = False, targ
         out.line(_format_step(step, width))
 
 
-def _format_step(step: ops_steps.TaskStep, width: int) -> str:
-    state = ops_steps.TaskStepState.Name(step.state).removeprefix("TASK_STEP_STATE_")
+def _format_step(step: ops.TaskStep, width: int) -> str:
+    state = ops.TaskStepState.Name(step.state).removeprefix("TASK_STEP_STATE_")
     started, ended, wake_at = (at.ToMilliseconds() for at in (step.started, step.ended, step.wake_at))
     if 0 < wake_at <= time.time() * 1000:
         state = "SLEPT"
@@ -112,8 +110,8 @@ def _format_delegated(explanation: ops.Explanation) -> str:
     return f"; of these {explanation.delegated_tokens:,} and {explanation.delegated_cost:g} by delegated tasks"
 
 
-def _format_push(push: ops_push.PushConfig) -> str:
-    state = ops_push.PushState.Name(push.state).removeprefix("PUSH_STATE_")
+def _format_push(push: ops.PushConfig) -> str:
+    state = ops.PushState.Name(push.state).removeprefix("PUSH_STATE_")
     behind = push.last - push.delivered
     lag = f", {behind} events behind" if behind > 0 else ""
     return f"{push.id} to {push.url}: {state}{lag}" + (f"; {push.reason}" if push.reason else "")

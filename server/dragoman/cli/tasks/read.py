@@ -10,7 +10,7 @@ import typer
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_note
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import add_command, flag, option
 from dragoman.cli.options import (
     AgentFilter,
     Json,
@@ -24,12 +24,11 @@ from dragoman.cli.options import (
     time_option,
 )
 from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, format_usage, state_name, text_of
-from dragoman.cli.parameters import flag, option
 from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_agents, unknown_agent
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task import states
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_MESSAGE_WIDTH: Final = 60  # characters of a task's status message in a list
@@ -134,7 +133,7 @@ async def list_tasks(
 
     `dragoman list --state working --json | jq -r .id`
     """
-    request = ops_tasks.ListTasksRequest(
+    request = ops.ListTasksRequest(
         agent=agent,
         scope=scope,
         context_id=context,
@@ -164,7 +163,7 @@ async def list_tasks(
     out.table(header, rows, [one.task.status.state for one in listed])
 
 
-def _list_row(one: ops_tasks.ListedTask, now: float, *, wide: bool) -> tuple[str, ...]:
+def _list_row(one: ops.ListedTask, now: float, *, wide: bool) -> tuple[str, ...]:
     """The columns of a task in a list. now: milliseconds since the epoch."""
     status = one.task.status
     row = (

@@ -13,10 +13,9 @@ import typer
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, run_command
+from dragoman.cli.commands import add_command, argument, flag, option, run_command
 from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget
 from dragoman.cli.output import ConsoleOutput, state_name
-from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line, naming_agents, task_client
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.client.calls import Client

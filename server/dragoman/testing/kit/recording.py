@@ -18,7 +18,7 @@ from dragoman.agents.values import fill_struct, fill_value, struct_to_json, valu
 from dragoman.core.task import states
 from dragoman.core.task.projection import fold
 from dragoman.testing.kit.story import Exchange, PartsView, Step, Story, state_name
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RECORDING_FORMAT: Final = 1  # version of the file format
