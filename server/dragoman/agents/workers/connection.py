@@ -7,14 +7,16 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from google.protobuf.message import Message
 
 from dragoman.agents.functions.spec import MAX_ATTEMPTS, AgentOptions, Retry, retry, spec_of
 from dragoman.agents.values import NewId, struct_to_json
 from dragoman.agents.workers.turn import RemoteTurn
-from dragoman.core.cards.agent_spec import CARD_SKILL_FIELDS, DEFAULT_MODES, AgentSpec, Extension, Provider
+from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, card_skills
 from dragoman.core.errors import A2AError, InvalidParams, PayloadTooLarge, Unavailable
 from dragoman.core.names import check_agent_id
 from dragoman.ports import TurnContext
@@ -307,21 +309,17 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
         name=card.name or None,
         description=card.description or card.name or None,
         version=card.version or "1.0.0",
-        skills=_skills(card.skills),
+        skills=card_skills(card.skills),
         input_modes=card.default_input_modes or DEFAULT_MODES,
         output_modes=card.default_output_modes or DEFAULT_MODES,
-        provider=Provider(organization=card.provider.organization, url=card.provider.url)
-        if card.HasField("provider")
-        else None,
+        provider=_fields(card.provider, "organization", "url") if card.HasField("provider") else None,
         icon_url=card.icon_url,
         documentation_url=card.documentation_url,
         extensions=[
-            Extension(
-                uri=one.uri, description=one.description, required=one.required, params=struct_to_json(one.params)
-            )
+            {**_fields(one, "uri", "description", "required"), "params": struct_to_json(one.params)}
             for one in card.capabilities.extensions
         ],
-        extended_skills=_skills(registration.extended_skills),
+        extended_skills=card_skills(registration.extended_skills),
         streaming=card.capabilities.streaming if card.capabilities.HasField("streaming") else True,
         retry=Retry(attempts=registration.max_attempts or 1),
         direct=registration.direct,
@@ -335,5 +333,5 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
     return spec_of(lambda _: None, options)  # stands for the function, whose name and docstring are elsewhere
 
 
-def _skills(skills: Iterable[Any]) -> list[dict[str, Any]]:
-    return [{field: getattr(skill, field) for field in CARD_SKILL_FIELDS} for skill in skills]
+def _fields(message: Message, *names: str) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
