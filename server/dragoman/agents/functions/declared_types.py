@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from dragoman.agents.functions.incoming import Incoming
-from dragoman.agents.functions.spec import check_known, checked_json
+from dragoman.agents.functions.spec import check_known, check_type, checked_json
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import (
     ANNOTATIONS,
@@ -138,15 +138,15 @@ def _root_definition(schema: dict[str, Any]) -> dict[str, Any]:
     return {**definition, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
-def _annotations(argument: str, annotations: object) -> Mapping[str, Any]:
-    if not isinstance(annotations, Mapping):
-        raise TypeError(f"@agent: {argument}={annotations!r} must be a dict")
+def _annotations(argument: str, annotations: Any) -> Mapping[str, Any]:
+    check_type(argument, annotations, Mapping, "a dict")
     check_known(argument, annotations, ANNOTATIONS)
     for name, value in annotations.items():
-        if not isinstance(value, ANNOTATIONS[name]):
-            rule = "a string" if ANNOTATIONS[name] is str else "True or False"
-            raise TypeError(f"@agent: {argument}.{name}={value!r} must be {rule}")
+        check_type(f"{argument}.{name}", value, ANNOTATIONS[name], _ANNOTATION_RULES[ANNOTATIONS[name]])
     return dict(annotations)
+
+
+_ANNOTATION_RULES: Final[Mapping[type, str]] = {str: "a string", bool: "True or False"}
 
 
 def _json_of(message: Incoming) -> Any:
