@@ -7,7 +7,7 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from dragoman.agents.workers.turn import RemoteTurn
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, card_skills
 from dragoman.core.errors import A2AError, InvalidParams, PayloadTooLarge, Unavailable
 from dragoman.core.names import check_agent_id
-from dragoman.ports import TurnContext
+from dragoman.ports import TurnContext, WorkerStatus
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.workers")
@@ -46,7 +46,6 @@ class WorkerConnection:
         self,
         hello: wk.Hello,
         peer: str,
-        principal: str,
         agents: Mapping[str, AgentSpec],
         *,
         on_capacity_change: Callable[[], None],
@@ -59,7 +58,6 @@ class WorkerConnection:
         run turns."""
         self.name = hello.name
         self.peer = peer
-        self.principal = principal
         self.draining = False
         self.timings = HeartbeatTimings()  # the timings of `run_heartbeat`
         self.outgoing: asyncio.Queue[wk.ConnectResponse | None] = asyncio.Queue()
@@ -79,16 +77,11 @@ class WorkerConnection:
         self._lease_left = lease_left
         self._lease_ends: float | None = None
         """When the worker's last lease is over, on the loop's clock. None for a worker that asks for none."""
-        self._refused_turn = False
-        """The worker has returned a turn that it had not begun, and has renewed its lease not since then."""
+        self._refused_turn = False  # since the last lease, a turn was returned that had not begun
         self.has_exited = False  # whether its process is known to have ended
 
     def __str__(self) -> str:
         return f"{self.name or 'a worker'} ({self.peer})"
-
-    @property
-    def agents(self) -> Sequence[str]:
-        return tuple(self._agents)
 
     @property
     def seconds_silent(self) -> float:
@@ -114,6 +107,10 @@ class WorkerConnection:
     def free_capacity(self, agent: str) -> int:
         """Further turns of an agent that the worker takes now."""
         return self._credits[agent] if self.has_lease and not (self.draining or self._closed) else 0
+
+    def status(self, agent: str) -> WorkerStatus:
+        free, running = self.free_capacity(agent), self.running_turns(agent)
+        return WorkerStatus(self.name, self.peer, free, running, self.draining)
 
     def running_turns(self, agent: str) -> int:
         return sum(turn.agent == agent for turn in self._turns.values())
@@ -156,9 +153,8 @@ class WorkerConnection:
         """Handles a frame from the worker. Raises InvalidParams or PayloadTooLarge for an invalid frame."""
         self._last_received_at = self._loop.time()
         if (size := frame.ByteSize()) > self._frame_bytes:
-            raise PayloadTooLarge(
-                f"the frame has {size} bytes; the maximum is {self._frame_bytes} (Welcome.max_frame_bytes)"
-            )
+            maximum = f"the maximum is {self._frame_bytes} (Welcome.max_frame_bytes)"
+            raise PayloadTooLarge(f"the frame has {size} bytes; {maximum}")
         match frame.WhichOneof("frame"):
             case "heartbeat":
                 self._renew_lease(frame.heartbeat.number)
@@ -242,9 +238,7 @@ class WorkerConnection:
 
 MAX_WORKER_NAME_CHARS: Final = 200
 MAX_WORKER_AGENTS: Final = 100
-MAX_WORKER_RETRIES: Final = 100
-"""Characters of a worker's name, agents of one worker, and repetitions of a turn."""
-
+MAX_WORKER_RETRIES: Final = 100  # repetitions of a turn
 MAX_WORKER_CREDITS: Final = 10_000  # unused credits that a worker may grant for one agent
 
 _FIELD_OF_ARGUMENT: Final = {
@@ -274,9 +268,7 @@ def check_hello(hello: wk.Hello) -> list[AgentSpec]:
         raise InvalidParams.field("hello.name", f"must be printable text of at most {MAX_WORKER_NAME_CHARS} characters")
     if not 1 <= len(hello.agents) <= MAX_WORKER_AGENTS:
         raise InvalidParams.field("hello.agents", f"has {len(hello.agents)} agents; send 1 to {MAX_WORKER_AGENTS}")
-    specs = [
-        read_registration(registration, f"hello.agents[{index}]") for index, registration in enumerate(hello.agents)
-    ]
+    specs = [read_registration(one, f"hello.agents[{index}]") for index, one in enumerate(hello.agents)]
     for index, spec in enumerate(specs):
         if spec.id in [earlier.id for earlier in specs[:index]]:
             raise InvalidParams.field(f"hello.agents[{index}].id", f'"{spec.id}" is the id of an earlier agent')
