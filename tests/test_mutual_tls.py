@@ -206,8 +206,8 @@ async def test_a_worker_authenticates_by_certificate(
         assert await ask(client_of(app, "grpc", server_ca, other, agent="far")) == "from afar"
         # After revocation the open stream ends, and new connections are rejected.
         (tmp_path / "revoked").write_text(f"{serial_of(box):x}\n")
-        assert app.certificates is not None
-        app.certificates.refresh(force=True)
+        assert app.infra.certificates is not None
+        app.infra.certificates.refresh(force=True)
         async with asyncio.timeout(60):
             with pytest.raises(ClientError, match="this certificate was revoked"):
                 await working
@@ -228,10 +228,10 @@ async def test_revocations_apply_at_once_while_the_server_runs(
 
     write_list()
     async with opened(response, tls_client_revoked=file) as app, client_of(app, "grpc", server_ca, alice) as open_one:
-        assert app.certificates is not None
+        assert app.infra.certificates is not None
         await open_one.send(message("hello"))
         write_list(alice)
-        app.certificates.refresh()
+        app.infra.certificates.refresh()
         with pytest.raises(ClientError, match="this certificate was revoked"):  # also on an open connection
             await open_one.send(message("hello"))
         assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
@@ -239,10 +239,10 @@ async def test_revocations_apply_at_once_while_the_server_runs(
         # An invalid file changes nothing.
         for bad in (b"\xff", b"no number\n", ClientAuthority(tmp_path, "strangers").crl(), clients.crl()[:200]):
             file.write_bytes(bad)
-            app.certificates.refresh()
+            app.infra.certificates.refresh()
             assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
         file.unlink()
-        app.certificates.refresh()
+        app.infra.certificates.refresh()
         assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
 
 
@@ -267,14 +267,14 @@ async def test_changed_client_cas_are_loaded_while_the_server_runs(
     later = ClientAuthority(tmp_path, "later")
     alice, carol = clients.issue("alice"), later.issue("carol")
     async with opened(response) as app:
-        assert app.certificates is not None
+        assert app.infra.certificates is not None
         clients.ca.write_bytes(later.ca.read_bytes())
-        assert app.certificates.refresh()
+        assert app.infra.certificates.refresh()
         for binding in ("grpc", "rest"):
             assert await ask(client_of(app, binding, server_ca, carol)) == "carol: hello"
             assert "UNAVAILABLE" in await refused(client_of(app, binding, server_ca, alice))
         clients.ca.write_text("nothing\n")
-        assert not app.certificates.refresh()
+        assert not app.infra.certificates.refresh()
         assert await ask(client_of(app, "grpc", server_ca, carol)) == "carol: hello"
 
 

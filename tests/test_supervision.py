@@ -30,11 +30,20 @@ from dragoman.supervision import (
     Polling,
     RepeatedFailures,
     describe_fault,
+    polling,
     running,
 )
 
 PACKAGE: Final = Path(supervision.__file__).parent
-AT_ONCE: Final = Backoff(0.0, 0.0)
+
+
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> BackgroundFailures:
+    """The failures of this process, whose work starts again at once."""
+    found = BackgroundFailures()
+    monkeypatch.setattr(supervision, "FAILURES", found)
+    monkeypatch.setattr(supervision, "RESTART_BACKOFF", Backoff(0.0, 0.0))
+    return found
 
 
 class Work:
@@ -60,9 +69,11 @@ class Work:
         self.end.wait()
 
 
-async def test_a_task_that_fails_starts_again_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    work, failures = Work(2, MemoryError()), BackgroundFailures(AT_ONCE)
-    task = supervision.start_task(Background.REAPER, work.run, failures=failures)
+async def test_a_task_that_fails_starts_again_with_one_log_line(
+    caplog: pytest.LogCaptureFixture, failures: BackgroundFailures
+) -> None:
+    work = Work(2, MemoryError())
+    task = supervision.start_task(Background.REAPER, work.run)
     await eventually(work.running.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -76,9 +87,10 @@ async def test_a_task_that_fails_starts_again_with_one_log_line(caplog: pytest.L
     assert [record.exc_info for record in caplog.records] == [None, None]
 
 
+@pytest.mark.usefixtures("failures")
 async def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
-    work, failures = Work(1, asyncio.CancelledError()), BackgroundFailures(AT_ONCE)
-    task = supervision.start_task(Background.FEEDS, work.run, failures=failures)
+    work = Work(1, asyncio.CancelledError())
+    task = supervision.start_task(Background.FEEDS, work.run)
     await eventually(work.running.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -94,9 +106,10 @@ async def test_a_task_that_returns_has_ended() -> None:
     await task
 
 
+@pytest.mark.usefixtures("failures")
 async def test_a_thread_that_fails_starts_again() -> None:
-    work, failures = Work(2, SystemExit(1)), BackgroundFailures(AT_ONCE)
-    thread = supervision.start_thread(Background.SQLITE_CHECKPOINT, work.run_blocking, failures)
+    work = Work(2, SystemExit(1))
+    thread = supervision.start_thread(Background.SQLITE_CHECKPOINT, work.run_blocking)
     assert thread.name == "dragoman-sqlite-checkpoint"
     await eventually(work.running.is_set)
     work.end.set()
@@ -232,7 +245,7 @@ def test_every_background_work_is_started_somewhere() -> None:
     missing = [
         work.name
         for work in Background
-        if not any(f"{start}(Background.{work.name}," in sources for start in ("start_task", "Polling"))
+        if not any(f"{start}(Background.{work.name}," in sources for start in ("start_task", "Polling", "polling"))
     ]
     assert [name for name in missing if f"start_thread(Background.{name}," not in sources] == []
 
@@ -293,3 +306,16 @@ async def test_background_work_of_a_component_has_ended_before_the_next_one_stop
     async with running([store, Polling(Background.FEEDS, poll)]):
         await asyncio.sleep(0)
     assert steps == ["poll ended", "store closed"]
+
+
+async def test_a_poll_is_repeated_and_begins_at_once_or_after_its_interval() -> None:
+    polled: list[str] = []
+
+    async def poll(name: str) -> None:
+        polled.append(name)
+
+    late = polling(Background.FEEDS, 3600.0, partial(poll, "late"))
+    often = polling(Background.REAPER, 0.0, partial(poll, "often"), at_once=True)
+    async with running([late, often]):
+        await eventually(lambda: len(polled) > 2)
+    assert set(polled) == {"often"}

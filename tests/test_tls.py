@@ -184,7 +184,7 @@ async def test_new_connections_use_a_new_certificate_and_open_streams_continue(
 ) -> None:
     other = Authority(tmp_path, "other")
     async with opened(tmp_path, authority) as app, AsyncExitStack() as stack:
-        assert app.certificates is not None
+        assert app.infra.certificates is not None
         streams = []
         for binding in ("grpc", "rest", "ws"):
             client = await stack.enter_async_context(client_of(app, binding, authority.ca, "gated"))
@@ -194,7 +194,7 @@ async def test_new_connections_use_a_new_certificate_and_open_streams_continue(
             streams.append(events)
         new = other.issue()
         write(tmp_path, new)
-        assert app.certificates.refresh()
+        assert app.infra.certificates.refresh()
         for bound in (app.http, app.grpc):
             for name in ("localhost", None):  # without SNI, too
                 assert await shown_by("127.0.0.1", bound.port, name=name) == der(new)
@@ -212,12 +212,12 @@ async def test_new_connections_use_a_new_certificate_and_open_streams_continue(
 
 async def test_an_invalid_new_pair_leaves_the_old_one_in_use(tmp_path: Path, authority: Authority) -> None:
     async with opened(tmp_path, authority) as app:
-        assert app.certificates is not None
-        before = der(app.certificates.pair)
+        assert app.infra.certificates is not None
+        before = der(app.infra.certificates.pair)
         new = authority.issue()
         for bad in ((new[0], b""), (new[0][:300], new[1]), (new[0], authority.issue()[1]), (new[0], encrypted(new[1]))):
             write(tmp_path, bad)
-            assert not app.certificates.refresh()
+            assert not app.infra.certificates.refresh()
             for bound in (app.http, app.grpc):
                 assert await shown_by("127.0.0.1", bound.port) == before
             for binding in ("grpc", "rest"):

@@ -3,7 +3,8 @@
 buf passes a CodeGeneratorRequest on stdin. The plugin runs protoc and grpc_python from grpcio-tools in this process
 and mypy-protobuf for the gRPC stubs, then makes all imports between generated files relative, so that the tree works
 under any parent package. Options: `pool=private` registers the files in a DescriptorPool of the tree (<tree>/_pool.py);
-`mypy_grpc` also writes *_pb2_grpc.pyi. It needs `strategy: all`, since it writes the __init__.py files.
+`mypy_grpc` also writes *_pb2_grpc.pyi; `star=PACKAGE` lets that package export the messages of all its files. It needs
+`strategy: all`, since it writes the __init__.py files.
 """
 
 from __future__ import annotations
@@ -153,6 +154,10 @@ def generate(request: plugin_pb2.CodeGeneratorRequest) -> dict[str, str]:
     for name in list(files):
         for parent in PurePosixPath(name).parents:
             files.setdefault((parent / "__init__.py").as_posix(), "")
+    if "star" in options:
+        package = options["star"].replace(".", "/")
+        modules = sorted(PurePosixPath(name).stem for name in files if re.fullmatch(rf"{package}/\w+_pb2\.py", name))
+        files[f"{package}/__init__.py"] = "".join(f"from .{module} import *\n" for module in modules)
     files["py.typed"] = ""
     if private:
         files["_pool.py"] = POOL

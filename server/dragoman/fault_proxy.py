@@ -23,14 +23,10 @@ from typing import Final, Literal, NamedTuple, Self, get_args
 __all__ = ["Drop", "DropLimit", "DropMode", "DropPoint", "FaultProxy"]
 
 PROXY_CHUNK_BYTES: Final = 64 * 1024
-
-_LINGER_ZERO: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER of zero: closing resets the connection."""
+_LINGER_ZERO: Final = struct.pack("ii", 1, 0)  # SO_LINGER of zero: closing resets the connection
 
 
-DropMode = Literal["close", "reset", "hang"]
-"""How a connection is dropped: closed (FIN), reset (RST), or kept open without forwarding."""
-
+DropMode = Literal["close", "reset", "hang"]  # closed (FIN), reset (RST), or kept open without forwarding
 DROP_MODES: Final[tuple[str, ...]] = get_args(DropMode)
 
 
@@ -324,10 +320,8 @@ def choose_fault(number: int, *, seed: int, every: int, after: DropLimit | None)
 
 
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_HTTP2_HEADERS: Final = 1
-"""A frame type of HTTP/2."""
-_TLS_CHANGE_CIPHER_SPEC, _TLS_HANDSHAKE, _TLS_APPLICATION_DATA = 20, 22, 23
-"""Record types of TLS."""
+_HTTP2_HEADERS: Final = 1  # a frame type of HTTP/2
+_TLS_CHANGE_CIPHER_SPEC, _TLS_HANDSHAKE, _TLS_APPLICATION_DATA = 20, 22, 23  # record types of TLS
 
 
 class ExchangeDetector:
@@ -349,7 +343,6 @@ class ExchangeDetector:
     _encrypted_records = 0
 
     def observe_client(self, data: bytes) -> None:
-        """Processes bytes from the client."""
         if self.request_started or not data:
             return
         if not self._protocol_known:

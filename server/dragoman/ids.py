@@ -11,9 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-RANDOM_BYTES_PER_ID: Final = 16
-"""Size of a UUID."""
-
+RANDOM_BYTES_PER_ID: Final = 16  # size of a UUID
 IDS_PER_REFILL: Final = 256
 
 
@@ -32,7 +30,6 @@ class IdGenerator:
         return before
 
     def random_bytes(self) -> bytes:
-        """RANDOM_BYTES_PER_ID random bytes."""
         while True:
             try:
                 return self._pool.popleft()
@@ -55,5 +52,4 @@ class IdGenerator:
         return uuid.hex()
 
 
-IDS: Final = IdGenerator()
-"""The generator of this process."""
+IDS: Final = IdGenerator()  # the generator of this process

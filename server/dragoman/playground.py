@@ -47,9 +47,7 @@ _SKILLS: Final = (
 )  # fmt: skip
 """Id, name, description, tag and examples of each skill."""
 
-_COMMANDS: Final = ("echo", "stream", "sleep", "help")
-"""Skills that are a command."""
-
+_COMMANDS: Final = ("echo", "stream", "sleep", "help")  # skills that are a command
 PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] | None
 
 

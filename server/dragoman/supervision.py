@@ -27,21 +27,11 @@ from dragoman.core.errors import Unavailable, lacks_memory
 from dragoman.core.exceptions import describe, format_traceback, is_a, text_of, traceback_of
 
 log = logging.getLogger("dragoman.background")
-
-EXIT_CODE: Final = 70
-"""Exit code of a process that ends because of its background work: EX_SOFTWARE of sysexits.h."""
-
-RESTART_BACKOFF: Final = Backoff(0.1, 5.0)
-"""Before failed work starts again. All restarts up to MAX_FAILURES fit into the 15 s of a stuck task (G3)."""
-
-MAX_FAILURES: Final = 7
-"""Failures in a row of work that everything waits for, after which the process ends: about 6 s."""
-
-STABLE_SECONDS: Final = 30.0
-"""Work that ran for so long begins again with the first delay of the backoff."""
-
-LOW_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
-"""Errors of a process, or a system, that has too many files open."""
+EXIT_CODE: Final = 70  # EX_SOFTWARE of sysexits.h: the process ends because of its background work
+RESTART_BACKOFF: Final = Backoff(0.1, 5.0)  # all restarts up to MAX_FAILURES fit into the 15 s of a stuck task (G3)
+MAX_FAILURES: Final = 7  # in a row, of work that everything waits for: the process ends after about 6 s
+STABLE_SECONDS: Final = 30.0  # work that ran for so long begins again with the first delay of the backoff
+LOW_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)  # the process, or the system, has too many files open
 
 
 class Background(Enum):
@@ -91,8 +81,7 @@ ESSENTIAL: Final = frozenset({Background.STORE_WRITER, Background.SESSION})
 class BackgroundFailures:
     """Counts failures of background work, and decides how its work goes on."""
 
-    def __init__(self, backoff: Backoff = RESTART_BACKOFF) -> None:
-        self._backoff = backoff
+    def __init__(self) -> None:
         self.counts: Counter[Background] = Counter(dict.fromkeys(Background, 0))
         """Failures so far."""
         self.end_process: Callable[[str], None] = lambda _: None
@@ -100,7 +89,7 @@ class BackgroundFailures:
 
     def record(self, work: Background, error: BaseException, in_a_row: int) -> float:
         """Counts and logs a failure. Returns the seconds until the work starts again. Raises nothing."""
-        delay = self._backoff.delay(in_a_row)
+        delay = RESTART_BACKOFF.delay(in_a_row)
         with suppress(Exception):  # out of memory, even to write a line
             self.counts[work] += 1
             log.error(
@@ -112,25 +101,18 @@ class BackgroundFailures:
         return delay
 
 
-FAILURES: Final = BackgroundFailures()
-"""Of this process."""
-
-Step = Callable[[], Awaitable[object] | None]
-"""Starts or stops a component."""
+FAILURES: Final = BackgroundFailures()  # of this process
+Run = Callable[[], Coroutine[Any, Any, None]]
+Step = Callable[[], Awaitable[object] | None]  # starts or stops a component
 
 
-def start_task(
-    work: Background,
-    run: Callable[[], Coroutine[Any, Any, None]],
-    detail: str = "",
-    failures: BackgroundFailures = FAILURES,
-) -> asyncio.Task[None]:
+def start_task(work: Background, run: Run, detail: str = "") -> asyncio.Task[None]:
     """Runs `run` in a task until it returns or the task is canceled, again after each failure.
 
     `detail` tells tasks of the same work apart.
     """
     name = f"{work.value} {detail}" if detail else work.value
-    return asyncio.get_running_loop().create_task(_run_task(work, run, failures), name=name)
+    return asyncio.get_running_loop().create_task(_run_task(work, run), name=name)
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> None:
@@ -151,7 +133,7 @@ class Component:
 class Polling(Component):
     """Background work that runs from its start to its stop."""
 
-    def __init__(self, work: Background, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, work: Background, run: Run) -> None:
         super().__init__(self._begin, self._end)
         self._work = work
         self._run = run
@@ -162,6 +144,21 @@ class Polling(Component):
     async def _end(self) -> None:
         self._task.cancel()
         await asyncio.wait((self._task,))  # it must not use what stops next
+
+
+def polling(
+    work: Background, seconds: float, step: Callable[[], Awaitable[object]], *, at_once: bool = False
+) -> Polling:
+    """Background work that takes a step after every so many seconds, and `at_once` before."""
+
+    async def run() -> None:
+        if at_once:
+            await step()
+        while True:
+            await asyncio.sleep(seconds)
+            await step()
+
+    return Polling(work, run)
 
 
 @asynccontextmanager
@@ -186,9 +183,7 @@ async def _take(step: Step | None) -> None:
         await waits
 
 
-async def _run_task(
-    work: Background, run: Callable[[], Coroutine[Any, Any, None]], failures: BackgroundFailures
-) -> None:
+async def _run_task(work: Background, run: Run) -> None:
     task, in_a_row, clock = asyncio.current_task(), 0, asyncio.get_running_loop().time
     assert task is not None
     while True:
@@ -202,31 +197,28 @@ async def _run_task(
                 raise
             failure = error  # of something that it waited for
         in_a_row = 1 if clock() - started > STABLE_SECONDS else in_a_row + 1
-        delay = failures.record(work, failure, in_a_row)
+        delay = FAILURES.record(work, failure, in_a_row)
         del failure
         await asyncio.sleep(delay)
 
 
-def start_thread(
-    work: Background, run: Callable[[], None], failures: BackgroundFailures = FAILURES
-) -> threading.Thread:
+def start_thread(work: Background, run: Callable[[], None]) -> threading.Thread:
     """Runs `run` in a daemon thread until it returns, again after each failure."""
-    name = "dragoman-" + work.value.replace(" ", "-")
-    thread = threading.Thread(target=_run_thread, args=(work, run, failures), name=name, daemon=True)
+
+    def run_again() -> None:
+        in_a_row = 0
+        while True:
+            started = time.monotonic()
+            try:
+                return run()
+            except BaseException as error:
+                in_a_row = 1 if time.monotonic() - started > STABLE_SECONDS else in_a_row + 1
+                delay = FAILURES.record(work, error, in_a_row)
+            time.sleep(delay)
+
+    thread = threading.Thread(target=run_again, name=f"dragoman-{work.value.replace(' ', '-')}", daemon=True)
     thread.start()
     return thread
-
-
-def _run_thread(work: Background, run: Callable[[], None], failures: BackgroundFailures) -> None:
-    in_a_row = 0
-    while True:
-        started = time.monotonic()
-        try:
-            return run()
-        except BaseException as error:
-            in_a_row = 1 if time.monotonic() - started > STABLE_SECONDS else in_a_row + 1
-            delay = failures.record(work, error, in_a_row)
-        time.sleep(delay)
 
 
 def end_process(reason: str) -> NoReturn:
@@ -238,11 +230,8 @@ def end_process(reason: str) -> NoReturn:
     os._exit(EXIT_CODE)
 
 
-FAILURE_LOG_INTERVAL: Final = 60.0
-"""Seconds between two lines of the log about the same failure."""
-
-MAX_FAILURE_REASONS: Final = 100
-"""Different failures that are logged in that time."""
+FAILURE_LOG_INTERVAL: Final = 60.0  # seconds between two lines about the same failure
+MAX_FAILURE_REASONS: Final = 100  # different failures that are logged in that time
 
 
 class RepeatedFailures:

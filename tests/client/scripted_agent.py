@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, Unpack, cast
 
 from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
 from dragoman.calling.retry import RetryBudget
+from dragoman.calling.transport import CallFields, StreamResponses
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
@@ -49,7 +50,7 @@ class Script:
         self.keys: list[str] = []
         self.after: list[str] = []
 
-    def _next(self, rpc: str, request: Message, key: str, after: str = "") -> Sequence[Any]:
+    def _next(self, rpc: str, request: Message, *, key: str = "", after: str = "", **_: str) -> Sequence[Any]:
         copy = type(request)()
         copy.CopyFrom(request)
         self.requests.append((rpc, copy))
@@ -60,10 +61,8 @@ class Script:
             raise UNSUPPORTED
         return entries.pop(0) if len(entries) > 1 else entries[0]
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
-        (answer,) = self._next(rpc, request, key)
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
+        (answer,) = self._next(rpc, request, **fields)
         if isinstance(answer, ClientError):
             raise answer
         copy: Message = type(answer)()
@@ -73,10 +72,8 @@ class Script:
             return pb.SendMessageResponse(**cast(Any, held))
         return copy
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> AsyncGenerator[pb.StreamResponse, None]:
-        for text in self._next(rpc, request, key, after):
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
+        for text in self._next(rpc, request, **fields):
             if text is HOLD:
                 await asyncio.Event().wait()
             elif isinstance(text, ClientError):

@@ -17,6 +17,7 @@ from dragoman.wire.client_operations import JSONRPC_OPERATIONS
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03
 from dragoman.wire.json import protojson
 from dragoman.wire.json import request as json_request
+from dragoman.wire.remote_errors import parse_json_error
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _TASK: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
@@ -127,7 +128,7 @@ def read_answer(data: bytes) -> None:
     if not isinstance(value, dict):
         return
     if "error" in value:
-        str(ClientError.from_json(value["error"]))
+        str(ClientError.from_remote_error(parse_json_error(value["error"])))
     for operations in JSONRPC_OPERATIONS.values():
         for client_operation in operations.values():
             try:

@@ -198,7 +198,7 @@ def read_claims(data: bytes) -> None:
 def read_keys(data: bytes) -> None:
     """A published key set of an issuer."""
     try:
-        document = jwks._json_object("issuer", data)
+        document = jwks.json_object("issuer", data)
     except A2AError:
         return
     keys = document.get("keys")

@@ -102,12 +102,12 @@ OTHER_CALLERS = {
 async def test_another_principal_cannot_read_change_or_detect_tasks(tmp_path: Path, transport: str, who: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
-        before = kept(Path(app.store))
+        before = kept(Path(app.settings.store.name))
         # Callers that are rejected before the task lookup are rejected in every state.
         of_each = len(STATES) if who == "another" else 1
         failures, row_ids = await replay(app, victim, transport, OTHER_CALLERS[who], of_each=of_each)
         assert not failures, "\n".join(failures[:5]) + f"\n{len(failures)} in all"
-        assert kept(Path(app.store)) == before
+        assert kept(Path(app.settings.store.name)) == before
         assert app.running == len(victim.names["", "running"]) + len(victim.names[RESOURCE, "running"])
         rows = {"gRPC": RPC_ROWS, "REST": RPC_ROWS, "MCP": MCP_CASES}.get(transport, JSONRPC_ROWS)
         assert row_ids >= {id(row) for row in rows}
@@ -127,11 +127,11 @@ async def test_own_tasks_are_not_found_in_another_scope(tmp_path: Path, transpor
 async def test_the_replay_detects_accessible_tasks(tmp_path: Path, transport: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
-        before = kept(Path(app.store))
+        before = kept(Path(app.settings.store.name))
         failures, _ = await replay(app, victim, transport, named(VICTIM), only=frozenset((GET_TASK, CANCEL_TASK)))
         assert len(failures) > (20 if transport == "MCP" else 50)
         assert any(f"reveals {SECRET}" in failure for failure in failures)
-        assert kept(Path(app.store)) != before
+        assert kept(Path(app.settings.store.name)) != before
 
 
 # The table ----------------------------------------------------------------------------------------------------------

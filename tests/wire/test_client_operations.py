@@ -22,8 +22,8 @@ def test_a_rest_call_has_the_path_of_its_dialect(dialect: str, rpc: str, method:
     request = OPERATION_TYPES[rpc][0](id="a/b")
     if isinstance(request, pb.GetTaskRequest):
         request.history_length = 2
-    call = rest_call(dialect, rpc, request, "acme")
-    assert (call.method, call.path) == (method, path)
+    call = rest_call(dialect, rpc, request, "/acme")
+    assert (call.method, call.url) == (method, path)
     assert (call.body is None) == (method == "GET" or rpc == "SubscribeToTask")
 
 

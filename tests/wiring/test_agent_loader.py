@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from dragoman.wiring.agent_loader import LoadError, load_agents, source_directory
+from dragoman.wiring.agent_loader import LoadError, load_app, source_directory
 
 ECHO = """
     from dragoman import agent, Turn
@@ -34,9 +34,9 @@ def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_a_misspelled_file_name_gets_a_suggestion() -> None:
     write("agents.py", ECHO)
     with pytest.raises(LoadError, match=r"^agent\.py: this file does not exist; did you mean agents\.py\? \(APP is"):
-        load_agents("agent.py")
+        load_app("agent.py")
     with pytest.raises(LoadError, match=r"^other/agents\.py: this file does not exist \(APP is"):
-        load_agents("other/agents.py")
+        load_app("other/agents.py")
 
 
 @pytest.mark.parametrize("folder", [".", "./", "..", "../project", "package/"])
@@ -45,13 +45,13 @@ def test_a_folder_is_rejected_with_a_file_in_it(folder: str, monkeypatch: pytest
         write(name, ECHO)
     monkeypatch.chdir("project")
     with pytest.raises(LoadError) as caught:
-        load_agents(folder)
+        load_app(folder)
     assert str(caught.value) == f"{folder} is a folder; pass a .py file in it, such as {Path(folder, 'agents.py')}"
 
 
 def test_a_folder_without_python_files_has_no_example() -> None:
     with pytest.raises(LoadError, match=r"^\. is a folder; pass a \.py file in it$"):
-        load_agents(".")
+        load_app(".")
 
 
 def write(name: str, text: str) -> str:
@@ -62,28 +62,28 @@ def write(name: str, text: str) -> str:
 
 
 def test_agents_of_a_file_are_loaded() -> None:
-    assert [agent.spec.id for agent in load_agents(write("echoes.py", ECHO))] == ["echo"]
+    assert [agent.spec.id for agent in load_app(write("echoes.py", ECHO)).agents] == ["echo"]
 
 
 def test_agents_of_a_module_in_the_working_directory_are_loaded() -> None:
     write("company/__init__.py", "")
     write("company/echoes.py", ECHO)
-    assert [agent.spec.id for agent in load_agents("company.echoes")] == ["echo"]
+    assert [agent.spec.id for agent in load_app("company.echoes").agents] == ["echo"]
 
 
 def test_the_playground_is_installed() -> None:
-    assert [agent.spec.id for agent in load_agents("dragoman.playground")] == ["playground"]
+    assert [agent.spec.id for agent in load_app("dragoman.playground").agents] == ["playground"]
 
 
 def test_a_file_can_import_its_neighbor_and_have_any_name() -> None:
     write("echoes.py", ECHO)
-    assert [agent.spec.id for agent in load_agents(write("my-app.py", "from echoes import echo"))] == ["echo"]
+    assert [agent.spec.id for agent in load_app(write("my-app.py", "from echoes import echo")).agents] == ["echo"]
 
 
 def test_a_file_with_the_name_of_an_imported_module_does_not_replace_it() -> None:
     import json
 
-    load_agents(write("json.py", ECHO))
+    load_app(write("json.py", ECHO))
     assert sys.modules["json"] is json
 
 
@@ -111,7 +111,7 @@ def test_a_file_with_the_name_of_an_imported_module_does_not_replace_it() -> Non
 def test_an_error_in_the_app_is_reported_with_its_file_and_line(text: str, response: str) -> None:
     write("app.py", text)
     with pytest.raises(LoadError) as caught:
-        load_agents("app.py")
+        load_app("app.py")
     assert str(caught.value).startswith(response)
     assert "Traceback" not in str(caught.value)
 
@@ -121,7 +121,7 @@ def test_an_error_in_an_imported_file_is_reported_with_that_file() -> None:
     write("deep/__init__.py", "")
     write("app.py", "import deep.broken\n")
     with pytest.raises(LoadError, match=r"^deep/broken.py, line 2: ZeroDivisionError"):
-        load_agents("app.py")
+        load_app("app.py")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_an_error_in_an_imported_file_is_reported_with_that_file() -> None:
 )
 def test_a_missing_app_is_rejected_with_the_format_of_app(app: str, response: str) -> None:
     with pytest.raises(LoadError) as caught:
-        load_agents(app)
+        load_app(app)
     assert str(caught.value).startswith(response)
     assert "APP is a .py file or the name of a module" in str(caught.value)
 
@@ -143,7 +143,7 @@ def test_duplicate_agent_ids_are_rejected() -> None:
     echo = dedent(ECHO)
     write("app.py", echo + echo.replace("def echo", "def other").replace('name="Echo"', 'id="echo"'))
     with pytest.raises(LoadError, match=r'^app.py: two agents have the id "echo"'):
-        load_agents("app.py")
+        load_app("app.py")
 
 
 def test_the_source_directory_is_that_of_the_file_or_package() -> None:

@@ -43,7 +43,7 @@ async def test_memory_keeps_nothing_and_says_so(tmp_path: Path, caplog: pytest.L
     async with opened("memory:") as app, Client(str(app.grpc)) as client:
         task = (await client.send(message("hello"))).task
         assert (await client.get(task.id)).artifacts == task.artifacts
-        assert app.store == "memory: (deleted at the end)"
+        assert app.settings.store.name == "memory: (deleted at the end)"
         async with opened("memory:") as other, Client(str(other.grpc)) as elsewhere:
             with pytest.raises(ClientError, match="not found"):
                 await elsewhere.get(task.id)
@@ -80,7 +80,7 @@ async def test_a_function_may_be_async_or_a_member(tmp_path: Path) -> None:
         for _ in range(2):  # the second start finds a store with an earlier session
             async with opened(f"mine.py:{function}") as app, Client(str(app.grpc)) as client:
                 await client.send(message("hello"))
-                assert app.store == f"mine.py:{function}"
+                assert app.settings.store.name == f"mine.py:{function}"
         assert (tmp_path / file).is_file()
 
 

@@ -11,7 +11,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Final, Literal, Self
@@ -20,7 +20,6 @@ from aiohttp import web
 
 from dragoman.bindings.options import BoundAddress
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Caller
-from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import AgentSpec, CardOverride
 from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, apply_security
 from dragoman.core.errors import AgentNotFound, ExtendedAgentCardNotConfigured, Unauthenticated, UnsupportedOperation
@@ -31,21 +30,12 @@ from dragoman.wire.dialects import Dialect
 
 _log: Final = logging.getLogger("dragoman.bindings.cards")
 
-CARD_MAX_AGE: Final = 300
-"""Seconds for which clients may cache a card."""
+CARD_MAX_AGE: Final = 300  # seconds for which clients may cache a card
 
 _MAX_CACHED_CARDS: Final = 256
 """Maximum cached cards: callers choose their `Host` and scope, so the cache needs a limit."""
 
 _EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
-
-
-def _v1_message(spec: AgentSpec, addresses: agent_card.CardAddresses, sign: agent_card.SignPayloads) -> bytes:
-    return agent_card.sign_v1_card(agent_card.v1_card(spec, addresses), sign).SerializeToString()
-
-
-def _v03_message(spec: AgentSpec, addresses: agent_card.CardAddresses, sign: agent_card.SignPayloads) -> bytes:
-    return agent_card.sign_v03_card(agent_card.v03_card(spec, addresses), sign).SerializeToString()
 
 
 _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
@@ -55,8 +45,7 @@ _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "0.1": agent_card.v01_document,
 }
 
-CardVersions = Literal["all", "1.0", "0.3"]
-"""The versions of A2A that cards are written for."""
+CardVersions = Literal["all", "1.0", "0.3"]  # the versions of A2A that cards are written for
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +65,8 @@ class PublicAddresses:
     """The addresses that cards name, unchanged. Empty: the request decides."""
 
     url: str = ""
-    grpc: str = ""
-    """HOST:PORT, or with a scheme."""
-    trusted_proxies: TrustedNetworks = ()
-    """Whose headers tell the address that the caller used."""
+    grpc: str = ""  # HOST:PORT, or with a scheme
+    trusted_proxies: TrustedNetworks = ()  # whose headers tell the address that the caller used
 
 
 class Cards:
@@ -113,20 +100,18 @@ class Cards:
         self._push = push
         self._signer = signer
         self._versions = versions
-        self.http: BoundAddress | None = None
-        self.grpc: BoundAddress | None = None
-        """The bound addresses, set by the servers once they listen."""
+        self.http: BoundAddress | None = None  # the bound address, set by the server once it listens
+        self.grpc: BoundAddress | None = None  # the same
         self._public_url = addresses.url
         self._public_grpc = addresses.grpc
         self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()
-        self.changed = asyncio.Event()
-        """Set when an agent is added, changed or removed; a new one then takes its place."""
+        self.changed = asyncio.Event()  # set when an agent is added, changed or removed; a new one then takes its place
 
     def put_agent(self, spec: AgentSpec) -> None:
         """Adds or updates the card of an agent, which becomes the root agent if there is none."""
         self.root = self.root or spec.id
         self._declared_specs[spec.id] = spec
-        card_spec = agent_spec.apply_card_override(spec, self._overrides.get(spec.id))
+        card_spec = replace(spec, **self._overrides.get(spec.id, {}))
         self.agents[spec.id] = _with_security(card_spec, self.security, self._access_policy)
         for key in [key for key in self._cache if key[1] == spec.id]:
             del self._cache[key]
@@ -170,7 +155,7 @@ class Cards:
         Raises AgentNotFound.
         """
         trusted = caller.identity.is_authenticated and self._has_extended_card(self._find_spec(caller.agent))
-        encode = _v03_message if as_message else agent_card.v03_protojson_document
+        encode = agent_card.v03_message if as_message else agent_card.v03_protojson_document
         return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=trusted)
 
     def extended_card(
@@ -186,7 +171,7 @@ class Cards:
             raise UnsupportedOperation if is_v1 else ExtendedAgentCardNotConfigured
         if not caller.identity.is_authenticated:
             raise Unauthenticated("the extended card needs credentials")
-        encode = _v1_message if as_message else agent_card.v1_document if is_v1 else agent_card.v03_document
+        encode = agent_card.v1_message if as_message else agent_card.v1_document if is_v1 else agent_card.v03_document
         return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=True).body
 
     def _has_extended_card(self, spec: AgentSpec) -> bool:
@@ -278,8 +263,7 @@ class Origin:
 
     url: str
     name: str
-    forwarded: bool = False
-    """Reported by a trusted proxy: callers do not reach this server's own ports."""
+    forwarded: bool = False  # reported by a trusted proxy: callers do not reach this server's own ports
 
 
 def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin | None:

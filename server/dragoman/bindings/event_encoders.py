@@ -42,8 +42,7 @@ class EventEncoder:
         return data
 
 
-EncodeEvent = Callable[[Event, bool], bytes]
-"""Encodes an event, given whether it is the last, as bytes of a stream."""
+EncodeEvent = Callable[[Event, bool], bytes]  # encodes an event, given whether it is the last, as bytes of a stream
 
 
 def stored_bytes(event: Event, is_last: bool) -> bytes:

@@ -40,22 +40,16 @@ class A2AOperation:
 
     request: type[Message]
     response: type[Message]
-    rpc: str = ""
-    """The RPC of 1.0, if there is one."""
+    rpc: str = ""  # the RPC of 1.0, if there is one
     operation: Callable[[Operations], Callable[..., Any]] | None = None
     """Selects the method: a coroutine of bytes, or an async iterator of events if `streaming`. None for descriptions,
     such as cards, which need no task."""
-    names_agent: bool = True
-    """The request names an agent, which its caller has to be allowed to call."""
+    names_agent: bool = True  # the request names an agent, which its caller has to be allowed to call
     streaming: bool = False
-    blocking: bool = False
-    """The response may wait for a turn to end, so the caller's deadline bounds the wait."""
-    push: bool = False
-    """Needs push notifications, which a server may disable (1.0 §3.3.4)."""
-    extended_card: bool = False
-    """Returns the agent's extended card."""
-    max_page_size: int = 0
-    """The largest page of a list; 0 for other operations. Google's form clamps to it (AIP-158)."""
+    blocking: bool = False  # the response may wait for a turn to end, so the caller's deadline bounds the wait
+    push: bool = False  # needs push notifications, which a server may disable (1.0 §3.3.4)
+    extended_card: bool = False  # returns the agent's extended card
+    max_page_size: int = 0  # The largest page of a list; 0 for other operations. Google's form clamps to it (AIP-158).
 
     @property
     def shows_card(self) -> bool:
@@ -127,8 +121,7 @@ class DialectRow:
     dialect: Dialect
     leaves_blocking_open: Callable[[Any], bool] | None = None
     """Whether the dialect's request is a send that does not say whether it waits for the turn; None: it says so."""
-    turn: bool = False
-    """The stream stops when the turn ends, and its last event is marked as the last."""
+    turn: bool = False  # the stream stops when the turn ends, and its last event is marked as the last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,14 +255,10 @@ def rpc_services() -> Iterator[tuple[ServiceDescriptor, dict[str, RpcRow]]]:
 class JsonRpcRow(DialectRow):
     """One JSON-RPC method in one dialect."""
 
-    read: Callable[[object], Any]
-    """Converts `params` to the 1.0 request. Raises InvalidParams."""
-    write: Callable[[Any], object]
-    """Converts the 1.0 response to the JSON value of `result`."""
-    stream_results: Callable[[], EncodeResults]
-    """Returns the encoder of one stream's events."""
-    names_tasks: bool = False
-    """The client chooses task ids (0.1)."""
+    read: Callable[[object], Any]  # Converts `params` to the 1.0 request. Raises InvalidParams.
+    write: Callable[[Any], object]  # converts the 1.0 response to the JSON value of `result`
+    stream_results: Callable[[], EncodeResults]  # returns the encoder of one stream's events
+    names_tasks: bool = False  # the client chooses task ids (0.1)
     errors_in_stream: bool = False
     """Errors before the first event are sent inside a stream: clients of these methods look nowhere else."""
 
@@ -282,45 +271,47 @@ class ExtensionRow:
     dialect: Dialect = Dialect.V1
 
 
-def _jsonrpc_rows(
-    dialect: Dialect,
-    json: protojson.JsonDialect,
-    results: Callable[[], EncodeResults],
-    names: Mapping[str, A2AOperation],
-    **more: Any,
-) -> Iterator[JsonRpcRow]:
+_CODECS: Final[Mapping[Dialect, tuple[protojson.JsonDialect, Callable[[], EncodeResults]]]] = {
+    Dialect.V1: (json_proto.PROTOJSON_V1, event_encoders.v1_results),
+    Dialect.V03: (json_v03.JSON_V03, event_encoders.v03_results),
+    Dialect.V01: (json_v01.JSON_V01, event_encoders.v01_results),
+    Dialect.FASTA2A: (json_mixed.JSON_FASTA2A, event_encoders.fasta2a_results),
+    Dialect.RUST: (json_mixed.JSON_RUST, event_encoders.rust_results),
+}
+"""The JSON of each dialect, and the encoder of its streams."""
+
+
+def _jsonrpc_rows(dialect: Dialect, names: Mapping[str, A2AOperation], **more: Any) -> Iterator[JsonRpcRow]:
     """Rows of one dialect whose params and results are 1.0 messages in the dialect's JSON.
 
     Streams of a sent message stop with the turn in every dialect, subscriptions only in dialects before 1.0.
     `more` overrides columns by method name, with `_` for `/`.
     """
     before_v1 = dialect not in (Dialect.V1, Dialect.RUST)
+    json, results = _CODECS[dialect]
     for name, op in names.items():
         columns: dict[str, Any] = {
             "read": protojson.compile(op.request, json).decode,
             "write": (lambda _: None) if op is DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
+            "stream_results": results,
             "turn": op is STREAM_MESSAGE or (op is SUBSCRIBE_TASK and before_v1),
             "errors_in_stream": op.streaming and before_v1,
             **({"leaves_blocking_open": json_v03.leaves_blocking_open} if op is SEND_MESSAGE and before_v1 else {}),
             **more.get(name.replace("/", "_"), {}),
         }
-        yield JsonRpcRow(name=name, op=op, dialect=dialect, stream_results=results, **columns)
+        yield JsonRpcRow(name=name, op=op, dialect=dialect, **columns)
 
 
 _V1_METHODS: Final = {op.rpc: op for op in _V1_OPERATIONS}
 JSONRPC_ROWS: Final = (
-    *_jsonrpc_rows(Dialect.V1, json_proto.PROTOJSON_V1, event_encoders.v1_results, _V1_METHODS),
+    *_jsonrpc_rows(Dialect.V1, _V1_METHODS),
     *_jsonrpc_rows(
         Dialect.V03,
-        json_v03.JSON_V03,
-        event_encoders.v03_results,
         {**MESSAGE_METHODS, **TASK_METHODS, **PUSH_METHODS, "agent/getAuthenticatedExtendedCard": EXTENDED_CARD},
         tasks_pushNotificationConfig_list={"write": json_v03.write_push_list},
     ),
     *_jsonrpc_rows(
         Dialect.V01,
-        json_v01.JSON_V01,
-        event_encoders.v01_results,
         {"tasks/send": SEND_MESSAGE, "tasks/sendSubscribe": STREAM_MESSAGE, **TASK_METHODS, **OLD_PUSH_METHODS},
         tasks_send={"names_tasks": True},
         tasks_sendSubscribe={"names_tasks": True},
@@ -328,22 +319,16 @@ JSONRPC_ROWS: Final = (
     # fasta2a 0.5 and 0.6 speak 0.3 but use 0.1's names for these two methods.
     *_jsonrpc_rows(
         Dialect.V03,
-        json_v03.JSON_V03,
-        event_encoders.v03_results,
         OLD_PUSH_METHODS,
         tasks_pushNotification_set={"write": json_v03.write_v01_push},
         tasks_pushNotification_get={"write": json_v03.write_v01_push},
     ),
     *_jsonrpc_rows(
         Dialect.FASTA2A,
-        json_mixed.JSON_FASTA2A,
-        event_encoders.fasta2a_results,
         {**MESSAGE_METHODS, **TASK_METHODS, "tasks/list": LIST_TASKS, **OLD_PUSH_METHODS, **PUSH_METHODS},
     ),
     *_jsonrpc_rows(
         Dialect.RUST,
-        json_mixed.JSON_RUST,
-        event_encoders.rust_results,
         {
             **_V1_METHODS,
             **MESSAGE_METHODS,
@@ -360,34 +345,20 @@ JSONRPC_ROWS: Final = (
 )
 
 
+_SHARED_CODECS: Final[Mapping[Dialect, tuple[Callable[[Any], object], Callable[[], EncodeResults]]]] = {
+    Dialect.V01: (json_mixed.write_v01_task, partial(event_encoders.v01_results, shared=True)),
+    Dialect.FASTA2A: (json_mixed.write_fasta2a_task, event_encoders.shared_fasta2a_results),
+    Dialect.RUST: (json_mixed.write_rust_task, event_encoders.shared_rust_results),
+}
 SHARED_TASK_ROWS: Final = {
-    (row.name, row.dialect): row
-    for row in (
-        *_jsonrpc_rows(
-            Dialect.V01,
-            json_v01.JSON_V01,
-            partial(event_encoders.v01_results, shared=True),
-            TASK_METHODS,
-            tasks_get={"write": json_mixed.write_v01_task},
-            tasks_cancel={"write": json_mixed.write_v01_task},
-        ),
-        *_jsonrpc_rows(
-            Dialect.FASTA2A,
-            json_mixed.JSON_FASTA2A,
-            event_encoders.shared_fasta2a_results,
-            TASK_METHODS,
-            tasks_get={"write": json_mixed.write_fasta2a_task},
-            tasks_cancel={"write": json_mixed.write_fasta2a_task},
-        ),
-        *_jsonrpc_rows(
-            Dialect.RUST,
-            json_mixed.JSON_RUST,
-            event_encoders.shared_rust_results,
-            TASK_METHODS,
-            tasks_get={"write": json_mixed.write_rust_task},
-            tasks_cancel={"write": json_mixed.write_rust_task},
-            tasks_resubscribe={"turn": True},
-        ),
+    (row.name, dialect): row
+    for dialect, (write, results) in _SHARED_CODECS.items()
+    for row in _jsonrpc_rows(
+        dialect,
+        TASK_METHODS,
+        tasks_get={"write": write},
+        tasks_cancel={"write": write},
+        tasks_resubscribe={"stream_results": results, "turn": True},
     )
 }
 """Rows for tasks created in one of these dialects, when the caller's own dialect is unknown."""

@@ -20,8 +20,7 @@ from dragoman.wire.errors import ErrorTable
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """Seconds that calls in flight have to finish when a server stops; streams end at once."""
 
-CREDENTIAL_CHECK_INTERVAL: Final = 5.0
-"""Seconds between two checks of the credentials behind open streams."""
+CREDENTIAL_CHECK_INTERVAL: Final = 5.0  # seconds between two checks of the credentials behind open streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +49,24 @@ class BoundAddress:
         return f"{'https' if self.tls else 'http'}://{self}"
 
 
-DEFAULT_MAX_CONNECTIONS: Final = 4096
-"""Maximum open connections of each of the two ports."""
+DEFAULT_MAX_CONNECTIONS: Final = 4096  # maximum open connections of each of the two ports
 
 DEFAULT_CONNECTION_CALLS: Final = 100
 
-DEFAULT_MAX_BODY_BYTES: Final = 256 * 1024 * 1024
-"""Maximum bytes of HTTP bodies being received at the same time."""
+DEFAULT_MAX_BODY_BYTES: Final = 256 * 1024 * 1024  # maximum bytes of HTTP bodies being received at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpTimeouts:
     """Timeouts of an HTTP connection, in seconds."""
 
-    head: float = 20.0
-    """For the head of a request, after connecting or after its first byte."""
-    body: float = 30.0
-    """For the body, plus one second for each `rate` bytes of it."""
+    head: float = 20.0  # for the head of a request, after connecting or after its first byte
+    body: float = 30.0  # for the body, plus one second for each `rate` bytes of it
     rate: int = 8192
-    stalled: float = 300.0
-    """For a client that reads none of its pending data; it can resume its stream."""
+    stalled: float = 300.0  # for a client that reads none of its pending data; it can resume its stream
     idle: float = 620.0
     """Between two requests: longer than load balancers keep connections (Google's: 600 s), so those close first."""
-    check_interval: float = 1.0
-    """Between two checks of all connections."""
+    check_interval: float = 1.0  # between two checks of all connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,33 +75,25 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 0
-    shared: bool = False
-    """Other server processes share the port; the system distributes the connections."""
+    shared: bool = False  # other server processes share the port; the system distributes the connections
     message_bytes: int = MAX_MESSAGE_BYTES
     """Maximum decoded size of a request, in bytes: the same limit as `runtime.access.Limits`."""
-    error_table: ErrorTable = "1.0.1"
-    """The edition of A2A 1.0 whose status codes errors use."""
+    error_table: ErrorTable = "1.0.1"  # the edition of A2A 1.0 whose status codes errors use
     v03_files: FileForm = "bytes"
     """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
     grace: float = SHUTDOWN_GRACE_SECONDS
     credential_check_interval: float = CREDENTIAL_CHECK_INTERVAL
-    grpc_handshake_timeout: float = 10.0
-    """Seconds for the TLS handshake and the first HTTP/2 frames."""
-    certificates: ServerCertificates | None = None
-    """TLS certificates of the server; None: no TLS."""
+    grpc_handshake_timeout: float = 10.0  # seconds for the TLS handshake and the first HTTP/2 frames
+    certificates: ServerCertificates | None = None  # TLS certificates of the server; None: no TLS
     connections: int = DEFAULT_MAX_CONNECTIONS
     connection_calls: int = DEFAULT_CONNECTION_CALLS
     """Maximum concurrent calls of one gRPC connection; further ones wait in the client (RFC 9113 §5.1.2)."""
-    authenticator: Authenticator | None = None
-    """Authenticates callers; None: every caller is `anonymous`."""
+    authenticator: Authenticator | None = None  # authenticates callers; None: every caller is `anonymous`
     client_certificates: CertificateIdentifier | None = None
     """Identifies callers by client certificates, where those are requested."""
-    access_policy: AccessPolicy = OPEN_ACCESS
-    """Which agents accept calls without credentials."""
-    behind_proxy: bool = False
-    """Other machines call through a proxy, so no caller counts as one of this machine."""
-    private_pages: bool = False
-    """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
+    access_policy: AccessPolicy = OPEN_ACCESS  # which agents accept calls without credentials
+    behind_proxy: bool = False  # other machines call through a proxy, so no caller counts as one of this machine
+    private_pages: bool = False  # cards, the list of agents, the OpenAPI document and /docs need credentials
     rejections: RejectionLog = field(default_factory=RejectionLog)
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,24 +103,17 @@ class ServerOptions:
 
     # Of HTTP alone
     timeouts: HttpTimeouts = field(default_factory=HttpTimeouts)
-    overflow_connections: int = 64
-    """Connections beyond the maximum that still get an error response."""
+    overflow_connections: int = 64  # connections beyond the maximum that still get an error response
     bodies: int = DEFAULT_MAX_BODY_BYTES
-    keepalive: float = 15.0
-    """Seconds between keep-alives on a silent stream."""
-    cors: tuple[str, ...] = ()
-    """Web origins that may call; `*` for all."""
-    lossy_numbers: bool = False
-    """Accept JSON integers beyond 2^53, which then lose digits."""
-    issuers: tuple[Issuer, ...] = ()
-    """The trusted token issuers, to which clients are referred for tokens."""
+    keepalive: float = 15.0  # seconds between keep-alives on a silent stream
+    cors: tuple[str, ...] = ()  # web origins that may call; `*` for all
+    lossy_numbers: bool = False  # accept JSON integers beyond 2^53, which then lose digits
+    issuers: tuple[Issuer, ...] = ()  # the trusted token issuers, to which clients are referred for tokens
     blobs: Blobs | None = None
     jwks: Callable[[], Awaitable[bytes]] | None = None
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
-    console_sign_in: SignIn | None = None
-    """Sign-in of people at the console; None: with API keys and tokens only."""
-    extension_paths: Sequence[tuple[HttpPaths, Any]] = ()
-    """The paths of extensions, with the settings of each."""
+    console_sign_in: SignIn | None = None  # sign-in of people at the console; None: with API keys and tokens only
+    extension_paths: Sequence[tuple[HttpPaths, Any]] = ()  # the paths of extensions, with the settings of each
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
     bus_problem: Callable[[], str] = lambda: ""

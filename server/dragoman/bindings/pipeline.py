@@ -63,15 +63,11 @@ class ClientDisconnected(Exception):
 class RequestExchange(ABC, Generic[Answer]):
     """One request, and the way back to its caller. `Answer`: what the binding's server takes as the response."""
 
-    DISCONNECTED_STATUS: ClassVar[str]
-    """The status, in logs and metrics, of a request whose client disconnected."""
+    DISCONNECTED_STATUS: ClassVar[str]  # the status, in logs and metrics, of a request whose client disconnected
 
-    is_public = False
-    """Whether the request needs no credentials: it reads a public card."""
-    row: RpcRow | JsonRpcRow | ExtensionRow
-    """The row of the method table; known after `decode`."""
-    caller: Caller
-    """Known after authorization."""
+    is_public = False  # whether the request needs no credentials: it reads a public card
+    row: RpcRow | JsonRpcRow | ExtensionRow  # the row of the method table; known after `decode`
+    caller: Caller  # known after authorization
 
     def __init__(
         self,
@@ -88,10 +84,8 @@ class RequestExchange(ABC, Generic[Answer]):
         self.connection = connection
         self.tenant = tenant
         self.identity: Identity = ANONYMOUS
-        self.version = ""
-        """The `A2A-Version` of the request, as written; empty for none."""
-        self.extensions: tuple[str, ...] = ()
-        """The URIs of the extensions that the caller requests."""
+        self.version = ""  # the `A2A-Version` of the request, as written; empty for none
+        self.extensions: tuple[str, ...] = ()  # the URIs of the extensions that the caller requests
         self.status: object = "OK"
 
     @property

@@ -35,16 +35,12 @@ class RequestLogEntry:
     binding: str
     method: str
     dialect: str
-    request_id: str = ""
-    """The caller's."""
-    is_known_method: bool = field(default=True, kw_only=True)
-    """The method is in our tables, not a caller's text."""
+    request_id: str = ""  # the caller's
+    is_known_method: bool = field(default=True, kw_only=True)  # the method is in our tables, not a caller's text
     agent: str = field(default="", init=False)
     identity: Identity = field(default=ANONYMOUS, init=False)
-    request: object = field(default=None, init=False)
-    """The 1.0 request, which may name a task."""
-    _span: tuple[str, str, str] | None = field(default=None, init=False)
-    """Its name, trace context and parent."""
+    request: object = field(default=None, init=False)  # the 1.0 request, which may name a task
+    _span: tuple[str, str, str] | None = field(default=None, init=False)  # its name, trace context and parent
     _started: float = field(default_factory=time.perf_counter, init=False)
 
     def start_trace(self, parent: str) -> None:
@@ -99,11 +95,11 @@ _SPAN_ATTRIBUTES: Final = (
     "dragoman.request",
 )  # fmt: skip
 
+# Statuses that mean a failure of the server, not of the caller.
 _SERVER_FAULT_STATUSES: Final = frozenset(
     ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "-32603")
 )
 _HTTP_FAULT: Final = re.compile("5..")
-"""Statuses that mean a failure of the server, not of the caller."""
 
 
 def request_task_id(request: object) -> str:
@@ -123,13 +119,12 @@ def _task_id_reader(message_type: Any) -> Callable[[Any], str]:
     return (lambda request: str(request.id)) if "id" in fields else (lambda request: "")
 
 
+# Values of the label `binding`. `page`: cards, health, OpenAPI, not an operation.
 GRPC_LABEL: Final = "grpc"
 REST_LABEL: Final = "rest"
 JSONRPC_LABEL: Final = "jsonrpc"
 WEBSOCKET_LABEL: Final = "websocket"
 PAGE_LABEL: Final = "page"
-"""Values of the label `binding`. `page`: cards, health, OpenAPI, not an operation."""
-
 OTHER_METHOD_LABEL: Final = "other"
 
 
@@ -182,11 +177,8 @@ REJECTIONS_PER_MINUTE: Final = 30
 MAX_LOGGED_PRINCIPALS: Final = 1000
 """Principals whose rejections are limited on their own; the one that was rejected least recently is forgotten."""
 
-OTHER_CALLERS: Final = ""
-"""Stands for all callers without valid credentials."""
-
-LIMIT_LOG_INTERVAL: Final = 60.0
-"""Seconds between two lines about the same caller and limit."""
+OTHER_CALLERS: Final = ""  # stands for all callers without valid credentials
+LIMIT_LOG_INTERVAL: Final = 60.0  # seconds between two lines about the same caller and limit
 
 MAX_LOGGED_FIELD_CHARS: Final = 200
 
@@ -207,8 +199,7 @@ class RejectionLog:
         self._clock = clock
         self._audit = audit
         self._lines = TokenBuckets(MAX_LOGGED_PRINCIPALS)
-        self._suppressed: Counter[str] = Counter()
-        """Lines left out, by principal."""
+        self._suppressed: Counter[str] = Counter()  # lines left out, by principal
         self._limits_logged = TokenBuckets()
         self._modes_logged: set[str] = set()
 

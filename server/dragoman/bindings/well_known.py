@@ -30,8 +30,7 @@ CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
 PROTECTED_RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
 """The path of the server's metadata; the path of an endpoint may follow."""
 
-_DOMAIN: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)*")
-"""A domain name in lower case; not an IP address."""
+_DOMAIN: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)*")  # A domain name in lower case; not an IP address
 
 
 async def catalog_response(request: web.BaseRequest, agent_cards: Cards, options: ServerOptions) -> web.Response:

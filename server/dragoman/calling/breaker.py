@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-MAX_CONSECUTIVE_FAILURES: Final = 5
-"""Consecutive failures after which the agent counts as unavailable."""
-
-MIN_FAILURE_INTERVAL: Final = 0.5
-"""Seconds between two failures that count as two: a hundred turns that lose one connection are one failure."""
+MAX_CONSECUTIVE_FAILURES: Final = 5  # in a row, after which the agent counts as unavailable
+MIN_FAILURE_INTERVAL: Final = 0.5  # seconds; a hundred turns that lose one connection are one failure
 
 
 class CircuitBreaker:

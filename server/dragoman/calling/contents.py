@@ -15,9 +15,7 @@ from dragoman.calling.transport import HttpClient, HttpResponse
 from dragoman.wire.content_links import ContentLink
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_CONTENT_BYTES: Final = (1 << 31) - 1
-"""Bytes of one part that protobuf can hold."""
-
+MAX_CONTENT_BYTES: Final = (1 << 31) - 1  # of one part that protobuf can hold
 MAX_REASON_BYTES: Final = 500
 
 

@@ -74,11 +74,6 @@ class ClientError(Exception):
         return failure
 
     @staticmethod
-    def from_json(error: Any) -> ClientError:
-        """Returns the error in an `error` object of JSON-RPC or AIP-193."""
-        return ClientError.from_remote_error(remote_errors.parse_json_error(error))
-
-    @staticmethod
     def from_response(status: int, headers: Mapping[str, str], body: Any) -> ClientError:
         """Returns the error of an HTTP response. `body` is its JSON, None without JSON."""
         remote_error = remote_errors.parse_rest_error(status, body)
@@ -152,14 +147,12 @@ class ServerUnavailable(ClientError):
 
     @classmethod
     def for_reason(cls, message: str, *, may_have_arrived: bool = True) -> Self:
-        """Creates the error with a complete message."""
         error = cls("UNAVAILABLE", message)
         error.may_have_arrived = may_have_arrived
         return error
 
     @classmethod
     def for_address(cls, address: str, reason: object, *, may_have_arrived: bool = True) -> Self:
-        """Creates the error of an address that does not respond."""
         message = f"{address}: {str(reason) or type(reason).__name__}"
         return cls.for_reason(message, may_have_arrived=may_have_arrived)
 
@@ -207,11 +200,10 @@ class ResponseErrors:
             message = error.get("message") if isinstance(error, dict) else None
             return NotAllowed(code, str(message or "no reason given"), reason=code)
         if error is not None:
-            return ClientError.from_json(error)
+            return ClientError.from_remote_error(remote_errors.parse_json_error(error))
         return ClientError.from_response(status, headers, body)
 
     def from_rpc(self, error: grpc.aio.AioRpcError) -> ClientError:
-        """Converts the status of an RPC."""
         return ClientError.from_rpc_error(error)
 
     def from_redirect(self, status: int, headers: Mapping[str, str]) -> ClientError:
@@ -220,7 +212,6 @@ class ResponseErrors:
         return ProtocolError(f"{self.address}: responded with a redirect ({status}) to {location}; call that address")
 
     def not_json(self, status: int, data: bytes) -> ClientError:
-        """Converts a response whose body is not JSON."""
         first_line = data.decode(errors="replace").partition("\n")[0][:200]
         return ProtocolError(f"{self.address}: the response ({status}) is not JSON: {first_line}")
 
@@ -242,9 +233,7 @@ def is_resolution_failure(message: str) -> bool:
     return any(text in message for text in _NOT_RESOLVED_MESSAGES)
 
 
-AUTH_ERROR_CODES: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}
-"""Codes by HTTP status, for JSON-RPC: 0.x has no numbers for authentication."""
-
+AUTH_ERROR_CODES: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}  # for JSON-RPC: 0.x has no such numbers
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 
 _NOT_RESOLVED_MESSAGES: Final = ("DNS resolution failed", "errors resolving")

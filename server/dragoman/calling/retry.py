@@ -16,9 +16,7 @@ from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 T = TypeVar("T")
-
-RETRY_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
-"""Delays between attempts of a call, and between polls of a task."""
+RETRY_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)  # between attempts of a call, and between polls of a task
 
 
 class RetryBudget:
@@ -128,5 +126,4 @@ def has_accepted(task: pb.Task, message: pb.Message) -> bool:
 
 
 def contains_message(task: pb.Task, message: pb.Message) -> bool:
-    """Whether a task's history has the message, by its id."""
     return bool(message.message_id) and any(known.message_id == message.message_id for known in task.history)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
 
 from google.protobuf.message import Message
 
@@ -26,36 +26,33 @@ BindingName = Literal["grpc", "rest", "jsonrpc", "ws"]
 
 DIALECT_NAMES: Final[tuple[str, ...]] = get_args(DialectName)
 BINDING_NAMES: Final[tuple[str, ...]] = get_args(BindingName)
-
-WireTrace = Callable[[str, str], None]
-"""Receives the wire traffic: `>` or `<`, and the text."""
-
-StreamResponses = AsyncGenerator[pb.StreamResponse, None]
-"""Events of one task, in order. Close the generator (`contextlib.aclosing`) to stop early."""
+WireTrace = Callable[[str, str], None]  # receives the wire traffic: `>` or `<`, and the text
+StreamResponses = AsyncGenerator[pb.StreamResponse, None]  # events of one task, in order; close it to stop early
 
 
 def no_wire_trace(direction: str, text: str) -> None:
     """Discards the wire trace."""
 
 
+class CallFields(TypedDict, total=False):
+    """What a call may carry beside its request."""
+
+    after: str
+    """A cursor: a stream yields only the events that follow it."""
+    key: str
+    """The idempotency key."""
+    parent: str
+    """The trace context, a `traceparent`."""
+    extensions: str
+    """URIs to activate, separated by commas."""
+
+
 class Transport(Protocol):
     """Calls the RPCs of A2A 1.0 by name. All methods raise ClientError."""
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
-        """Makes a unary call and returns the response.
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message: ...
 
-        key: its idempotency key. parent: its trace context (a `traceparent`). extensions: URIs to activate, separated
-        by commas.
-        """
-        ...
-
-    def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> StreamResponses:
-        """Makes a streaming call and yields its events; with `after`, a cursor, only those that follow it."""
-        ...
+    def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses: ...
 
     async def close(self) -> None:
         """Closes the connection. May be called twice."""
@@ -71,9 +68,7 @@ class HttpResponse(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Yields the body as it arrives."""
-        ...
+    def chunks(self) -> AsyncIterator[bytes]: ...
 
 
 class HttpClient(Protocol):
@@ -134,15 +129,13 @@ class TransportOptions:
     trace_context: Callable[[], str] = str
     """The trace context of calls that name no `parent`; by default none."""
 
-    def call_headers(
-        self, dialect: str, *, after_header: str, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> dict[str, str]:
-        """Returns the headers of one call: cursor, idempotency key, trace context and extensions, as far as set."""
+    def call_headers(self, dialect: str, after_header: str, fields: CallFields) -> dict[str, str]:
+        """Returns the headers of one call, as far as its fields are set."""
         values = {
-            after_header: after,
-            "Idempotency-Key": key,
-            TRACE_HEADER: parent or self.trace_context(),
-            extensions_header(dialect): extensions,
+            after_header: fields.get("after"),
+            "Idempotency-Key": fields.get("key"),
+            TRACE_HEADER: fields.get("parent") or self.trace_context(),
+            extensions_header(dialect): fields.get("extensions"),
         }
         return {name: value for name, value in values.items() if value}
 
@@ -184,5 +177,4 @@ class RemoteFiles:
 
 
 def extensions_header(dialect: str) -> str:
-    """Returns the name of the header that activates extensions."""
     return "A2A-Extensions" if dialect == "1.0" else "X-A2A-Extensions"

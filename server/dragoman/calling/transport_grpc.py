@@ -6,22 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Unpack, cast
 
 import grpc
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
 
 from dragoman.calling.errors import ProtocolError, ServerUnavailable
-from dragoman.calling.transport import RemoteFiles, StreamResponses, TransportOptions, no_wire_trace
+from dragoman.calling.transport import CallFields, RemoteFiles, StreamResponses, TransportOptions, no_wire_trace
 from dragoman.wire import client_operations
 from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.client_operations import GrpcOperation
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-ChannelOpener = Callable[[], Awaitable[grpc.aio.Channel]]
-"""Opens a channel. Raises ServerUnavailable, CallForbidden."""
-
+ChannelOpener = Callable[[], Awaitable[grpc.aio.Channel]]  # raises ServerUnavailable, CallForbidden
 CURSOR_METADATA = "dragoman-after"
 
 MAX_CALLS_PER_CHANNEL: Final = 90
@@ -67,22 +65,18 @@ class GrpcTransport:
         self._operations = operations or client_operations.GRPC_OPERATIONS[interface.dialect]
         self._metadata = tuple((name.lower(), value) for name, value in options.headers.items())
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
         operation, data = self._encode(rpc, request)
         timeout = self._limits.blocking_timeout if rpc == "SendMessage" else self._limits.response_timeout
-        metadata = self._call_metadata(key=key, parent=parent, extensions=extensions)
+        metadata = self._call_metadata(fields)
         async with self._open_channel() as channel:
             method: Any = channel.unary_unary(operation.path)
             return self._decode(operation, await method(data, metadata=metadata, timeout=timeout))
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> StreamResponses:
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
         operation, data = self._encode(rpc, request)
         limit, received = self._limits.max_stream_bytes, 0
-        metadata = self._call_metadata(after=after, key=key, parent=parent, extensions=extensions)
+        metadata = self._call_metadata(fields)
         async with self._open_channel() as channel:
             method: Any = channel.unary_stream(operation.path)
             events = method(data, metadata=metadata)
@@ -117,8 +111,8 @@ class GrpcTransport:
         self._trace_message("<", operation.response_class.DESCRIPTOR.full_name, message)
         return self._files.read(operation.decode_response(message))
 
-    def _call_metadata(self, **values: str) -> tuple[tuple[str, str], ...]:
-        headers = self._options.call_headers(self.interface.dialect, after_header=CURSOR_METADATA, **values)
+    def _call_metadata(self, fields: CallFields) -> tuple[tuple[str, str], ...]:
+        headers = self._options.call_headers(self.interface.dialect, CURSOR_METADATA, fields)
         return (*self._metadata, *((name.lower(), value) for name, value in headers.items()))
 
     @asynccontextmanager

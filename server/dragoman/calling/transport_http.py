@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Unpack, cast
 from urllib.parse import urlsplit
 
 import orjson
@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from dragoman.calling.errors import CallRefused, NotSupported, ProtocolError, ServerUnavailable
 from dragoman.calling.transport import (
+    CallFields,
     HttpClient,
     HttpResponse,
     RemoteFiles,
@@ -25,25 +26,14 @@ from dragoman.core.errors import A2AError
 from dragoman.wire import client_operations
 from dragoman.wire.cards import remote_card
 from dragoman.wire.cards.remote_card import Interface
-from dragoman.wire.client_operations import ClientOperation
+from dragoman.wire.client_operations import ClientOperation, HttpCall
 from dragoman.wire.http import sse
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 JSON_MEDIA_TYPE: Final = "application/json"
 SSE_MEDIA_TYPE: Final = "text/event-stream"
 CURSOR_HEADER: Final = "Last-Event-ID"
-
-MAX_SSE_EVENT_BYTES: Final = 1 << 30
-"""Bytes of one event if the transport sets no limit."""
-
-
-class HttpCall(NamedTuple):
-    """One HTTP request. `body` is JSON, None for no body."""
-
-    operation: ClientOperation
-    method: str
-    url: str
-    body: Any
+MAX_SSE_EVENT_BYTES: Final = 1 << 30  # if the transport sets no limit
 
 
 class HttpTransport:
@@ -57,20 +47,16 @@ class HttpTransport:
         self._errors = options.errors
         self._trace = options.trace
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
         call = self._encode(rpc, request)
-        headers = self._call_headers(key=key, parent=parent, extensions=extensions)
+        headers = self._call_headers(fields)
         timeout = self._limits.blocking_timeout if rpc == "SendMessage" else self._limits.response_timeout
         async with self._open(call, {"Accept": JSON_MEDIA_TYPE, **headers}, timeout) as response:
             body = await self._read_json(response)
             return self._decode(call.operation, self._result(response.status, response.headers, body))
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> StreamResponses:
-        headers = self._call_headers(after=after, key=key, parent=parent, extensions=extensions)
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
+        headers = self._call_headers(fields)
         async with aclosing(self._stream_once(self._encode(rpc, request), headers)) as events:
             async for event in events:
                 yield event
@@ -90,8 +76,8 @@ class HttpTransport:
         """Returns the result in the JSON of an event. Raises ClientError for an error event."""
         raise NotImplementedError
 
-    def _call_headers(self, **values: str) -> dict[str, str]:
-        return self._options.call_headers(self.interface.dialect, after_header=CURSOR_HEADER, **values)
+    def _call_headers(self, fields: CallFields) -> dict[str, str]:
+        return self._options.call_headers(self.interface.dialect, CURSOR_HEADER, fields)
 
     @asynccontextmanager
     async def _open(
@@ -218,32 +204,25 @@ class RestTransport(HttpTransport):
         super().__init__(interface, http, options)
         self._files = RemoteFiles(interface.dialect, interface.tenant, options)
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> StreamResponses:
-        call = self._encode(rpc, request)
-        headers = self._call_headers(after=after, key=key, parent=parent, extensions=extensions)
-        if rpc == "SubscribeToTask" and not self._subscribes_with_get:
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
+        call, headers = self._encode(rpc, request), self._call_headers(fields)
+        methods = ["POST"] if rpc != "SubscribeToTask" else ["GET"] if self._subscribes_with_get else ["POST", "GET"]
+        for method in methods:
             try:
-                async with aclosing(self._stream_once(call, headers)) as events:
+                async with aclosing(self._stream_once(call._replace(method=method), headers)) as events:
                     async for event in events:
+                        # Only now: a 404 for POST may be that of an unknown task.
+                        self._subscribes_with_get |= method == "GET"
                         yield event
                 return
             except CallRefused as error:
-                if not error.remote_error.is_unknown_method:
+                if method == methods[-1] or not error.remote_error.is_unknown_method:
                     raise
-        is_get = rpc == "SubscribeToTask"
-        if is_get:
-            call = call._replace(method="GET")
-        async with aclosing(self._stream_once(call, headers)) as events:
-            async for event in events:
-                self._subscribes_with_get |= is_get  # only now: a 404 for POST may be that of an unknown task
-                yield event
 
     def _encode(self, rpc: str, request: Message) -> HttpCall:
         request = self._files.write(self._options.with_tenant(request, self.interface.tenant))
-        call = client_operations.rest_call(self.interface.dialect, rpc, request, self._options.rest_prefix)
-        return HttpCall(call.operation, call.method, self.interface.url.rstrip("/") + call.path, call.body)
+        base = "/".join(filter(None, (self.interface.url.rstrip("/"), self._options.rest_prefix)))
+        return client_operations.rest_call(self.interface.dialect, rpc, request, base)
 
     def _decode(self, operation: ClientOperation, result: Any) -> Message:
         return self._files.read(super()._decode(operation, result))

@@ -54,14 +54,10 @@ class ExitCode(IntEnum):
     """The exit codes of all commands."""
 
     OK = 0
-    FAILED = 1
-    """The task failed, was rejected or was canceled; the server could not start; a check failed."""
-    USAGE = 2
-    """Invalid options, settings, agents or files."""
-    UNAVAILABLE = 3
-    """The server is unreachable, or rejected the request."""
-    NOT_FOUND = 4
-    """The server has no such task, agent, key or push configuration, or not for this caller."""
+    FAILED = 1  # the task failed, was rejected or was canceled; the server could not start; a check failed
+    USAGE = 2  # invalid options, settings, agents or files
+    UNAVAILABLE = 3  # the server is unreachable, or rejected the request
+    NOT_FOUND = 4  # the server has no such task, agent, key or push configuration, or not for this caller
     INTERRUPTED = 130
 
 
@@ -110,10 +106,8 @@ def format_count(count: int, noun: str) -> str:
 class CommandSpec(NamedTuple):
     """Where a command is defined, and how the help of `dragoman` shows it."""
 
-    module: str
-    """Below `package`; has a function of the command's name, or `register(typer.Typer)`."""
-    help: str
-    """The first line of the command's own help."""
+    module: str  # below `package`; has a function of the command's name, or `register(typer.Typer)`
+    help: str  # the first line of the command's own help
     panel: str
     package: str = "dragoman.cli."
 

@@ -23,25 +23,17 @@ from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_SERVER: Final = "127.0.0.1:50051"
 DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
 """The server on this machine, for commands and bindings that need HTTP."""
 DEFAULT_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
-COMPLETION_TIMEOUT: Final = 2.0
-"""Seconds for the server to answer."""
-
-MAX_COMPLETED_TASKS: Final = 30
-"""Number of task ids offered, most recently changed first."""
-
-MAX_SEARCHED_TASKS: Final = 1000
-"""Number of tasks whose ids are compared with the text typed so far."""
-
-Completions = list[tuple[str, str]]
-"""Candidates, each with a one-line description."""
+COMPLETION_TIMEOUT: Final = 2.0  # seconds for the server to answer
+MAX_COMPLETED_TASKS: Final = 30  # number of task ids offered, most recently changed first
+MAX_SEARCHED_TASKS: Final = 1000  # number of tasks whose ids are compared with the text typed so far
+Completions = list[tuple[str, str]]  # candidates, each with a one-line description
 
 
 def complete_agents(ctx: typer.Context, incomplete: str) -> Completions:
@@ -59,7 +51,7 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
     """Ids of the caller's recently changed tasks that begin with `incomplete`."""
 
     async def fetch() -> Completions:
-        request = ops_tasks.ListTasksRequest(
+        request = ops.ListTasksRequest(
             agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS, own=True
         )
         async with _operator(ctx) as operator:

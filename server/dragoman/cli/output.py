@@ -36,9 +36,7 @@ _JSON_DIALECT: Final = JsonDialect("1.0")
 _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
 
 
-def state_name(state: int) -> str:
-    """A task state without its prefix: `COMPLETED`."""
-    return states.name(state).removeprefix("TASK_STATE_")
+state_name: Final = states.short_name
 
 
 _COLORS: Final[dict[int, int]] = {
@@ -94,7 +92,6 @@ def format_usage(task: pb.Task) -> str:
 
 
 def json_line(message: Message) -> str:
-    """Encodes a protobuf message as one line of ProtoJSON."""
     return Codec(type(message), _JSON_DIALECT).encode(message).decode()
 
 
@@ -115,7 +112,6 @@ class ConsoleOutput:
         """Whether the current line is empty."""
 
     def write(self, text: str) -> None:
-        """Writes text and flushes."""
         if not text:
             return
         self._out.write(escape_controls(text, preserve="\n\t") if self.is_terminal else text)
@@ -167,7 +163,6 @@ class ConsoleOutput:
         self._parts(update.artifact.parts)
 
     def artifacts(self, artifacts: Iterable[pb.Artifact]) -> None:
-        """Writes complete artifacts."""
         for artifact in artifacts:
             self.end_line()
             self._parts(artifact.parts)
@@ -235,16 +230,10 @@ async def _write_chunks(folder: Path, name: str, chunks: AsyncGenerator[bytes, N
         return str(file.name), f", {file.tell():,} bytes"
 
 
-REMINDER_INTERVAL: Final = 15.0
-"""Seconds without a change after which a line repeats the current state, when stderr is not a terminal."""
-
-SPINNER_DELAY: Final = 0.1
-"""Seconds without output before the spinner appears, so that it neither slows a fast stream down nor flickers."""
-
+REMINDER_INTERVAL: Final = 15.0  # seconds without a change until a line repeats the state, if stderr is no terminal
+SPINNER_DELAY: Final = 0.1  # seconds without output, so that it neither slows a fast stream down nor flickers
 MAX_STATUS_WIDTH: Final = 100
-
-_BRIEF_STATES: Final = ("SENT", "SUBMITTED")
-"""States that are printed only when they last."""
+_BRIEF_STATES: Final = ("SENT", "SUBMITTED")  # states that are printed only when they last
 
 
 class Progress:
@@ -296,7 +285,6 @@ class Progress:
         self._remind_later()
 
     def hide(self) -> None:
-        """Removes the spinner from the terminal."""
         if self._show_timer is not None:
             self._show_timer.cancel()
             self._show_timer = None

@@ -73,8 +73,7 @@ class Signals:
         """`drain`: seconds that running turns get; None for a process without agents.
 
         Call it on the loop, in the main thread."""
-        self.turns: Callable[[], Sequence[str]] = list
-        """Describes the running turns."""
+        self.turns: Callable[[], Sequence[str]] = list  # describes the running turns
         self._signals: asyncio.Queue[int] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self._limits = ((drain or 0.0) + STOP_GRACE, STOP_GRACE)
@@ -227,11 +226,8 @@ def raise_open_file_limit(connections: int) -> int:
     return fitting
 
 
-TRIM_INTERVAL: Final = 3.0
-"""Seconds between two looks at the memory of the process."""
-
-TRIM_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that lie unused in addition before they are returned to the system."""
+TRIM_INTERVAL: Final = 3.0  # seconds between two looks at the memory of the process
+TRIM_BYTES: Final = 64 * 1024 * 1024  # bytes that lie unused in addition before they are returned to the system
 
 SETTLED_BYTES: Final = 16 * 1024 * 1024
 """A trim that changes less ends a burst. After another one, memory may still be in use that is freed a moment later."""

@@ -38,8 +38,7 @@ class Profile:
     server: str
     key: str = ""
     in_keyring: bool = False
-    ca: str = ""
-    """The absolute path of a PEM file, as of `--ca`."""
+    ca: str = ""  # the absolute path of a PEM file, as of `--ca`
     cert: str = ""
 
     @property

@@ -16,8 +16,8 @@ from dragoman.cli.parameters import argument, option
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
 from dragoman.testing.kit.replay import replay as replay_recording
-from dragoman.wiring.agent_loader import load_agents
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman.wiring.agent_loader import load_app
+from dragoman_pb.dragoman.ops import v1 as ops
 
 
 async def record(
@@ -61,7 +61,7 @@ def replay(
     """
     try:
         recording = Recording.read(case)
-        replay_recording(case, *load_agents(app))
+        replay_recording(case, *load_app(app).agents)
     except AssertionError as error:  # different answers, or a turn that does not end
         typer.echo(error if isinstance(error, Different) else f"{case}: {error}")
         return ExitCode.FAILED

@@ -19,12 +19,8 @@ from dragoman.wire.cards import remote_card
 from dragoman.wire.cards.remote_card import Interface, RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-Webhook = str | pb.TaskPushNotificationConfig
-"""A webhook URL, or a complete push configuration."""
-
-GRPC_SCHEMES: Final = ("grpc://", "grpcs://")
-"""URLs that are called without a card."""
-
+Webhook = str | pb.TaskPushNotificationConfig  # a webhook URL, or a complete push configuration
+GRPC_SCHEMES: Final = ("grpc://", "grpcs://")  # URLs that are called without a card
 _CARD_NAME_BY_BINDING: Final = {"grpc": "GRPC", "rest": "HTTP+JSON", "jsonrpc": "JSONRPC", "ws": "WEBSOCKET"}
 
 
@@ -71,7 +67,6 @@ class AgentConnection:
 
     @property
     def transport(self) -> ContentTransport:
-        """The transport to the interface in use."""
         interface = self.interface
         if interface not in self._transports:
             transport = open_transport(replace(interface, url=self.address), self._options)
@@ -121,7 +116,6 @@ class AgentConnection:
         return request
 
     async def get(self, task_id: str, *, history: int | None = None, parent: str = "") -> pb.Task:
-        """Reads a task."""
         request = pb.GetTaskRequest(tenant=self.interface.tenant, id=task_id, history_length=history)
         return cast(pb.Task, await self.call("GetTask", request, parent=parent))
 
@@ -138,7 +132,6 @@ class AgentConnection:
             return response
 
     async def close(self) -> None:
-        """Closes the transports."""
         transports, self._transports = self._transports, {}
         for transport in transports.values():
             await transport.close()

@@ -242,8 +242,7 @@ def check_protocol(dialect: str, binding: str) -> None:
         raise ValueError("dialect 0.1 exists over jsonrpc and ws only")
 
 
-TRACEPARENT_VARIABLE: Final = "TRACEPARENT"
-"""Environment variable that passes a trace context to a child process."""
+TRACEPARENT_VARIABLE: Final = "TRACEPARENT"  # environment variable that passes a trace context to a child process
 
 
 def current_traceparent() -> str:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypedDict, Unpack, cast
 
@@ -33,8 +34,8 @@ AnswerCallback = Callable[[Question], "str | Awaitable[str | None] | None"]
 """Returns the answer to a question, or None to end the run with the question."""
 
 
-class RunOptions(TypedDict, total=False):
-    """Arguments of `Connection.run` beside the text."""
+class StartOptions(TypedDict, total=False):
+    """Arguments of `Connection.start` beside the text, as of `Connection.run`."""
 
     agent: str
     files: Iterable[content.FileInput]
@@ -45,6 +46,11 @@ class RunOptions(TypedDict, total=False):
     accepts: Sequence[str]
     webhook: Webhook
     key: str
+
+
+class RunOptions(StartOptions, total=False):
+    """Arguments of `Connection.run` beside the text."""
+
     answer: AnswerCallback | None
 
 
@@ -98,14 +104,8 @@ def connect(
         v03_files=v03_files,
         idle_timeout=CLIENT_IDLE_TIMEOUT,
     )
-    return Connection(
-        url,
-        options,
-        dialect=dialect,
-        binding=binding,
-        retry_timeout=retry_timeout,
-        inactivity_timeout=inactivity_timeout,
-    )
+    find = partial(discover, options=options, binding=binding, dialect=dialect)
+    return Connection(url, find, retry_timeout, inactivity_timeout)
 
 
 class Connection:
@@ -114,17 +114,13 @@ class Connection:
     def __init__(
         self,
         url: str,
-        options: CallOptions,
-        *,
-        dialect: str,
-        binding: str,
+        find: Callable[[str], Awaitable[AgentConnection]],
         retry_timeout: float,
         inactivity_timeout: float | None,
     ) -> None:
+        """`find` discovers the agent at a URL."""
         self.url = url
-        self._options = options
-        self._dialect = dialect
-        self._binding = binding
+        self._find = find
         self._retry_timeout = retry_timeout
         self._inactivity_timeout = inactivity_timeout
         self._agents: dict[str, AgentConnection] = {}
@@ -151,19 +147,7 @@ class Connection:
     # Messages ---------------------------------------------------------------------------------------------------
 
     async def run(
-        self,
-        text: str | pb.Message = "",
-        *,
-        agent: str = "",
-        files: Iterable[content.FileInput] = (),
-        data: Any = None,
-        task: str = "",
-        context: str = "",
-        metadata: Mapping[str, Any] | None = None,
-        accepts: Sequence[str] = (),
-        webhook: Webhook = "",
-        key: str = "",
-        answer: AnswerCallback | None = None,
+        self, text: str | pb.Message = "", *, answer: AnswerCallback | None = None, **options: Unpack[StartOptions]
     ) -> AsyncGenerator[Event, None]:
         """Sends a message and yields the events of the turn, until the task ends (`Finished`) or asks (`Question`).
 
@@ -178,23 +162,18 @@ class Connection:
         the generator (`contextlib.aclosing`) to stop listening; the task continues.
 
         text: the text, or a complete message. agent: the id of one of the server's agents, or its resource name
-        (`projects/…/agents/ID`). files: paths, bytes, or
-        (name, bytes). data: a JSON value. task: the interrupted task to continue. context: the id of the context.
-        metadata: of the request. accepts: accepted media types of the result. webhook: a URL, or a complete push
-        configuration, that receives the task's events (`dragoman.client.webhooks` verifies them). key: the
-        idempotency key, by default a new one; another process can repeat the send with it.
+        (`projects/…/agents/ID`). files: paths, bytes, or (name, bytes). data: a JSON value. task: the interrupted task
+        to continue. context: the id of the context. metadata: of the request. accepts: accepted media types of the
+        result. webhook: a URL, or a complete push configuration, that receives the task's events
+        (`dragoman.client.webhooks` verifies them). key: the idempotency key, by default a new one; another process can
+        repeat the send with it. answer: replies to questions.
         """
-        connection = await self._agent(agent)
-        parent, key = calls.current_traceparent(), key or str(uuid.uuid4())
-        parts = content.to_parts(files)
-        message, reducer = await self._prepare(connection, _build_message(text, parts, data, task, context), parent)
-        turns = 0
+        parent = calls.current_traceparent()
+        key = options["key"] = options.get("key") or str(uuid.uuid4())
+        turn, request = await self._first_turn(text, parent, **options)
+        connection, reducer, turns = turn.connection, turn.reducer, 1
         while True:
-            turns += 1
-            turn_key = key if turns == 1 else f"{key}.{turns}"
-            turn = self._turn_stream(connection, reducer, turn_key, parent)
             question: Question | None = None
-            request = connection.request(message, metadata, accepts=accepts, webhook=webhook)
             async with aclosing(turn.send(request)) as events:
                 async for event in events:
                     yield event
@@ -209,10 +188,11 @@ class Connection:
                             break
             if question is None or question.reply is None or reducer.is_over:
                 break
-            reply_text, reply_files = question.reply
-            metadata, webhook = None, ""  # they were sent with the first message
-            known = reducer.task
-            message = _build_message(reply_text, content.to_parts(reply_files), None, known.id, known.context_id)
+            text, files = question.reply
+            turns += 1
+            turn = self._turn_stream(connection, reducer, f"{key}.{turns}", parent)
+            message = _build_message(text, content.to_parts(files), None, reducer.task.id, reducer.task.context_id)
+            request = connection.request(message, accepts=options.get("accepts", ()))  # the rest was sent already
         if reducer.is_over:
             yield reducer.finish()
 
@@ -242,32 +222,13 @@ class Connection:
         """Waits until a task ends or asks, and returns its result. Raises TaskFailed as `ask` does."""
         return await self._result(self.follow(task, agent=agent), agent)
 
-    async def start(
-        self,
-        text: str | pb.Message = "",
-        *,
-        agent: str = "",
-        files: Iterable[content.FileInput] = (),
-        data: Any = None,
-        task: str = "",
-        context: str = "",
-        metadata: Mapping[str, Any] | None = None,
-        accepts: Sequence[str] = (),
-        webhook: Webhook = "",
-        key: str = "",
-    ) -> Result:
+    async def start(self, text: str | pb.Message = "", **options: Unpack[StartOptions]) -> Result:
         """Sends a message and does not wait: the result is the task in its first state. Arguments as of `run`."""
-        connection = await self._agent(agent)
-        parent = calls.current_traceparent()
-        parts = content.to_parts(files)
-        message, reducer = await self._prepare(connection, _build_message(text, parts, data, task, context), parent)
-        # In 0.1 a send waits for the end unless it is a stream.
-        may_stream = connection.interface.dialect == "0.1"
-        turn = self._turn_stream(connection, reducer, key or str(uuid.uuid4()), parent, may_stream=may_stream)
-        request = connection.request(message, metadata, accepts=accepts, webhook=webhook)
+        options["key"] = options.get("key") or str(uuid.uuid4())
+        turn, request = await self._first_turn(text, calls.current_traceparent(), waits=False, **options)
         async with aclosing(turn.send(request)) as events:
             await anext(events, None)
-        return reducer.result
+        return turn.reducer.result
 
     # Tasks ------------------------------------------------------------------------------------------------------
 
@@ -309,15 +270,33 @@ class Connection:
 
     # Internals --------------------------------------------------------------------------------------------------
 
-    async def _prepare(
-        self, connection: AgentConnection, message: pb.Message, parent: str
-    ) -> tuple[pb.Message, EventReducer]:
-        """Builds the message, and the reducer that holds the task to continue."""
+    async def _first_turn(
+        self,
+        text: str | pb.Message,
+        parent: str,
+        *,
+        key: str,
+        waits: bool = True,
+        agent: str = "",
+        files: Iterable[content.FileInput] = (),
+        data: Any = None,
+        task: str = "",
+        context: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        accepts: Sequence[str] = (),
+        webhook: Webhook = "",
+    ) -> tuple[TurnStream, pb.SendMessageRequest]:
+        """The turn of a new message, after what the task has so far, and the request that begins it."""
+        connection = await self._agent(agent)
+        message = _build_message(text, content.to_parts(files), data, task, context)
         reducer = EventReducer()
         if message.task_id:
             reducer.load((await self._get(connection, message.task_id, parent)).task)
             message.context_id = message.context_id or reducer.task.context_id
-        return message, reducer
+        # In 0.1 a send waits for the end unless it is a stream.
+        may_stream = waits or connection.interface.dialect == "0.1"
+        request = connection.request(message, metadata, accepts=accepts, webhook=webhook)
+        return self._turn_stream(connection, reducer, key, parent, may_stream=may_stream), request
 
     def _turn_stream(
         self, connection: AgentConnection, reducer: EventReducer, key: str, parent: str, *, may_stream: bool = True
@@ -362,7 +341,7 @@ class Connection:
         budget = self._retry_budget()
         while True:
             try:
-                return await discover(url, self._options, binding=self._binding, dialect=self._dialect)
+                return await self._find(url)
             except ServerUnavailable as error:
                 if not (error.may_have_arrived or self._agents):
                     raise

@@ -13,8 +13,7 @@ from typing import Final
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-FileInput = Path | str | bytes | tuple[str, bytes] | pb.Part
-"""A file to send: its path, its bytes, its name and bytes, or a complete part."""
+FileInput = Path | str | bytes | tuple[str, bytes] | pb.Part  # its path, bytes, name and bytes, or a complete part
 
 # Not the system's table, which differs between machines (Windows maps .csv to a spreadsheet type).
 _MEDIA_TYPES: Final = mimetypes.MimeTypes(filenames=())
@@ -99,8 +98,7 @@ def create_file(folder: Path | str, name: str) -> BufferedWriter:
             path = directory / f"{base.stem}-{number}{base.suffix}"
 
 
-MAX_SAFE_JSON_INTEGER: Final = 2**53
-"""Integers up to this magnitude survive JSON readers that use doubles."""
+MAX_SAFE_JSON_INTEGER: Final = 2**53  # integers up to this magnitude survive JSON readers that use doubles
 
 
 def check_json_value(value: object, field: str) -> None:

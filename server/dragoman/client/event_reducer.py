@@ -23,7 +23,6 @@ from dragoman.client.events import (
     Text,
     contents,
     question_text,
-    state_name,
     text_of,
 )
 from dragoman.core.task import states
@@ -56,7 +55,6 @@ class EventReducer:
 
     @property
     def state(self) -> int:
-        """The last known state of the task."""
         return self.task.status.state
 
     @property
@@ -71,12 +69,10 @@ class EventReducer:
 
     @property
     def has_artifacts(self) -> bool:
-        """Whether an artifact was reported."""
         return bool(self._digests)
 
     @property
     def result(self) -> Result:
-        """The result so far."""
         return Result(self.task, self.message, self.cursor)
 
     def load(self, task: pb.Task) -> None:
@@ -103,7 +99,6 @@ class EventReducer:
         yield from events
 
     def finish(self) -> Finished:
-        """The last event."""
         return Finished(self.result, task_id=self.task.id, cursor=self.cursor)
 
     def _events(self, response: pb.StreamResponse) -> Iterator[Event]:
@@ -210,7 +205,7 @@ class EventReducer:
         if self.awaits_caller:
             yield Question(question_text(message), status.state == states.AUTH_REQUIRED, message)
         else:
-            yield Status(state_name(status.state), text_of(message.parts))
+            yield Status(states.short_name(status.state), text_of(message.parts))
 
 
 def with_question(task: pb.Task) -> pb.Task:

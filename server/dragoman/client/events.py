@@ -118,8 +118,7 @@ class Finished(_TaskEvent):
 Event = Status | Artifact | Text | Data | File | Question | Finished
 
 
-MAX_REPR_TEXT: Final = 80
-"""Characters of the text in the representation of a result."""
+MAX_REPR_TEXT: Final = 80  # characters of the text of a result
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,7 +148,7 @@ class Result:
     @property
     def state(self) -> str:
         """`COMPLETED`, `INPUT_REQUIRED`, `WORKING` and so on."""
-        return state_name(states.COMPLETED if self.message is not None else self.task.status.state)
+        return states.short_name(states.COMPLETED if self.message is not None else self.task.status.state)
 
     @property
     def ok(self) -> bool:
@@ -239,8 +238,3 @@ def question_text(message: pb.Message) -> str:
     """The text of a question, and each of its links on a line."""
     links = [part.url for part in message.parts if part.WhichOneof("content") == "url"]
     return "\n".join(filter(None, (text_of(message.parts), *links)))
-
-
-def state_name(state: int) -> str:
-    """The name of a state without its prefix: `COMPLETED`."""
-    return states.name(state).removeprefix("TASK_STATE_")

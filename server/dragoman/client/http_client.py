@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
@@ -28,11 +28,10 @@ from dragoman.calling.errors import (
     ProtocolError,
     ServerUnavailable,
 )
-from dragoman.calling.transport import HttpResponse, StreamResponses, TransportOptions
+from dragoman.calling.transport import CallFields, HttpResponse, StreamResponses, TransportOptions
 from dragoman.calling.transport_http import (
     JSON_MEDIA_TYPE,
     CardResponse,
-    HttpCall,
     JsonRpcTransport,
     RestTransport,
     fetch_card,
@@ -40,7 +39,7 @@ from dragoman.calling.transport_http import (
 )
 from dragoman.client.transport import CallOptions
 from dragoman.wire.cards.remote_card import Interface
-from dragoman.wire.client_operations import ClientOperation
+from dragoman.wire.client_operations import ClientOperation, HttpCall
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
@@ -49,8 +48,7 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 HTTP_CONNECT_TIMEOUT: Final = 10.0
 
 CLIENT_CARD_MAX_BYTES: Final = 4 * 1024 * 1024
-CLIENT_CARD_TIMEOUT: Final = 30.0
-"""Limits of a card, in bytes and seconds."""
+CLIENT_CARD_TIMEOUT: Final = 30.0  # seconds
 
 _KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Idle seconds before the first probe, seconds between two, and how many may stay unanswered."""
@@ -179,40 +177,28 @@ class WebSocketTransport(JsonRpcTransport):
         super().__init__(interface, http, options)
         self._session = http.session
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
-        operation, _, _, envelope = self._encode(rpc, request)
-        headers = self._call_headers(key=key, parent=parent, extensions=extensions)
-        async with aclosing(self._responses(envelope, headers)) as values:
-            async for value in values:
-                return self._decode(operation, self._event_result(value))
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
+        async with aclosing(self.stream(rpc, request, **fields)) as responses:
+            async for response in responses:
+                return response
         raise ServerUnavailable.for_address(self._errors.address, "the connection closed without a response")
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> StreamResponses:
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
         operation, _, _, envelope = self._encode(rpc, request)
-        headers = self._call_headers(after=after, key=key, parent=parent, extensions=extensions)
-        async with aclosing(self._responses(envelope, headers)) as values:
-            async for value in values:
-                result = self._event_result(value)
-                if result == {"status": "stream_complete"}:
-                    return
-                yield self._decode_event(operation, result)
-
-    async def _responses(self, envelope: dict[str, Any], headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
         url = f"{self.interface.url.rstrip('/')}/ws"
         self._trace(">", f"WebSocket {urlsplit(url).path}")
         try:
-            async with self._session.ws_connect(url, max_msg_size=0, headers=headers) as connection:
+            async with self._session.ws_connect(url, max_msg_size=0, headers=self._call_headers(fields)) as connection:
                 text = orjson.dumps(envelope).decode()
                 self._trace(">", text)
                 await connection.send_str(text)
                 async for frame in connection:
                     if frame.type is aiohttp.WSMsgType.TEXT:
                         self._trace("<", frame.data)
-                        yield orjson.loads(frame.data)
+                        result = self._event_result(orjson.loads(frame.data))
+                        if result == {"status": "stream_complete"}:
+                            return
+                        yield self._decode_event(operation, result)
         except aiohttp.WSServerHandshakeError as error:
             if code := AUTH_ERROR_CODES.get(error.status):
                 message = "the server rejected these credentials, or requires some"

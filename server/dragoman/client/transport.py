@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 from urllib.parse import urlsplit
 
 from google.protobuf.message import Message
@@ -21,6 +21,7 @@ from dragoman.calling import tls
 from dragoman.calling.contents import ContentAbsent, content_chunks, read_part
 from dragoman.calling.errors import ClientError, ResponseErrors
 from dragoman.calling.transport import (
+    CallFields,
     StreamResponses,
     Transport,
     TransportLimits,
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 ContentReceiver = Callable[[ContentLink, AsyncGenerator[bytes, None]], Awaitable[pb.Part]]
 """Returns the part that replaces a link; reads the content from the chunks, and closes them."""
 
-GET_ATTEMPTS: Final = 3
-"""Reads of a task whose contents are replaced while they are read."""
+GET_ATTEMPTS: Final = 3  # of a task whose contents are replaced while they are read
 
 _CHANNEL_OPTIONS: Final = (
     # The server limits sizes; a limit here would only hide its error.
@@ -81,7 +81,6 @@ class CallOptions:
 
     @property
     def request_headers(self) -> dict[str, str]:
-        """The token and the headers of every call."""
         return {**({"Authorization": f"Bearer {self.token}"} if self.token else {}), **self.headers}
 
     async def grpc_channel(self, address: str) -> grpc.aio.Channel:
@@ -148,13 +147,11 @@ class ContentTransport:
         self._clients: dict[str, AiohttpClient] = {}
         """By origin, without credentials."""
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
         attempt = 0
         while True:
             attempt += 1
-            response = await self._transport.call(rpc, request, key=key, parent=parent, extensions=extensions)
+            response = await self._transport.call(rpc, request, **fields)
             try:
                 await self.restore(response)
             except ContentAbsent:
@@ -163,10 +160,8 @@ class ContentTransport:
             else:
                 return response
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> StreamResponses:
-        stream = self._transport.stream(rpc, request, after=after, key=key, parent=parent, extensions=extensions)
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
+        stream = self._transport.stream(rpc, request, **fields)
         async with aclosing(stream) as events:
             async for event in events:
                 await self.restore(event)

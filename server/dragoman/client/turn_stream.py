@@ -39,12 +39,8 @@ from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 T = TypeVar("T")
-
-TASK_POLL_INTERVAL: Final = 15.0
-"""Seconds without an event after which the task is polled although its stream is open."""
-
-STREAM_CLOSE_TIMEOUT: Final = 1.0
-"""Seconds for which a stream may stay open once its task has ended."""
+TASK_POLL_INTERVAL: Final = 15.0  # seconds without an event, after which the task is polled beside its stream
+STREAM_CLOSE_TIMEOUT: Final = 1.0  # seconds for which a stream may stay open once its task has ended
 
 
 class TurnStream:

@@ -43,9 +43,7 @@ from dragoman.core.errors import A2AError
 from dragoman.wire import client_operations
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-WEBHOOK_CLOCK_SKEW: Final = 60
-"""Seconds by which the server's clock and ours may differ."""
-
+WEBHOOK_CLOCK_SKEW: Final = 60  # seconds by which the server's clock and ours may differ
 WEBHOOK_KEYS_MAX_BYTES: Final = 1024 * 1024
 WEBHOOK_KEYS_TIMEOUT: Final = 10.0
 WEBHOOK_KEYS_MAX_AGE: Final = 300.0
@@ -53,8 +51,7 @@ WEBHOOK_KEYS_MIN_INTERVAL: Final = 10.0
 """Limits of the server's key set: its size, and seconds for a response, until the next fetch, and between two fetches
 for an unknown key."""
 
-MAX_REMEMBERED_TASKS: Final = 100_000
-"""Tasks whose last event `InMemorySequences` remembers."""
+MAX_REMEMBERED_TASKS: Final = 100_000  # tasks whose last event `InMemorySequences` remembers
 
 _REQUIRED_CLAIMS: Final = [
     "iss", "aud", "iat", "exp", "jti", "taskId", "configId", "event", "sequence", "request_body_sha256",

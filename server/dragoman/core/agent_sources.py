@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 from dragoman.core.durations import is_seconds
 from dragoman.core.names import check_agent_id
 
-DEFAULT_UPSTREAM_TURNS: Final = 100
-"""Default number of concurrent turns of an upstream agent."""
-
+DEFAULT_UPSTREAM_TURNS: Final = 100  # default number of concurrent turns of an upstream agent
 MAX_UPSTREAM_TURNS: Final = 10_000
 
 FileForm = Literal["bytes", "base64"]
@@ -41,10 +39,8 @@ class UpstreamSpec:
     """Headers sent with each call, in place of our callers' credentials."""
     token_file: str = ""
     """A file with the bearer token to send, read when the server starts."""
-    turns: int = DEFAULT_UPSTREAM_TURNS
-    """Maximum concurrent turns."""
-    time_limit: float = 0.0
-    """Maximum seconds of a turn; 0 for no limit."""
+    turns: int = DEFAULT_UPSTREAM_TURNS  # maximum concurrent turns
+    time_limit: float = 0.0  # maximum seconds of a turn; 0 for no limit
     v03_files: FileForm = "bytes"
     """The form of its files, if it speaks 0.3 over gRPC or REST."""
 

@@ -21,30 +21,24 @@ import orjson
 AuditLevel = Literal["off", "security", "all"]
 """The recorded events. `security`: rejected callers, operator calls, erasures. `all`: also callers' task operations."""
 
-GENESIS_HASH: Final = bytes(32)
-"""The hash before the first entry."""
-
-SALT_BYTES: Final = 16
-"""The length of a salt."""
+GENESIS_HASH: Final = bytes(32)  # the hash before the first entry
+SALT_BYTES: Final = 16  # the length of a salt
 
 OPERATOR_ACTION_PREFIX: Final = "operator."
 """The start of the actions of operators; a method of `dragoman.ops.v1` follows."""
 
-MAX_AUDIT_TEXT_LENGTH: Final = 512
-"""Maximum characters of one text in an entry."""
+MAX_AUDIT_TEXT_LENGTH: Final = 512  # maximum characters of one text in an entry
 
 
 @dataclass(slots=True)
 class AuditEntry:
     """One audited action. Not changed; not frozen, as each send makes one (`core.task.log.Append`)."""
 
-    at: int
-    """Milliseconds since the epoch."""
+    at: int  # milliseconds since the epoch
     action: str
     """For example `task.created`, `operator.Purge`, `access.denied`."""
     outcome: str = "ok"
-    about: Mapping[str, str] = field(default_factory=dict)
-    """Details that stay as long as the entry."""
+    about: Mapping[str, str] = field(default_factory=dict)  # details that stay as long as the entry
     who: Mapping[str, str] = field(default_factory=dict)
     """Personal data: principal, key, address, task. Removed when the principal is erased (`audited_principal`)."""
 
@@ -53,8 +47,7 @@ class AuditEntry:
 class AuditRecord:
     """An entry in the chain; not changed. `salt` is None once its personal data was erased."""
 
-    number: int
-    """From 1, without gaps."""
+    number: int  # from 1, without gaps
     entry: AuditEntry
     salt: bytes | None
     seal: bytes

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from dragoman.core.push.delivery import DeliveryOutcome
@@ -18,8 +19,7 @@ DURATION_BOUNDS: Final = (
 )  # fmt: skip
 """Upper bounds of durations in seconds, from a read of the store (1 ms) to a long turn (5 min)."""
 
-BATCH_SIZE_BOUNDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-"""Upper bounds of batch sizes."""
+BATCH_SIZE_BOUNDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)  # upper bounds of batch sizes
 
 
 class Histogram:
@@ -47,6 +47,9 @@ class Histogram:
         return sum(self.counts)
 
 
+MetricKind = Literal["counter", "gauge", "histogram"]
+
+
 class MetricSample(NamedTuple):
     """One sample of a family: its label values, and a number or histogram."""
 
@@ -59,33 +62,26 @@ class MetricFamily:
     """Samples of one metric. `name` ends in its unit, without a format's suffix such as `_total`."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     samples: Sequence[MetricSample] = ()
 
 
-def counter(name: str, help: str, value: float) -> MetricFamily:
-    """A family with one counter."""
-    return MetricFamily(name, "counter", help, samples=(MetricSample((), value),))
+def _family_of_one(kind: MetricKind, name: str, help: str, value: float | Histogram) -> MetricFamily:
+    return MetricFamily(name, kind, help, samples=(MetricSample((), value),))
 
 
-def gauge(name: str, help: str, value: float) -> MetricFamily:
-    """A family with one gauge."""
-    return MetricFamily(name, "gauge", help, samples=(MetricSample((), value),))
-
-
-def histogram(name: str, help: str, value: Histogram) -> MetricFamily:
-    """A family with one histogram."""
-    return MetricFamily(name, "histogram", help, samples=(MetricSample((), value),))
+counter: Final = partial(_family_of_one, "counter")
+gauge: Final = partial(_family_of_one, "gauge")
+histogram: Final = partial(_family_of_one, "histogram")
 
 
 @dataclass(slots=True)
 class CommitCounters:
     """The commits of one store in this process."""
 
-    changes: Histogram = field(default_factory=lambda: Histogram(BATCH_SIZE_BOUNDS))
-    """Changes in one commit."""
+    changes: Histogram = field(default_factory=lambda: Histogram(BATCH_SIZE_BOUNDS))  # changes in one commit
     seconds: Histogram = field(default_factory=Histogram)
     """Durations from the start of the transaction until it was on disk."""
     failed_batches: int = 0
@@ -100,8 +96,7 @@ class TurnCounters:
     ended_by_state: Counter[int] = field(default_factory=Counter)
     """Turns by the resulting state of the task (pb.TaskState)."""
     seconds: Histogram = field(default_factory=Histogram)
-    tokens: int = 0
-    """Reported tokens."""
+    tokens: int = 0  # reported tokens
     cost: int = 0
     """Reported cost, in billionths of the operator's currency."""
 
@@ -111,10 +106,8 @@ class DeliveryCounters:
     """Results of webhook requests so far. Counters only grow."""
 
     outcomes: Counter[DeliveryOutcome] = field(default_factory=Counter)
-    given_up: int = 0
-    """Receivers that were given up."""
-    seconds: Histogram = field(default_factory=Histogram)
-    """How long receivers took to respond or fail."""
+    given_up: int = 0  # receivers that were given up
+    seconds: Histogram = field(default_factory=Histogram)  # how long receivers took to respond or fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +122,14 @@ class AgentBacklog:
 class StoreStats:
     """Counts over all owners. Times are milliseconds since the epoch, by the store's clock; 0 for none."""
 
-    counted_at: int
-    """The time of the count."""
-    tasks: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """Visible tasks by agent and state."""
-    backlog: Mapping[str, AgentBacklog] = field(default_factory=dict)
-    """By agent."""
-    pending_pushes: int = 0
-    """Push configurations with undelivered events."""
-    pending_pushes_since: int = 0
-    """The earliest due time among them."""
+    counted_at: int  # the time of the count
+    tasks: Mapping[tuple[str, int], int] = field(default_factory=dict)  # visible tasks by agent and state
+    backlog: Mapping[str, AgentBacklog] = field(default_factory=dict)  # by agent
+    pending_pushes: int = 0  # push configurations with undelivered events
+    pending_pushes_since: int = 0  # the earliest due time among them
     failing_since: int = 0
     """When the receiver that has been failing longest began to fail."""
-    dead_pushes: int = 0
-    """Push configurations in state GIVEN_UP."""
+    dead_pushes: int = 0  # push configurations in state GIVEN_UP
 
     def age(self, since: int) -> float:
         """Seconds from `since` until the count; 0 for none."""

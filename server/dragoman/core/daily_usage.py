@@ -24,8 +24,7 @@ HOUR_MS: Final = 3_600_000
 DAY_HOURS: Final = 24
 DAY_MS: Final = DAY_HOURS * HOUR_MS
 
-KEPT_HOURS: Final = 48
-"""Hours for which figures are kept by hour, with the current one."""
+KEPT_HOURS: Final = 48  # hours for which figures are kept by hour, with the current one
 
 KEPT_DAYS: Final = 400
 """Days for which figures are kept: a year, and some weeks to compare it with the year before."""
@@ -64,8 +63,7 @@ scope, for everything beyond MAX_DAILY_KEYS."""
 class DailyFigures(NamedTuple):
     """Figures of one key, or a sum of them. A Message in place of a task counts as a completed task."""
 
-    begun: int = 0
-    """Tasks begun."""
+    begun: int = 0  # tasks begun
     completed: int = 0
     failed: int = 0
     canceled: int = 0
@@ -96,13 +94,11 @@ _BEGUN, _TURNS, _TURN_US, _TOKENS, _COST = map(
     DailyFigures._fields.index, ("begun", "turns", "turn_us", "tokens", "cost")
 )
 _OUTCOMES: Final[Mapping[int, int]] = {
-    state: DailyFigures._fields.index(states.name(state).removeprefix("TASK_STATE_").lower())
-    for state in states.TERMINAL
+    state: DailyFigures._fields.index(states.word(state)) for state in states.TERMINAL
 }
 """The index of the figure that counts tasks which end in a state."""
 
-_DAYS_IN_MEMORY: Final = 2
-"""A batch around midnight has changes of two days."""
+_DAYS_IN_MEMORY: Final = 2  # a batch around midnight has changes of two days
 
 
 class DailyCounter:
@@ -210,13 +206,11 @@ class DailyUsageQuery:
     first_day: int
     last_day: int
     """The days, both included."""
-    group_by: tuple[UsageGroup, ...] = ()
-    """Empty for one sum of all."""
+    group_by: tuple[UsageGroup, ...] = ()  # empty for one sum of all
     scopes: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     """Empty for all."""
-    principal: str = ""
-    """Empty for all."""
+    principal: str = ""  # empty for all
     after: tuple[int | str, ...] = ()
     """The group of the last row of the page before; empty for the first page."""
     limit: int = 100

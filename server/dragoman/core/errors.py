@@ -24,8 +24,7 @@ class Violation:
 class A2AError(Exception):
     """The request could not be served."""
 
-    retry_after = 0.0
-    """Seconds after which to retry; 0 when unknown."""
+    retry_after = 0.0  # seconds after which to retry; 0 when unknown
 
     def __init__(self, message: str | None = None, *, metadata: Mapping[str, str] | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip().rstrip(".")

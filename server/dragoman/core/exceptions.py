@@ -17,26 +17,16 @@ from typing import Any, Final, TypeGuard, TypeVar, cast
 MAX_CAUSES: Final = 64
 """Exceptions that are looked at, of all that are connected by causes and groups."""
 
-MAX_TEXT_CHARS: Final = 4_000
-"""Characters of an exception's text."""
-
-MAX_NAME_CHARS: Final = 200
-"""Characters of a class's name."""
-
-MAX_FRAMES: Final = 400
-"""Frames of a traceback text, of all its exceptions together."""
+MAX_TEXT_CHARS: Final = 4_000  # characters of an exception's text
+MAX_NAME_CHARS: Final = 200  # characters of a class's name
+MAX_FRAMES: Final = 400  # frames of a traceback text, of all its exceptions together
 
 MAX_TRACEBACK_ENTRIES: Final = 2_000
 """Entries of one traceback that are looked at: a raise of the same object adds to them each time."""
 
-MAX_GROUP_DEPTH: Final = 8
-"""Groups in groups whose exceptions a traceback text shows."""
-
-MAX_TRACEBACK_CHARS: Final = 30_000
-"""Characters of a traceback text."""
-
-MAX_NOTES: Final = 8
-"""Notes of an exception that a traceback text shows."""
+MAX_GROUP_DEPTH: Final = 8  # groups in groups whose exceptions a traceback text shows
+MAX_TRACEBACK_CHARS: Final = 30_000  # characters of a traceback text
+MAX_NOTES: Final = 8  # notes of an exception that a traceback text shows
 
 # A class may replace these attributes; the descriptors of the interpreter read what it has stored.
 _CAUSE: Final[Any] = BaseException.__dict__["__cause__"]

@@ -47,8 +47,7 @@ class ByAgent(Generic[T]):
     """One of a few words for all agents, and those of single agents."""
 
     default: T
-    by_agent: Mapping[str, T] = field(default_factory=dict)
-    """Words of single agents, by id."""
+    by_agent: Mapping[str, T] = field(default_factory=dict)  # words of single agents, by id
 
     def of(self, agent: str) -> T:
         """The word of an agent."""

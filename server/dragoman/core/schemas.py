@@ -54,25 +54,15 @@ _MAX_PATTERNS: Final = 64
 _STATE_NANOSECONDS: Final = 25
 _PATTERN_NANOSECONDS: Final = 3_000
 """Cost of one character: of a literal pattern for each of its characters, and of any other (measured: 2,828)."""
-_MULTIPLE_STEPS: Final = 400
-"""`multipleOf` calculates with exact fractions: up to 9 us for one number."""
+_MULTIPLE_STEPS: Final = 400  # `multipleOf` calculates with exact fractions: up to 9 us for one number
 _MAX_LEVELS: Final = 16
 _SATURATED: Final = 1_000_000_000
 
 _IN_PLACE: Final = frozenset({"not", "if", "then", "else", "allOf", "anyOf", "oneOf"})
 _IN_PLACE_MAPS: Final = frozenset({"dependentSchemas", "dependencies"})
-_CHILDREN: Final = frozenset(
-    {
-        "additionalProperties",
-        "propertyNames",
-        "unevaluatedProperties",
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "unevaluatedItems",
-        "contains",
-    }
-)
+_PROPERTY_CHILDREN: Final = frozenset({"additionalProperties", "propertyNames", "unevaluatedProperties"})
+_ITEM_CHILDREN: Final = frozenset({"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"})
+_CHILDREN: Final = _PROPERTY_CHILDREN | _ITEM_CHILDREN
 _CHILD_MAPS: Final = frozenset({"properties", "patternProperties"})
 _DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 _DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
@@ -138,7 +128,7 @@ class SchemaCheck:
         An invalid schema is a problem with every value.
         """
         if self.invalid:
-            return _cut(f"the agent's schema is invalid: it {self.invalid}")
+            return f"the agent's schema is invalid: it {self.invalid}"[:MAX_PROBLEM_CHARACTERS]
         try:
             steps, nanoseconds, copies = self._graph.cost(value)
         except (TypeError, ValueError):  # integers that no JSON parser here reads, lone surrogates
@@ -158,7 +148,7 @@ class SchemaCheck:
         try:
             validator.validate(value)
         except ValidationError as error:
-            return _cut(_problem_text(error))
+            return _problem_text(error)[:MAX_PROBLEM_CHARACTERS]
         return ""
 
     @cached_property
@@ -260,14 +250,11 @@ class _Node:
     """One subschema: what it costs at the value it applies to, and what else it applies there and one level below."""
 
     weight: int = 1
-    pattern_cost: int = 0
-    """Nanoseconds for one character of text."""
+    pattern_cost: int = 0  # nanoseconds for one character of text
     factor: int = 1
     in_place: list[int] = field(default_factory=list)
-    by_name: dict[object, int] = field(default_factory=dict)
-    """Subschemas for one property or one position."""
-    others: list[int] = field(default_factory=list)
-    """Subschemas for any property or item."""
+    by_name: dict[object, int] = field(default_factory=dict)  # subschemas for one property or one position
+    others: list[int] = field(default_factory=list)  # subschemas for any property or item
 
 
 class _Graph:
@@ -599,7 +586,3 @@ def _json(value: Any) -> str:
         return orjson.dumps(value).decode()
     except TypeError:  # decimals and integers beyond 64 bits
         return str(value)
-
-
-def _cut(text: str) -> str:
-    return text[:MAX_PROBLEM_CHARACTERS]

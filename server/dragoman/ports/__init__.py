@@ -4,66 +4,30 @@
 suite for each port, which every adapter runs.
 """
 
+# fmt: off
+# isort: off
 from dragoman.ports.agent import (
-    AGENT_STOP_TIMEOUT,
-    NO_CHANGE,
-    Agent,
-    AgentStillRuns,
-    BufferFull,
-    LeaseLost,
-    Pause,
-    RemoteAgent,
-    StateUpdate,
-    TurnContext,
-    TurnResult,
-    WorkerLost,
-    is_remote,
+    AGENT_STOP_TIMEOUT, NO_CHANGE, Agent, AgentStillRuns, BufferFull, LeaseLost, Pause, RemoteAgent, StateUpdate,
+    TurnContext, TurnResult, WorkerLost, is_remote,
 )
 from dragoman.ports.bus import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
 from dragoman.ports.outbound import (
-    ConnectFailed,
-    OutboundFailed,
-    OutboundForbidden,
-    OutboundHttp,
-    OutboundResponse,
-    OutboundResponseStream,
+    ConnectFailed, OutboundFailed, OutboundForbidden, OutboundHttp, OutboundResponse, OutboundResponseStream,
     OutboundStreams,
 )
 from dragoman.ports.push import PushConfigKey, PushStore, WebhookEncoder, WebhookRequest, WebhookRequestSigner
 from dragoman.ports.remote_agents import (
-    AddedUpstream,
-    AgentWorkers,
-    RegisteredAgent,
-    RemoteAgentRegistry,
-    UpstreamRegistry,
-    UpstreamStatus,
-    UpstreamStore,
-    WorkerHub,
-    WorkerRegistry,
-    WorkerStatus,
+    AddedUpstream, AgentWorkers, RegisteredAgent, RemoteAgentRegistry, UpstreamRegistry, UpstreamStatus, UpstreamStore,
+    WorkerHub, WorkerRegistry, WorkerStatus,
 )
 from dragoman.ports.security import (
-    ApiKeys,
-    AuditLog,
-    Authenticator,
-    CardSigner,
-    CertificateIdentifier,
-    SecretBox,
-    SigningKeys,
+    ApiKeys, AuditLog, Authenticator, CardSigner, CertificateIdentifier, SecretBox, SigningKeys,
 )
 from dragoman.ports.store import (
-    AgentTasks,
-    BackupProgress,
-    Blobs,
-    CancelRequests,
-    CompactionResult,
-    Erasures,
-    KeyValues,
-    Store,
-    StoredMessage,
-    TaskMessages,
-    TaskSnapshot,
+    AgentTasks, BackupProgress, Blobs, CancelRequests, CompactionResult, Erasures, KeyValues, Store, StoredMessage,
+    TaskMessages, TaskSnapshot,
 )
+# isort: on
 
 __all__ = [
     "AddedUpstream", "Agent", "AGENT_STOP_TIMEOUT", "AgentStillRuns", "AgentTasks", "AgentWorkers", "ApiKeys",
@@ -75,4 +39,5 @@ __all__ = [
     "StoredMessage", "TaskMessages", "TaskSignal", "TaskSnapshot", "TurnContext", "TurnResult", "Unsubscribe",
     "UpstreamRegistry", "UpstreamStatus", "UpstreamStore", "WebhookEncoder", "WebhookRequest", "WebhookRequestSigner",
     "WorkerHub", "WorkerLost", "WorkerRegistry", "WorkerStatus",
-]  # fmt: skip
+]
+# fmt: on

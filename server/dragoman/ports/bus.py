@@ -37,8 +37,7 @@ class RegistryChange(Enum):
     """The upstream agents added at run time (`UpstreamStore`)."""
 
 
-Unsubscribe = Callable[[], Awaitable[None]]
-"""Ends a subscription; may be called twice."""
+Unsubscribe = Callable[[], Awaitable[None]]  # ends a subscription; may be called twice
 
 
 class Bus(Protocol):

@@ -24,8 +24,7 @@ from dragoman.ports.store import Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-EXTENSION_GROUP: Final = "dragoman.extensions"
-"""The group of entry points."""
+EXTENSION_GROUP: Final = "dragoman.extensions"  # the group of entry points
 
 
 class StartError(Exception):

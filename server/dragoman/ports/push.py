@@ -10,8 +10,7 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import DEFAULT_LONGEST_DELAY_MS, DeliveryAttempt, DeliveryReport, PushRecord
 from dragoman.core.task.log import Event, TaskRef
 
-PushConfigKey = tuple[TaskRef, str]
-"""A task and the id of one of its configurations."""
+PushConfigKey = tuple[TaskRef, str]  # a task and the id of one of its configurations
 
 
 class PushStore(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from dragoman.core.access.identity import Identity
 from dragoman.core.agent_sources import UpstreamSpec
@@ -172,17 +172,15 @@ class UpstreamRegistry(Protocol):
         """The state of each, by id."""
 
 
+_STEP_FIELDS: Final = ("name", "number", "position", "attempt", "error")
+_STEP_TIMES: Final = ("started", "ended", "wake_at")
+
+
 def encode_step(step: StepRecord) -> wk.Step:
     """A step as a message of the worker protocol."""
-    encoded = wk.Step(
-        name=step.name,
-        number=step.number,
-        position=step.position,
-        state=wk.StepState.Name(step.state),
-        attempt=step.attempt,
-        error=step.error,
-    )
-    for name in ("started", "ended", "wake_at"):
+    fields = {name: getattr(step, name) for name in _STEP_FIELDS}
+    encoded = wk.Step(state=wk.StepState.Name(step.state), **fields)
+    for name in _STEP_TIMES:
         if milliseconds := getattr(step, name):
             getattr(encoded, name).FromMilliseconds(milliseconds)
     if step.result:
@@ -192,20 +190,10 @@ def encode_step(step: StepRecord) -> wk.Step:
 
 def decode_step(step: wk.Step) -> StepRecord:
     """The step of a message of the worker protocol, unchecked."""
+    fields = {name: getattr(step, name) for name in _STEP_FIELDS}
+    times = {name: getattr(step, name).ToMilliseconds() for name in _STEP_TIMES}
     result = step.result.SerializeToString() if step.HasField("result") else b""
-    return StepRecord(
-        step.name,
-        step.number,
-        step.position,
-        StepState(step.state),
-        step.attempt,
-        step.started.ToMilliseconds(),
-        step.ended.ToMilliseconds(),
-        step.wake_at.ToMilliseconds(),
-        result,
-        len(step.result.raw),
-        step.error,
-    )
+    return StepRecord(state=StepState(step.state), result=result, size=len(step.result.raw), **fields, **times)
 
 
 def failed_turn_end(turn_id: str, text: str) -> wk.TurnEnd:

@@ -41,13 +41,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 class Access:
     """The agents of a server, as callers reach them."""
 
-    agents: Mapping[str, AgentSpec]
-    """The agents of this server, by id."""
+    agents: Mapping[str, AgentSpec]  # the agents of this server, by id
     root: str
     """The id of the agent addressed by requests that name none; empty if the first that registers becomes it."""
     isolation: Isolation = field(default_factory=Isolation)
-    policy: AccessPolicy = OPEN_ACCESS
-    """Which agents are open to callers without credentials."""
+    policy: AccessPolicy = OPEN_ACCESS  # which agents are open to callers without credentials
 
     def on_agent_added(self, spec: AgentSpec) -> None:
         """Makes a newly registered agent the root agent if there is none yet."""
@@ -102,11 +100,8 @@ def _denied(scope: str, agent: str, identity: Identity) -> PermissionDenied:
     return PermissionDenied(text, log_details=identity.log_details)
 
 
-BURST_SECONDS: Final = 2
-"""Seconds' worth of requests that may arrive at once."""
-
-OPEN_STREAMS_RETRY_SECONDS: Final = 1.0
-"""Seconds after which to retry when too many streams are open."""
+BURST_SECONDS: Final = 2  # seconds' worth of requests that may arrive at once
+OPEN_STREAMS_RETRY_SECONDS: Final = 1.0  # seconds after which to retry when too many streams are open
 
 _LIMIT_MESSAGES: Final = {
     "live_tasks": "{current} of your tasks are unfinished; at most {maximum} may be. Wait, or cancel some",
@@ -132,10 +127,8 @@ class Admission:
             known: quotas.limit_for("requests_per_second", authenticated=known) for known in (False, True)
         }
         self._max_streams = {known: quotas.limit_for("open_streams", authenticated=known) for known in (False, True)}
-        self.buckets = TokenBuckets()
-        """The callers that sent requests lately."""
-        self.open_streams: dict[str, int] = {}
-        """Open streams, waiting calls and connections by principal."""
+        self.buckets = TokenBuckets()  # the callers that sent requests lately
+        self.open_streams: dict[str, int] = {}  # open streams, waiting calls and connections by principal
         self._quota_cache: dict[tuple[str, bool], Quota | None] = {}
 
     def quota(self, identity: Identity, agent: str) -> Quota | None:
@@ -166,7 +159,6 @@ class Admission:
         self.open_streams[principal] = count + 1
 
     def close_stream(self, identity: Identity) -> None:
-        """Stops counting a stream that `open_stream` has counted."""
         principal = identity.principal
         count = self.open_streams[principal] - 1
         if count:
@@ -196,8 +188,7 @@ class Limits:
     blocking_wait: float = 300.0
     blocking_default: ByAgent[BlockingDefault] = ByAgent("wait")  # noqa: RUF009
     """The default of blocking, for a send that leaves it open (`Call.leaves_blocking_open`)."""
-    message_id_is_key: bool = False
-    """Whether the message's id is the idempotency key of a send that has no other."""
+    message_id_is_key: bool = False  # whether the message's id is the idempotency key of a send that has no other
 
 
 @dataclass(slots=True)
@@ -208,28 +199,21 @@ class Call:
     """
 
     caller: Caller
-    timeout: float | None = None
-    """Seconds a blocking send may wait; None: the server's limit."""
+    timeout: float | None = None  # seconds a blocking send may wait; None: the server's limit
     leaves_blocking_open: bool = False
     """Whether the send does not say whether it waits, in a dialect whose specification does not say it either."""
     shows_finished: bool = False
     """Whether subscribing to a finished task gives the Task and closes, instead of UnsupportedOperation."""
-    cursor: str = ""
-    """Resume position: the stream continues after it, without a Task first."""
-    idempotency_key: str = ""
-    """A send with the key of an earlier send returns the result of that send."""
-    stops_with_turn: bool = False
-    """Whether a subscription ends with the turn, and not only with the task."""
-    dialect: str = ""
-    """The dialect recorded for tasks created by this call, and used for their webhooks."""
-    extensions: tuple[str, ...] = ()
-    """The URIs of the extensions that the caller activates."""
+    cursor: str = ""  # resume position: the stream continues after it, without a Task first
+    idempotency_key: str = ""  # a send with the key of an earlier send returns the result of that send
+    stops_with_turn: bool = False  # whether a subscription ends with the turn, and not only with the task
+    dialect: str = ""  # the dialect recorded for tasks created by this call, and used for their webhooks
+    extensions: tuple[str, ...] = ()  # the URIs of the extensions that the caller activates
     names_tasks: bool = False
     """Whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)."""
     answers_question: bool = False
     """Whether the message answers a question: it is rejected while a turn runs, as nothing is asked then."""
-    operator: Identity | None = None
-    """The operator who makes the call in the caller's name."""
+    operator: Identity | None = None  # the operator who makes the call in the caller's name
 
 
 OnAction = Callable[[str, Call, str], None]

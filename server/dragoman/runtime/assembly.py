@@ -21,14 +21,14 @@ from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck, watch_lease
 from dragoman.runtime.log import EventLog, StoreHealth, UnsettledClaims
 from dragoman.runtime.maintenance.admin import Maintenance
-from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
+from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.observe.metrics import RuntimeMetrics
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder, PushOptions
-from dragoman.runtime.push.scheduler import PushScheduler, Redelivery
+from dragoman.runtime.push.scheduler import PushScheduler
 from dragoman.runtime.push_configs import PushConfigOperations
 from dragoman.runtime.read import ReadOperations
 from dragoman.runtime.registry import AbsentAgents, AgentRegistry
@@ -37,7 +37,7 @@ from dragoman.runtime.send import AppendBuilder, SendOperations, new_task_key
 from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery, Heartbeat, Reaper
 from dragoman.runtime.turn.context import TurnOptions, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.supervision import Background, Component, Polling, running
+from dragoman.supervision import Background, Component, Polling, polling, running
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,13 @@ class Runtime:
     scheduler: Scheduler
     explainer: Explainer
     maintenance: Maintenance
-    redelivery: Redelivery
     retention: Retention
     registry: AgentRegistry
     absent_agents: AbsentAgents
     metrics: RuntimeMetrics
-    push_scheduler: PushScheduler | None
-    """Delivers push notifications; None on a server without them."""
-    store_problem: Callable[[], str]
-    """Returns why the store is not usable now; empty if it is."""
-    auditor: Auditor | None = None
-    """Writes the audit log; None without one."""
+    push_scheduler: PushScheduler | None  # delivers push notifications; None on a server without them
+    store_problem: Callable[[], str]  # returns why the store is not usable now; empty if it is
+    auditor: Auditor | None = None  # writes the audit log; None without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +90,10 @@ class Ports:
 
     store: Store
     bus: Bus
-    agents: Sequence[Agent] | AgentRegistry
-    """The agents, or a registry with them if some come and go."""
+    agents: Sequence[Agent] | AgentRegistry  # the agents, or a registry with them if some come and go
     push_options: PushOptions | None = None
     """None: there are no push notifications, and requests for them are rejected."""
-    tracer: Tracer | None = None
-    """Records spans of turns and pushes."""
+    tracer: Tracer | None = None  # records spans of turns and pushes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +102,9 @@ class RuntimeConfig(TurnOptions):
 
     root: str = ""
     """The agent addressed by requests that name none; empty: the one with `default=True`, else the first."""
-    allow_no_agents: bool = False
-    """The root agent is then the first that registers, unless `root` names one."""
-    exclusive: bool = True
-    """No other process uses this store, so open sessions belong to dead processes."""
-    lease: float = LEASE_SECONDS
-    """Seconds after which others may treat this session as dead unless it is renewed."""
+    allow_no_agents: bool = False  # the root agent is then the first that registers, unless `root` names one
+    exclusive: bool = True  # no other process uses this store, so open sessions belong to dead processes
+    lease: float = LEASE_SECONDS  # seconds after which others may treat this session as dead unless it is renewed
     run_lease: Lease | None = None
     """By which this process stops its turns before that, unless `exclusive`; None: a new one."""
     loop_timeout: float = LOOP_TIMEOUT
@@ -122,20 +113,15 @@ class RuntimeConfig(TurnOptions):
     """Where the last process of an `exclusive` store blocked its event loop, if that ended it."""
     limits: Limits = field(default_factory=Limits)
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
-    access_policy: AccessPolicy = OPEN_ACCESS
-    """Which agents are open to callers without credentials."""
-    quotas: Quotas | None = None
-    """Limits of callers."""
-    audit: AuditOptions | None = None
-    """None: there is no audit log."""
+    access_policy: AccessPolicy = OPEN_ACCESS  # which agents are open to callers without credentials
+    quotas: Quotas | None = None  # limits of callers
+    audit: AuditOptions | None = None  # None: there is no audit log
     heartbeat: type[Heartbeat] = Heartbeat
     watchdog: type[Watchdog] = Watchdog
     """The parts with a thread of their own. A simulation has parts without."""
-    run_turns: RunTurns = TurnRunner.run
-    """Runs each turn, unless a tracer does."""
+    run_turns: RunTurns = TurnRunner.run  # runs each turn, unless a tracer does
     new_key: Callable[[], bytes] = new_task_key
-    new_context: Callable[[], str] = IDS.uuid
-    """Creates the ids of conversations."""
+    new_context: Callable[[], str] = IDS.uuid  # creates the ids of conversations
 
 
 class _Session:
@@ -183,7 +169,7 @@ class _Turns:
         store, bus, timings, clock = ports.store, ports.bus, config.timings, config.clocks.monotonic
         run_lease = session.run_lease
         agents, renew = session.registry.agents, session.heartbeat.renew_in_thread
-        self.feeds = TaskFeeds(store, bus, timings.version_poll_interval)
+        self.feeds = TaskFeeds(store, bus)
         self.push_scheduler: PushScheduler | None = None
         if push := ports.push_options:
             recorder = DeliveryRecorder(store.pushes, timings.push_record_timeout)
@@ -201,8 +187,7 @@ class _Turns:
         self.scheduler = Scheduler(services, bus, agents, session.number, run_turns)
         poll = timings.claim_poll_interval
         self.claim_recovery = ClaimRecovery(claims, log, self.scheduler, run_lease, poll_interval=poll)
-        absence = timings.absence_poll_interval
-        self.absent_agents = AbsentAgents(store, log, self.scheduler, absence)
+        self.absent_agents = AbsentAgents(store, log, self.scheduler)
         self.scheduler.on_unserved = self.absent_agents.end_unserved
 
 
@@ -264,7 +249,6 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         scheduler,
         Explainer(store, scheduler, feeds, session.registry.specs, count_deliveries, rules.age),
         maintenance,
-        Redelivery(store, bus),
         retention,
         session.registry,
         turns.absent_agents,
@@ -285,28 +269,28 @@ def _components(
     Turns stop while everything that they write with still runs, and pushes go on until the last event of a turn.
     """
     store, timings, reaper, scheduler = ports.store, config.timings, turns.reaper, turns.scheduler
-    trusts_clock, run_lease = session.store_clock.is_trusted, session.run_lease
+    retention, run_lease = runtime.retention, session.run_lease
     if runtime.auditor:
         yield Component(stop=runtime.auditor.close)
-    yield Polling(Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, trusts_clock))
+    yield polling(Background.COMPACTION, timings.compaction_interval, retention.compact, at_once=True)
     yield Component(session.heartbeat.start, session.heartbeat.close)
     yield Component(stop=runtime.metrics.watchdog.stop)
-    yield Polling(Background.RETENTION, partial(runtime.retention.run_forever, timings.retention_interval))
-    yield Polling(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
-    yield Polling(Background.FEEDS, turns.feeds.poll_forever)
+    yield polling(Background.RETENTION, timings.retention_interval, retention.run_if_trusted, at_once=True)
+    yield polling(Background.REAPER, timings.renew_interval, reaper.reap)
+    yield polling(Background.FEEDS, timings.version_poll_interval, turns.feeds.poll)
     if turns.push_scheduler:
         yield Component(partial(turns.push_scheduler.start, ports.bus), turns.push_scheduler.stop)
     yield Component(stop=turns.absent_agents.close)
     yield Component(stop=partial(turns.claim_recovery.close, timings.stop_timeout))
     yield Component(scheduler.start, scheduler.stop)
-    yield Polling(Background.SCHEDULER, scheduler.poll_forever)
+    yield polling(Background.SCHEDULER, timings.backlog_poll_interval, scheduler.poll)
     yield Polling(Background.STORE_PROBE, partial(turns.health.probe_forever, store, timings.store_probe_interval))
     if run_lease is not None:
         yield Polling(Background.LEASE, partial(watch_lease, run_lease, scheduler.check_lease))
     if run_lease is not None or reaper.left_cancels:
-        yield Polling(Background.CANCEL_REQUESTS, runtime.operations.cancel.poll_forever)
+        yield polling(Background.CANCEL_REQUESTS, timings.cancel_poll_interval, runtime.operations.cancel.poll)
     yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
-    yield Polling(Background.ABSENT_AGENTS, turns.absent_agents.poll_forever)
+    yield polling(Background.ABSENT_AGENTS, timings.absence_poll_interval, turns.absent_agents.end_abandoned_tasks)
 
 
 def root_of(agents: Sequence[Agent]) -> str:

@@ -109,12 +109,6 @@ class CancelOperation:
 
     # Turns of this process --------------------------------------------------------------------------------------
 
-    async def poll_forever(self) -> None:
-        """Polls every `cancel_poll_interval`, until canceled."""
-        while True:
-            await asyncio.sleep(self.timings.cancel_poll_interval)
-            await self.poll()
-
     async def poll(self) -> None:
         """Stops the turns of this process for which the store has a cancel request."""
         for ref, metadata in (await self.store.cancel_requests.of_session(self.scheduler.session)).items():

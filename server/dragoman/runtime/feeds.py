@@ -19,15 +19,13 @@ from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import cursors
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Bus, Store, Unsubscribe
-from dragoman.runtime.timings import DEFAULT_TIMINGS
 
 FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
 """Limits of the events that a feed keeps for subscribers that are almost up to date."""
 
-FEED_BATCH_EVENTS: Final = 64
+FEED_BATCH_EVENTS: Final = 64  # in one batch for a subscriber: a reader waits until it is written
 FEED_BATCH_BYTES: Final = 64 * 1024
-"""Limits of one batch for a subscriber: a reader waits until it is written."""
 
 
 class TaskFeed:
@@ -36,13 +34,11 @@ class TaskFeed:
     def __init__(self, ref: TaskRef, cursor_prefix: str) -> None:
         self.ref = ref
         self.cursor_prefix = cursor_prefix
-        self.last = 0
-        """The newest sequence known to be committed; 0 when none is known."""
+        self.last = 0  # the newest sequence known to be committed; 0 when none is known
         self.subscribers = 0
         self.unsubscribe: Unsubscribe | None = None
         self.subscribe_lock = asyncio.Lock()
-        self.deleted = False
-        """Whether the task was erased."""
+        self.deleted = False  # whether the task was erased
         self._window: deque[Event] = deque()
         self._bytes = 0
         self._batches: dict[int, Sequence[Event]] = {}
@@ -103,7 +99,6 @@ class TaskFeed:
             event.cursor = f"{self.cursor_prefix}{event.sequence}"
 
     async def wait_for_change(self) -> None:
-        """Waits until a new event or version is known."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -133,8 +128,7 @@ class Subscriber:
         self._store = store
         self.feed = feed
         self._buffered: deque[Event] = deque()
-        self.position = 0
-        """The last sequence seen."""
+        self.position = 0  # the last sequence seen
 
     async def listen(self, ref: TaskRef) -> None:
         """Turns to another task. The caller then reads that task and sets `position`."""
@@ -229,16 +223,12 @@ def _first_batch(events: Iterable[Event]) -> Sequence[Event]:
 class TaskFeeds:
     """All feeds of this process."""
 
-    def __init__(self, store: Store, bus: Bus, poll_interval: float = DEFAULT_TIMINGS.version_poll_interval) -> None:
-        """`poll_interval`: seconds between polls of versions."""
-        self._poll_interval = poll_interval
+    def __init__(self, store: Store, bus: Bus) -> None:
         self._store = store
         self._bus = bus
-        self.by_task: dict[TaskRef, TaskFeed] = {}
-        """The feeds that have subscribers."""
+        self.by_task: dict[TaskRef, TaskFeed] = {}  # the feeds that have subscribers
         self._subscribers: set[Subscriber] = set()
-        self._waits: dict[asyncio.Timeout, None] = {}
-        """In the order in which they began."""
+        self._waits: dict[asyncio.Timeout, None] = {}  # in the order in which they began
         self._waits_released = False
 
     @asynccontextmanager
@@ -304,7 +294,6 @@ class TaskFeeds:
     # Counts and polls -----------------------------------------------------------------------------------------------
 
     def subscriber_count(self, ref: TaskRef) -> int:
-        """Subscribers of a task in this process."""
         feed = self.by_task.get(ref)
         return feed.subscribers if feed else 0
 
@@ -319,18 +308,11 @@ class TaskFeeds:
         return max((subscriber.lag for subscriber in self._subscribers), default=0)
 
     def mark_deleted(self, ref: TaskRef) -> None:
-        """Tells the subscribers of a task that it was erased."""
         if feed := self.by_task.get(ref):
             feed.mark_deleted()
 
-    async def poll_forever(self) -> None:
-        """Polls the versions of followed tasks every `poll_interval`, until canceled."""
-        while True:
-            await asyncio.sleep(self._poll_interval)
-            await self.poll()
-
     async def poll(self) -> None:
-        """One poll of versions."""
+        """Reads the versions of followed tasks."""
         if self.by_task:
             waiting = [ref for ref, feed in self.by_task.items() if feed.waiting]
             versions = await self._versions()

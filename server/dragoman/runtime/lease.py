@@ -20,18 +20,13 @@ T = TypeVar("T")
 LEASE_MARGIN: Final = 2.0
 """Seconds before the end of a lease at which agents are stopped: they need time to stop, and clocks differ."""
 
-LOOP_TIMEOUT: Final = 20.0
-"""Seconds without an answer of the event loop after which its process renews no lease."""
-
-LOOP_EXIT: Final = 60.0
-"""Seconds without an answer of the event loop after which a process that serves ends itself."""
+LOOP_TIMEOUT: Final = 20.0  # seconds without an answer of the event loop after which its process renews no lease
+LOOP_EXIT: Final = 60.0  # seconds without an answer of the event loop after which a process that serves ends itself
 
 LOOP_QUESTION_INTERVAL: Final = 1.0
 """Seconds between two questions to the event loop: a worker's stream checks it before each frame."""
 
-LEASE_CHECK_INTERVAL: Final = 0.1
-"""Seconds between two looks at a lease that has lapsed."""
-
+LEASE_CHECK_INTERVAL: Final = 0.1  # seconds between two looks at a lease that has lapsed
 Clock = Callable[[], float]
 
 
@@ -48,11 +43,9 @@ class Lease:
 
     def __init__(self, seconds: float, *, margin: float = LEASE_MARGIN, clock: Clock = elapsed_clock) -> None:
         """A lease of so many seconds from now on, whose last `margin` seconds (at most a quarter) are not used."""
-        self.now = clock
-        """The time by the lease's clock."""
+        self.now = clock  # the time by the lease's clock
         self._margin = margin
-        self.term = 1
-        """The number of the current term: grows after each lapse."""
+        self.term = 1  # the number of the current term: grows after each lapse
         self._ends = self._end(clock(), seconds)
 
     def extend(self, began: float, seconds: float) -> None:
@@ -67,7 +60,6 @@ class Lease:
         return self._ends - self.now()
 
     def hold(self) -> LeaseHold:
-        """Returns a hold on the current term, for one turn or claim."""
         return LeaseHold(self)
 
     def is_lost(self, term: int) -> bool:
@@ -141,8 +133,7 @@ class GuardedSteps(Awaitable[T]):
     def __init__(self, coroutine: Coroutine[Any, Any, T], must_stop: Callable[[], bool]) -> None:
         self._coroutine = coroutine
         self._must_stop = must_stop
-        self.begun = False
-        """Whether any of the coroutine has run."""
+        self.begun = False  # whether any of the coroutine has run
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine = self._coroutine

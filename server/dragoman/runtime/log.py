@@ -52,11 +52,9 @@ class UnsettledClaims:
     which it may still appear."""
     late: list[TaskRecord] = field(default_factory=list, init=False)
     """Claims that succeeded, but whose answer came after the lease had lapsed. Callers see no claim."""
-    waiting: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set while a claim is unsettled."""
+    waiting: asyncio.Event = field(default_factory=asyncio.Event, init=False)  # set while a claim is unsettled
 
     def add_unknown(self, task: TaskRef) -> None:
-        """Notes a claim of this task with unknown outcome."""
         self.deadlines[task] = asyncio.get_running_loop().time() + self.wait
         self.waiting.set()
 
@@ -66,15 +64,10 @@ class UnsettledClaims:
         self.waiting.set()
 
 
-MAX_FAILED_APPENDS: Final = 3
-"""Failures in a row after which the store is a problem at once."""
-
-PROBE_TASK: Final = TaskRef(Owner("", ""), bytes(16))
-"""No task has this id."""
-
+MAX_FAILED_APPENDS: Final = 3  # failures in a row after which the store is a problem at once
+PROBE_TASK: Final = TaskRef(Owner("", ""), bytes(16))  # no task has this id
 PROBE_NAME: Final = "probe"
-PROBE_BYTES: Final = 16 * 1024
-"""Bytes of a probe: needs free pages, unlike the renewal of a session."""
+PROBE_BYTES: Final = 16 * 1024  # bytes of a probe: needs free pages, unlike the renewal of a session
 
 
 class StoreHealth:
@@ -89,12 +82,10 @@ class StoreHealth:
         """max_wait: seconds without a successful append after which the store is a problem."""
         self._max_wait = max_wait
         self.clock = clock
-        self.waiting = 0
-        """Appends that the store has not answered."""
+        self.waiting = 0  # appends that the store has not answered
         self.since = 0.0
         """Since when, by the clock, no append has succeeded although one waits or the last one failed."""
-        self.failures = 0
-        """Failed appends and probes since the last success."""
+        self.failures = 0  # failed appends and probes since the last success
         self._failed_appends = 0
         self._reason = ""
         self._failing = asyncio.Event()
@@ -159,18 +150,12 @@ class EventLog:
     bus: Bus
     on_push_due: Callable[[TaskRef], None] | None = None
     """Called for tasks that got events and have live push configurations."""
-    lease: Lease | None = None
-    """Of this process; None if no other process uses the store."""
-    retry: Backoff = DEFAULT_TIMINGS.store_retry
-    """While the store is unavailable."""
-    claims: UnsettledClaims = field(default_factory=UnsettledClaims)
-    """Where it notes claims that are left open."""
-    health: StoreHealth = field(default_factory=StoreHealth)
-    """Where it notes whether appends succeed."""
-    committed_events: int = field(default=0, init=False)
-    """Events committed by this process."""
-    rejected: Counter[str] = field(default_factory=Counter, init=False)
-    """Rejected appends, by reason."""
+    lease: Lease | None = None  # of this process; None if no other process uses the store
+    retry: Backoff = DEFAULT_TIMINGS.store_retry  # while the store is unavailable
+    claims: UnsettledClaims = field(default_factory=UnsettledClaims)  # where it notes claims that are left open
+    health: StoreHealth = field(default_factory=StoreHealth)  # where it notes whether appends succeed
+    committed_events: int = field(default=0, init=False)  # events committed by this process
+    rejected: Counter[str] = field(default_factory=Counter, init=False)  # rejected appends, by reason
     _failures: RepeatedFailures = field(default_factory=partial(RepeatedFailures, log), init=False)
 
     def append(
@@ -333,11 +318,8 @@ def gap_event(snapshot: TaskSnapshot, after: int) -> Event:
     return Event(event.sequence, event.data + resume_metadata(1, gap), event.state)
 
 
-SNAPSHOT_READ_EVENTS: Final = 256
-"""Events read from a log at a time."""
-
-MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of events that are folded in memory for a Task of an earlier state."""
+SNAPSHOT_READ_EVENTS: Final = 256  # events read from a log at a time
+MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024  # bytes of events that are folded in memory for a Task of an earlier state
 
 
 class TaskSnapshots:

@@ -24,9 +24,8 @@ from dragoman.runtime.push.delivery import PushOptions
 from dragoman.runtime.read import find_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-CONFIG_PAGE_SIZE: Final = 50
+CONFIG_PAGE_SIZE: Final = 50  # configurations per page, by default
 MAX_CONFIG_PAGE_SIZE: Final = 100
-"""Configurations per page: the default, and the maximum."""
 
 
 @dataclass(eq=False, repr=False)
@@ -35,8 +34,7 @@ class PushConfigOperations:
 
     store: Store
     bus: Bus
-    options: PushOptions | None
-    """None on a server without push notifications."""
+    options: PushOptions | None  # None on a server without push notifications
     on_action: OnAction | None = None
     new_id: Callable[[], str] = IDS.uuid
 

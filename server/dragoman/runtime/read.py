@@ -19,8 +19,7 @@ from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import gap_event, read_task, task_event
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_CACHED_DIALECTS: Final = 4096
-"""Tasks whose dialect is cached."""
+MAX_CACHED_DIALECTS: Final = 4096  # tasks whose dialect is cached
 
 
 @dataclass(eq=False, repr=False)
@@ -150,8 +149,7 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
     return query
 
 
-NEVER: Final = sys.maxsize
-"""A sequence that no event has."""
+NEVER: Final = sys.maxsize  # a sequence that no event has
 
 
 def _is_over(call: Call, record: TaskRecord) -> bool:

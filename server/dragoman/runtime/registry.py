@@ -20,7 +20,6 @@ from dragoman.ports import Agent, RemoteAgent, Store, is_remote
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.runtime.turn.finish import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
 from dragoman.supervision import log_fault
 
@@ -71,18 +70,15 @@ class AgentRegistry:
             self._on_removed.append(on_removed)
 
     def is_local(self, agent: str) -> bool:
-        """Whether an id belongs to this server, so that no worker can bring it."""
         registered = self.agents.get(agent)
         return agent in self._reserved or (
             registered is not None and not (is_remote(registered) and registered.is_worker_backed)
         )
 
     def is_registered(self, agent: str) -> bool:
-        """Whether an agent with this id is served."""
         return agent in self.agents
 
     async def register(self, agent: RemoteAgent) -> None:
-        """Adds an agent, or replaces its spec."""
         self.add(agent)
         for on_added in self._on_added:
             on_added(agent.spec)
@@ -91,7 +87,6 @@ class AgentRegistry:
         self.capacity_changed()
 
     async def unregister(self, agent: str) -> int:
-        """Removes an agent and ends its waiting tasks as FAILED. Returns how many tasks that were."""
         self.specs.pop(agent, None)  # first, so that no new messages are accepted for it
         for on_removed in self._on_removed:
             on_removed(agent)
@@ -103,11 +98,9 @@ class AgentRegistry:
         return sum([await observer.end_tasks(agent) for observer in self._observers])
 
     def lease_left(self) -> float:
-        """Seconds for which this process may run turns; infinite if no other process uses the store."""
         return math.inf if self._lease is None else self._lease.remaining
 
     def capacity_changed(self) -> None:
-        """A remote agent was added or removed, or its capacity changed."""
         for observer in self._observers:
             observer.capacity_changed()
 
@@ -119,8 +112,6 @@ class AbsentAgents:
     store: Store
     event_log: EventLog
     scheduler: Scheduler
-    poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval
-    """Seconds between polls for absent agents."""
     _unfinished: set[str] = field(default_factory=set, init=False)
     """Removed agents whose tasks may still wait, because the store was unavailable."""
     _statuses: dict[str, SystemStatus] = field(default_factory=dict, init=False)
@@ -128,7 +119,6 @@ class AbsentAgents:
     _end_tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def agent_added(self, agent: RemoteAgent) -> None:
-        """An agent was added, or its spec has changed."""
         self._statuses.pop(agent.spec.id, None)
         self._unfinished.discard(agent.spec.id)
         self.scheduler.queues.add(agent)
@@ -145,7 +135,6 @@ class AbsentAgents:
         return await self._end_waiting(agent, self._statuses[agent])
 
     def capacity_changed(self) -> None:
-        """A remote agent was added or removed, or its capacity changed."""
         self.scheduler.capacity_changed()
 
     def end_unserved(self, record: TaskRecord) -> None:
@@ -170,12 +159,6 @@ class AbsentAgents:
         for ending in self._end_tasks:
             ending.cancel()
         await asyncio.gather(*self._end_tasks, return_exceptions=True)
-
-    async def poll_forever(self) -> None:
-        """Polls every `poll_interval`, until canceled."""
-        while True:
-            await asyncio.sleep(self.poll_interval)
-            await self.end_abandoned_tasks()
 
     async def end_abandoned_tasks(self) -> int:
         """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""

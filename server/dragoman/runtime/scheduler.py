@@ -26,14 +26,14 @@ from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Rea
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_remote
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
+from dragoman.runtime.timings import wall_clock_ms
 from dragoman.runtime.turn.context import FirstMessage, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
-RunTurns = Callable[[TurnRunner], Coroutine[Any, Any, None]]
-"""Runs a runner: has to await `TurnRunner.run`."""
+RunTurns = Callable[[TurnRunner], Coroutine[Any, Any, None]]  # runs a runner: has to await `TurnRunner.run`
 
 
 class Backlog(Enum):
@@ -56,13 +56,10 @@ class RunRegistry:
     """The running turns of a process, by task, and its slots."""
 
     def __init__(self, slots: int) -> None:
-        self.slots = slots
-        """The maximum of concurrent turns."""
-        self.reserved = 0
-        """Slots for tasks that are being written."""
+        self.slots = slots  # the maximum of concurrent turns
+        self.reserved = 0  # slots for tasks that are being written
         self.by_task: dict[TaskRef, TurnRunner] = {}
-        self.idle_waiters: list[asyncio.Future[None]] = []
-        """Those in `wait_idle`."""
+        self.idle_waiters: list[asyncio.Future[None]] = []  # those in `wait_idle`
 
     def __len__(self) -> int:
         return len(self.by_task)
@@ -72,11 +69,9 @@ class RunRegistry:
         return iter(tuple(self.by_task.values()))
 
     def find(self, ref: TaskRef) -> TurnRunner | None:
-        """The runner of this task, if it runs here."""
         return self.by_task.get(ref)
 
     def clear(self) -> None:
-        """Removes all turns."""
         self.by_task.clear()
         self.wake_if_idle()
 
@@ -91,7 +86,6 @@ class RunRegistry:
         return not (self.by_task or self.reserved)
 
     async def wait_idle(self) -> None:
-        """Returns when no turn runs and no slot is reserved."""
         while not self.idle:
             waiter = asyncio.get_running_loop().create_future()
             self.idle_waiters.append(waiter)
@@ -131,10 +125,8 @@ class AgentQueue:
         self.agents = agents
         self.agent = agent
         self.backlog = Backlog.EXCEEDING  # until the store was asked
-        self.reserved = 0
-        """Slots for tasks that are being written."""
-        self.running = 0
-        """Running turns."""
+        self.reserved = 0  # slots for tasks that are being written
+        self.running = 0  # running turns
 
     @property
     def capacity(self) -> int:
@@ -165,7 +157,6 @@ class AgentQueue:
         return True
 
     def release(self) -> None:
-        """Gives a reserved slot back."""
         self.reserved -= 1
         self._runs.reserved -= 1
 
@@ -212,7 +203,6 @@ class AgentQueue:
             self.backlog = Backlog.POSSIBLE if found or self._fetch is Fetch.OUTDATED else Backlog.EMPTY
 
     def end_fetch(self) -> None:
-        """The fetch has ended."""
         self._fetch = Fetch.NONE
 
 
@@ -232,8 +222,7 @@ class AgentQueues:
         may not begin."""
         self._runs = runs
         self._is_paused = is_paused
-        self.worker_wait = worker_wait
-        """Seconds that tasks wait for an absent remote agent."""
+        self.worker_wait = worker_wait  # seconds that tasks wait for an absent remote agent
         remote = {name: agent for name, agent in agents.items() if is_remote(agent)}
         local = tuple(name for name in agents if name not in remote)
         self.local = AgentQueue(runs, local if runs_agents else ())
@@ -245,7 +234,6 @@ class AgentQueues:
         return iter((self.local, *self._remote.values()))
 
     def of(self, agent: str) -> AgentQueue:
-        """The queue of an agent."""
         return self._remote.get(agent, self.local)
 
     def remote(self, agent: str) -> RemoteAgent | None:
@@ -262,7 +250,6 @@ class AgentQueues:
         queue.agent, queue.backlog = agent, Backlog.EXCEEDING
 
     def remove(self, name: str) -> None:
-        """Removes a remote agent."""
         if (queue := self._remote.pop(name, None)) is not None and queue.running + queue.reserved:
             self._removed[name] = queue
 
@@ -345,8 +332,7 @@ class Reservation:
         self.session = session
         """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its
         agent is paused, or the lease has lapsed."""
-        self.runner: TurnRunner | None = None
-        """The claimed turn, once it has begun."""
+        self.runner: TurnRunner | None = None  # the claimed turn, once it has begun
 
     def commit(self, appended: Appended | None) -> None:
         """Begins the claimed turn, or announces the waiting task; aborts with None.
@@ -369,8 +355,7 @@ class Reservation:
             self._scheduler.slot_freed(self._queue)
 
 
-MAX_TIMERS: Final = 10_000
-"""Sleeping turns with a timer in this process; later ones are found by a poll."""
+MAX_TIMERS: Final = 10_000  # sleeping turns with a timer in this process; later ones are found by a poll
 
 
 @dataclass(eq=False, repr=False)
@@ -379,14 +364,10 @@ class Wakeups:
 
     store: Store
     event_log: EventLog
-    agents: Container[str]
-    """The ids of the agents served here."""
-    reserve: Callable[[str], Reservation]
-    """Reserves a slot for a turn of an agent."""
-    interval: float
-    """Seconds between two calls of `poll`."""
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    """Milliseconds since the epoch."""
+    agents: Container[str]  # the ids of the agents served here
+    reserve: Callable[[str], Reservation]  # reserves a slot for a turn of an agent
+    interval: float  # seconds between two calls of `poll`
+    clock: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
     _timers: dict[TaskRef, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _waking: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
@@ -411,7 +392,6 @@ class Wakeups:
             self._set_timer(record)
 
     def stop(self) -> None:
-        """Wakes no further turns."""
         while self._timers:
             self._timers.popitem()[1].cancel()
 
@@ -468,14 +448,11 @@ class Scheduler:
         self.wakeups = Wakeups(services.store, services.event_log, agents, self.reserve, interval, wall_ms)
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
-        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None
-        """Called for tasks whose agent was removed."""
+        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None  # called for tasks whose agent was removed
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._last_principal = ""
-        """The principal whose task was taken last."""
-        self.draining = self._stopping = False
-        """Whether the server is shutting down."""
+        self._last_principal = ""  # the principal whose task was taken last
+        self.draining = self._stopping = False  # whether the server is shutting down
         self._lease_term = services.lease.term if services.lease is not None else 0
         """The term of the lease in which waiting tasks were last asked for."""
         self._registrations = AsyncExitStack()
@@ -499,7 +476,6 @@ class Scheduler:
         self._fill_slots()
 
     def is_paused(self, agent: str) -> bool:
-        """Whether turns of an agent may not begin."""
         return agent in self.pauses.by_agent
 
     def _on_resumed(self, agents: Iterable[str]) -> None:
@@ -510,7 +486,6 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Turns under way."""
         return len(self.runs)
 
     @property
@@ -629,7 +604,6 @@ class Scheduler:
         self.slot_freed(queue)
 
     def slot_freed(self, queue: AgentQueue) -> None:
-        """A slot of this queue is free again."""
         if self.runs.free_slots <= 1:  # it was the last one, for which other queues may have waited
             self._fill_slots()
         elif queue.backlog is not Backlog.EMPTY:
@@ -652,14 +626,12 @@ class Scheduler:
         if not self.draining and queue.begin_fetch():
             self._start_task(self._fetch(queue), f"take waiting tasks of {', '.join(queue.agents)}")
 
-    async def poll_forever(self) -> None:
-        """Polls the store again and again: what was to take a task may have failed, or died."""
-        while True:
-            await asyncio.sleep(self.services.options.timings.backlog_poll_interval)
-            with suppress(Unavailable):
-                await self.pauses.refresh()
-            self._look_for_waiting_tasks()
-            await self.wakeups.poll()
+    async def poll(self) -> None:
+        """Polls the store: what was to take a task may have failed, or died."""
+        with suppress(Unavailable):
+            await self.pauses.refresh()
+        self._look_for_waiting_tasks()
+        await self.wakeups.poll()
 
     def _look_for_waiting_tasks(self) -> None:
         for queue in self.queues:

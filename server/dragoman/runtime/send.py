@@ -64,8 +64,7 @@ from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner, lost_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_IDEMPOTENCY_KEY_LENGTH: Final = 255
-"""Characters of an idempotency key."""
+MAX_IDEMPOTENCY_KEY_LENGTH: Final = 255  # characters of an idempotency key
 
 
 def new_task_key() -> bytes:
@@ -83,8 +82,7 @@ class AppendBuilder:
     admission: Admission
     limits: Limits
     new_key: Callable[[], bytes] = new_task_key
-    new_context: Callable[[], str] = IDS.uuid
-    """Creates the ids of conversations, as `new_key` those of tasks."""
+    new_context: Callable[[], str] = IDS.uuid  # creates the ids of conversations, as `new_key` those of tasks
 
     async def build(self, call: Call, request: pb.SendMessageRequest) -> Append:
         """The append that stores the message of a send. The request stays as it is.
@@ -205,8 +203,7 @@ def _incoming_message(caller: Caller, message: pb.Message, envelope: pb.SendMess
     return IncomingMessage(message.SerializeToString(), stored, caller.identity.principal)
 
 
-REPLY_POLL_INTERVAL: Final = 0.1
-"""Seconds between polls of another process's task that may still become a Message."""
+REPLY_POLL_INTERVAL: Final = 0.1  # seconds between polls of another process's task that may still become a Message
 
 
 class SendResult(NamedTuple):
@@ -214,8 +211,7 @@ class SendResult(NamedTuple):
 
     record: TaskRecord
     events: Sequence[Event] = ()
-    runner: TurnRunner | None = None
-    """The runner, if the turn began in this process."""
+    runner: TurnRunner | None = None  # the runner, if the turn began in this process
     created: bool = False
     repeated: bool = False
     reply: pb.Message | None = None

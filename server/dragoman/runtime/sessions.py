@@ -43,14 +43,9 @@ from dragoman.supervision import Background, log_fault, start_thread
 
 log = logging.getLogger("dragoman.runtime")
 
-LEASE_SECONDS: Final = 10.0
-"""Seconds after which a session expires that is not renewed."""
-
-RETRY_INTERVAL: Final = 0.5
-"""Seconds until a failed renewal is repeated: its lease is short."""
-
-FAILURE_LOG_INTERVAL: Final = 60.0
-"""Seconds between two lines of the log about renewals that fail again and again."""
+LEASE_SECONDS: Final = 10.0  # seconds after which a session expires that is not renewed
+RETRY_INTERVAL: Final = 0.5  # seconds until a failed renewal is repeated: its lease is short
+FAILURE_LOG_INTERVAL: Final = 60.0  # seconds between two lines of the log about renewals that fail again and again
 
 BLOCKED_LOOP: Final = "the event loop is blocked"
 """The failure of renewals that are not made, because the process does not run its loop."""
@@ -67,17 +62,14 @@ class Heartbeat:
     lease: float = LEASE_SECONDS
     interval: float = DEFAULT_TIMINGS.renew_interval
     clock: Callable[[], float] = time.monotonic
-    run_lease: Lease | None = None
-    """Extended by each renewal."""
+    run_lease: Lease | None = None  # extended by each renewal
     has_jumped: Callable[[float, float], bool] = lambda progress, elapsed: False
     """Compares the progress of the store's clock since the last renewal with the elapsed seconds."""
-    loop_answers: Callable[[], bool] = lambda: True
-    """The thread renews only while this is true."""
+    loop_answers: Callable[[], bool] = lambda: True  # the thread renews only while this is true
     _stop: threading.Event = field(default_factory=threading.Event, init=False)
     _renew_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
-    _failure: str = field(default="", init=False)
-    """Why the last renewal failed; empty if it succeeded."""
+    _failure: str = field(default="", init=False)  # why the last renewal failed; empty if it succeeded
     _next_failure_log: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +86,6 @@ class Heartbeat:
         return f"the session was not renewed for {age:.0f} s: {why}" if age > 2 * self.interval else ""
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread = start_thread(Background.SESSION, self._run)
 
     def stop(self) -> None:
@@ -106,7 +97,6 @@ class Heartbeat:
             pass
 
     async def close(self) -> None:
-        """Ends the thread, and waits for it."""
         await asyncio.to_thread(self.stop)
 
     async def renew_in_thread(self) -> bool:
@@ -184,10 +174,8 @@ class Heartbeat:
 class BlockedLoop:
     """Where the last process of a store blocked its event loop, until it ended itself."""
 
-    agent: str
-    """Empty if it is unknown."""
-    location: str
-    """The name of a file of the agent's author, and the line."""
+    agent: str  # empty if it is unknown
+    location: str  # the name of a file of the agent's author, and the line
 
     def reason(self, agent: str) -> str:
         """The reason in the status of an agent's interrupted tasks. Names only its own code."""
@@ -209,21 +197,12 @@ class Reaper:
     event_log: EventLog
     session: int
     agents: Mapping[str, Agent]
-    trusts_expiry: Callable[[], Awaitable[bool]]
-    """Whether expired sessions belong to dead processes."""
+    trusts_expiry: Callable[[], Awaitable[bool]]  # whether expired sessions belong to dead processes
     clock: Callable[[], float] = time.monotonic
-    blocked: BlockedLoop | None = None
-    """Why the last process ended, if that is known and no other uses the store."""
-    left_cancels: bool = field(default=False, init=False)
-    """Whether turns were repeated that have to be canceled."""
+    blocked: BlockedLoop | None = None  # why the last process ended, if that is known and no other uses the store
+    left_cancels: bool = field(default=False, init=False)  # whether turns were repeated that have to be canceled
     _seen: dict[TaskRef, float] = field(default_factory=dict, init=False)
     """When canceled tasks were first seen whose worker may still run them."""
-
-    async def poll_forever(self, interval: float) -> None:
-        """Polls every `interval` seconds, until canceled."""
-        while True:
-            await asyncio.sleep(interval)
-            await self.reap()
 
     async def reap(self) -> int:
         """Ends each task that a dead session holds as FAILED (INTERRUPTED), or has its turn repeated. Returns how many.
@@ -300,24 +279,19 @@ class Reaper:
         self.bus.publish_job(Job(record.agent, record.ref))
 
 
-CLAIM_BATCH_SIZE: Final = 64
-"""Tasks checked at the same time; claims found are begun before the next batch."""
-CLOSE_RETRY_SECONDS: Final = 0.25
-"""Between checks at the end of the process, while the store does not respond."""
+CLAIM_BATCH_SIZE: Final = 64  # tasks checked at the same time; claims found are begun before the next batch
+CLOSE_RETRY_SECONDS: Final = 0.25  # between checks at the end of the process, while the store does not respond
 
 
 @dataclass(eq=False, repr=False)
 class ClaimRecovery:
     """Settles claims of this process that its appends left open."""
 
-    claims: UnsettledClaims
-    """Of this event log."""
+    claims: UnsettledClaims  # of this event log
     event_log: EventLog
     scheduler: Scheduler
-    lease: Lease | None = None
-    """Of this process; None if no other process uses the store."""
-    poll_interval: float = DEFAULT_TIMINGS.claim_poll_interval
-    """Seconds between polls."""
+    lease: Lease | None = None  # of this process; None if no other process uses the store
+    poll_interval: float = DEFAULT_TIMINGS.claim_poll_interval  # seconds between polls
 
     async def close(self, seconds: float) -> None:
         """Gives back the claims that it finds, for at most so many seconds. The scheduler has to be draining.

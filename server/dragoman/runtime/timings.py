@@ -18,24 +18,17 @@ from dragoman.runtime.lease import elapsed_clock
 class Timings:
     """Waits and intervals in seconds."""
 
-    backlog_poll_interval: float = 2.0
-    """Between polls for tasks that were left waiting."""
+    backlog_poll_interval: float = 2.0  # between polls for tasks that were left waiting
     version_poll_interval: float = 2.0
     """Between polls of the versions of followed tasks: the cost of a lost last event."""
-    absence_poll_interval: float = 5.0
-    """Between polls for tasks of agents that are absent for too long."""
-    cancel_timeout: float = 2.0
-    """Time for a running agent to stop before CancelTask returns the task as it is."""
+    absence_poll_interval: float = 5.0  # between polls for tasks of agents that are absent for too long
+    cancel_timeout: float = 2.0  # time for a running agent to stop before CancelTask returns the task as it is
     cancel_poll_interval: float = 2.0
     """Between polls for cancel requests that the bus lost, where other servers may share the store."""
-    stop_notice: float = 30.0
-    """Before the end of the drain, at which turns are notified (`turn.stopping`)."""
-    stop_timeout: float = 2.0
-    """Time for agents to stop after the drain."""
-    working_delay: float = 0.05
-    """Until a silent turn shows WORKING; a shorter one goes straight to its final state."""
-    direct_reply_timeout: float = 2.0
-    """Time for a `direct` agent to reply before its task becomes visible."""
+    stop_notice: float = 30.0  # before the end of the drain, at which turns are notified (`turn.stopping`)
+    stop_timeout: float = 2.0  # time for agents to stop after the drain
+    working_delay: float = 0.05  # until a silent turn shows WORKING; a shorter one goes straight to its final state
+    direct_reply_timeout: float = 2.0  # time for a `direct` agent to reply before its task becomes visible
     mute_timeout: float = 10.0
     """Time for a canceled agent to stop. Then it is muted: its verbs raise LeaseLost."""
     store_wait: float = 5.0
@@ -44,30 +37,21 @@ class Timings:
     """Between attempts to write the end of a turn, or to read its input, while the store is unavailable."""
     append_wait: float = 5.0
     """Time without a successful append, though one waits or failed, after which the process is not ready."""
-    store_probe_interval: float = 1.0
-    """Between probes of the store while appends fail."""
-    renew_interval: float = 2.0
-    """Between renewals of the session, and between polls for tasks of dead sessions."""
-    claim_poll_interval: float = 2.0
-    """Between polls for claims of unknown outcome."""
+    store_probe_interval: float = 1.0  # between probes of the store while appends fail
+    renew_interval: float = 2.0  # between renewals of the session, and between polls for tasks of dead sessions
+    claim_poll_interval: float = 2.0  # between polls for claims of unknown outcome
     claim_wait: float = 600.0
     """Time for an absent task to appear: a commit that waits for a standby is invisible meanwhile."""
-    retention_interval: float = 60.0
-    """Between rounds of the retention job."""
+    retention_interval: float = 60.0  # between rounds of the retention job
     compaction_interval: float = 5.0
     """Between rounds of compaction. A round without work costs two reads."""
-    audit_flush_interval: float = 0.25
-    """Time to collect entries of the audit log before a write."""
+    audit_flush_interval: float = 0.25  # time to collect entries of the audit log before a write
     audit_count_interval: float = 60.0
     """Time to count rejected callers before an entry of the audit log has their number."""
-    push_poll_interval: float = 1.0
-    """Between polls for due pushes."""
-    push_claim_hold: float = 2.0
-    """Time for which a delivery waits for the next event before it releases its claim."""
-    push_record_timeout: float = 1.0
-    """Time to write results of webhook requests when the server stops."""
-    push_stop_timeout: float = 2.0
-    """Time for webhook requests in flight to end when the server stops."""
+    push_poll_interval: float = 1.0  # between polls for due pushes
+    push_claim_hold: float = 2.0  # time for which a delivery waits for the next event before it releases its claim
+    push_record_timeout: float = 1.0  # time to write results of webhook requests when the server stops
+    push_stop_timeout: float = 2.0  # time for webhook requests in flight to end when the server stops
 
 
 DEFAULT_TIMINGS: Final = Timings()
@@ -82,12 +66,10 @@ def wall_clock_ms() -> int:
 class Clocks:
     """The clocks of a process. Timers are the loop's own; a simulation replaces both."""
 
-    monotonic: Callable[[], float] = time.monotonic
-    """Seconds, for what has passed while the process ran."""
+    monotonic: Callable[[], float] = time.monotonic  # seconds, for what has passed while the process ran
     elapsed: Callable[[], float] = elapsed_clock
     """Seconds that include the time for which the machine was suspended, for the lease."""
-    wall_ms: Callable[[], int] = wall_clock_ms
-    """Milliseconds since the epoch, by this machine's clock."""
+    wall_ms: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch, by this machine's clock
 
     def wall(self) -> float:
         """Seconds since the epoch, by this machine's clock."""

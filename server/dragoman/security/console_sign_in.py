@@ -14,20 +14,17 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from dragoman.core.access.jwt_claims import Issuer
-from dragoman.core.errors import A2AError, InvalidParams, Unauthenticated, Unavailable
+from dragoman.core.errors import InvalidParams, Unauthenticated, Unavailable
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
 from dragoman.ports.security import SignInProvider, SignInToken
-from dragoman.security.authenticators.jwks import outbound_fetcher
-from dragoman.wire.json import request as json_request
+from dragoman.security.authenticators.jwks import discover, json_object, outbound_fetcher
 
-DISCOVERY_MAX_AGE: Final = 600.0
-"""Seconds for which a discovery document is used."""
+DISCOVERY_MAX_AGE: Final = 600.0  # seconds for which a discovery document is used
 
 MAX_EXCHANGES: Final = 8
 """Exchanges at a time. Their callers are not authenticated, and must not flood an issuer through this server."""
 
-MAX_FIELD_CHARS: Final = 4096
-"""Characters of a code and of the other fields of an exchange."""
+MAX_FIELD_CHARS: Final = 4096  # characters of a code and of the other fields of an exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +83,17 @@ class ConsoleSignIn:
                 response = await self._outbound.post(endpoint, urlencode(form).encode(), headers)
             except (OutboundForbidden, OutboundFailed) as error:
                 raise Unavailable(f"the issuer cannot be reached: {error}") from error
-        answer = _json_object(response.body)
+        answer = json_object("the issuer's response", response.body)
         if response.status != 200:
             reason = answer.get("error_description") or answer.get("error") or f"status {response.status}"
             raise Unauthenticated(f"the issuer refused the sign-in: {str(reason)[:200]}")
         return _token_of(answer)
 
     async def _endpoints_of(self, issuer: Issuer) -> _Endpoints:
-        """Its endpoints (OpenID Connect Discovery §4). Raises Unavailable."""
         known = self._endpoints.get(issuer.url)
         if known is not None and self._clock() - known.fetched_at < DISCOVERY_MAX_AGE:
             return known
-        document = _json_object(await self._fetch_url(issuer.discovery))
-        if document.get("issuer") != issuer.url:
-            raise Unavailable(f"{issuer.discovery} names another issuer")
+        document = await discover(issuer, self._fetch_url)
         authorization, token = (str(document.get(f"{name}_endpoint") or "") for name in ("authorization", "token"))
         if not (authorization.startswith(("https://", "http://")) and token):
             raise Unavailable(f"{issuer.discovery} has no authorization_endpoint and token_endpoint")
@@ -115,11 +109,3 @@ def _token_of(answer: dict[str, Any]) -> SignInToken:
         raise Unavailable("the issuer returned no token that is a JWT; let it issue access tokens for this server")
     seconds = answer.get("expires_in")
     return SignInToken(token, seconds if isinstance(seconds, int) and seconds > 0 else 0)
-
-
-def _json_object(data: bytes) -> dict[str, Any]:
-    try:
-        value = json_request.loads(data, lossy_numbers=True)
-    except A2AError as error:
-        raise Unavailable("the issuer's response is not valid JSON") from error
-    return value if isinstance(value, dict) else {}

@@ -33,16 +33,13 @@ from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, Out
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """Resolves a host and port to addresses. Raises OSError if there are none."""
 
-Dial = Callable[[Any], socket.socket]
-"""Creates the socket for one address, given as a result of `socket.getaddrinfo`."""
-
+Dial = Callable[[Any], socket.socket]  # creates the socket for one address, given as a result of `socket.getaddrinfo`
 MAX_GET_BODY_BYTES: Final = 1024 * 1024
 MAX_POST_BODY_BYTES: Final = 64 * 1024
 
 MAX_OUTBOUND_CONNECTIONS: Final = 256
 MAX_CONNECTIONS_PER_HOST: Final = 8
-OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0
-"""Seconds for which an idle connection is kept."""
+OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0  # seconds for which an idle connection is kept
 
 DNS_LOOKUP_THREADS: Final = 8
 """Threads for DNS lookups, apart from others: a name server that does not respond blocks one for half a minute."""
@@ -169,21 +166,14 @@ class OutboundClient:
     async def _call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | aiohttp.BytesPayload | None, limit: int
     ) -> OutboundResponse:
-        async with self._request(method, url, headers, body, self._session.timeout, _NO_RESPONSE_ERRORS) as (
-            target,
-            response,
-        ):
+        request = self._request(method, url, headers, body, self._session.timeout, _NO_RESPONSE_ERRORS)
+        async with request as (target, response):
             complete, content = await _read_body(response, limit)
             if method == "GET" and not complete:
                 raise OutboundFailed(f"{target.host_port}: responded with more than {limit} bytes")
-            response_headers = _headers(response)
-            if (
-                method == "GET"
-                and content
-                and response_headers.get("content-encoding", "identity").lower() != "identity"
-            ):
-                raise OutboundFailed(f"{target.host_port}: sent a compressed response, which was not requested")
-            return OutboundResponse(response.status, response_headers, content)
+            if method == "GET" and content:
+                _check_uncompressed(target, response)
+            return OutboundResponse(response.status, _headers(response), content)
 
     @asynccontextmanager
     async def open(
@@ -193,10 +183,8 @@ class OutboundClient:
         connect = self._timeouts.connect
         timeout = aiohttp.ClientTimeout(None, connect, idle_timeout, connect)
         async with self._request(method, url, headers, body, timeout, _CONNECT_ERRORS) as (target, response):
-            response_headers = _headers(response)
-            if response_headers.get("content-encoding", "identity").lower() != "identity":
-                raise OutboundFailed(f"{target.host_port}: sent a compressed response, which was not requested")
-            yield _StreamedResponse(response.status, response_headers, response.content.iter_any)
+            _check_uncompressed(target, response)
+            yield _StreamedResponse(response.status, _headers(response), response.content.iter_any)
 
     async def resolve(self, url: str) -> Sequence[str]:
         """The allowed addresses of a URL (`dragoman.ports.OutboundStreams`)."""
@@ -245,9 +233,8 @@ class OutboundClient:
             ) from None
 
     def _check_address(self, host: str, port: int, address: str) -> None:
-        """Checks one address of a host. Raises OutboundForbidden."""
-        problem = self._rules.address_policy.problem(ip_address(address), port, host)
-        if problem:
+        """Raises OutboundForbidden for an address of a host."""
+        if problem := self._rules.address_policy.problem(ip_address(address), port, host):
             log.warning("refused to connect to %s, which is %s: %s", host, address, problem)
             if host == address:
                 raise OutboundForbidden(f"{host}: {problem}")
@@ -345,13 +332,17 @@ def _check_headers(headers: Mapping[str, str]) -> None:
         ):
             raise OutboundForbidden(f"the header {name[:100]!r} is reserved")
         if _CONTROL_CHARACTERS_PATTERN.search(value):
-            raise OutboundForbidden(
-                f"the header {name}: its value contains control characters; use printable characters"
-            )
+            text = "its value contains control characters; use printable characters"
+            raise OutboundForbidden(f"the header {name}: {text}")
 
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
     return {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
+
+
+def _check_uncompressed(target: UrlTarget, response: aiohttp.ClientResponse) -> None:
+    if ", ".join(response.headers.getall("Content-Encoding", ["identity"])).lower() != "identity":
+        raise OutboundFailed(f"{target.host_port}: sent a compressed response, which was not requested")
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> tuple[bool, bytes]:

@@ -21,9 +21,7 @@ SEALED_PREFIX: Final = " sealed:1:"
 
 SECRET_KEY_BYTES: Final = 32
 
-_NONCE_BYTES: Final = 12
-"""Size of a random nonce, which limits a key to 2^32 texts (SP 800-38D §8.3)."""
-
+_NONCE_BYTES: Final = 12  # size of a random nonce, which limits a key to 2^32 texts (SP 800-38D §8.3)
 _KEY_HINT: Final = "make one with: openssl rand -base64 32"
 
 _log: Final = logging.getLogger("dragoman.security")

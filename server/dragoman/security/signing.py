@@ -28,13 +28,10 @@ if TYPE_CHECKING:
 
 SIGNING_KEYS_ENTRY: Final = "signing keys"
 
-SIGNING_KEYS_CACHE_TTL: Final = 5.0
-"""Seconds for which keys are cached."""
-
+SIGNING_KEYS_CACHE_TTL: Final = 5.0  # seconds for which keys are cached
 SIGNING_SEED_BYTES: Final = 32
 
-SIGNATURE_LIFETIME: Final = 300
-"""Seconds until a webhook's signature expires."""
+SIGNATURE_LIFETIME: Final = 300  # seconds until a webhook's signature expires
 
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """Order of P-256's group (SEC 2 §2.4.2): private keys are smaller."""
@@ -66,8 +63,7 @@ class KeyPair:
             jwk = OKPAlgorithm.to_jwk(edwards.public_key(), as_dict=True)
         members: dict[str, str] = {name: str(jwk[name]) for name in ("crv", "kty", "x", "y") if name in jwk}
         self.id = _thumbprint(members)
-        self.public = {**members, "kid": self.id, "alg": algorithm, "use": "sig"}
-        """The public key as a JWK."""
+        self.public = {**members, "kid": self.id, "alg": algorithm, "use": "sig"}  # the public key as a JWK
 
     def sign(self, payload: bytes, header: Mapping[str, str]) -> str:
         """Returns a compact JWS (RFC 7515 §7.1) with the key's id in the header."""
@@ -108,11 +104,9 @@ class StoredSigningKeys:
         self._current_id = ""
         self._read_lock = asyncio.Lock()
         self._reads_started = self._last_read = 0  # numbers of the last read started, and of the last that succeeded
-        self.change_listeners: list[Callable[[], None]] = []
-        """Called when the signing key changes."""
+        self.change_listeners: list[Callable[[], None]] = []  # called when the signing key changes
 
     async def current(self) -> KeyPair:
-        """Returns the key pair that signs now."""
         await self._refresh()
         return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
 
@@ -208,7 +202,6 @@ class StoredSigningKeys:
         self._notify_change()
 
     def _notify_change(self) -> None:
-        """Calls the listeners if the signing key has changed."""
         current = signing_keys.active_key(self._keys, self._clock()).id
         if current != self._current_id:
             previous, self._current_id = self._current_id, current

@@ -29,8 +29,7 @@ class FoundExtension:
     """An entry point: the extension, or why it cannot be used."""
 
     name: str
-    distribution: str
-    """Name and version of the distribution that brings it."""
+    distribution: str  # name and version of the distribution that brings it
     extension: ServerExtension | None
     problem: str = ""
 

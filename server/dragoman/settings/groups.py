@@ -22,39 +22,8 @@ from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RetentionPolicy, StorageOptions
 from dragoman.runtime.lease import LOOP_EXIT, LOOP_TIMEOUT
 from dragoman.runtime.turn.context import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
+from dragoman.settings import types
 from dragoman.settings.options import setting
-from dragoman.settings.types import (
-    AbsoluteUrl,
-    Address,
-    Age,
-    AgentLimits,
-    AllowList,
-    BearerToken,
-    Bind,
-    BlockingDefaults,
-    Budgets,
-    CardVersionsSetting,
-    ClientGrants,
-    Collector,
-    Headers,
-    Issuers,
-    Limit,
-    Names,
-    Networks,
-    OptionalAgentId,
-    OptionalBind,
-    Policies,
-    Ports,
-    Retention,
-    Seconds,
-    SecondsOrNone,
-    StoreUrl,
-    Target,
-    TraceUrl,
-    Upstreams,
-    store_kind,
-    without_password,
-)
 
 APP: Final = "app"
 """The setting that `serve` takes as its argument."""
@@ -79,11 +48,13 @@ class Group(BaseModel):
 class ListenSettings(Group):
     """The addresses of a server."""
 
-    http: Bind = setting(
-        Address("127.0.0.1", 8080), "HOST:PORT", "Address of REST, JSON-RPC and the card. [127.0.0.1:8080; port 0: any]"
+    http: types.Bind = setting(
+        types.Address("127.0.0.1", 8080),
+        "HOST:PORT",
+        "Address of REST, JSON-RPC and the card. [127.0.0.1:8080; port 0: any]",
     )
-    grpc: Bind = setting(Address("127.0.0.1", 50051), "HOST:PORT", "Address of gRPC. [127.0.0.1:50051]")
-    metrics: OptionalBind = setting(
+    grpc: types.Bind = setting(types.Address("127.0.0.1", 50051), "HOST:PORT", "Address of gRPC. [127.0.0.1:50051]")
+    metrics: types.OptionalBind = setting(
         None, "HOST:PORT", "Address for metrics without authentication. [/metrics, for operators]"
     )
     insecure: bool = setting(False, "", "Allow addresses reachable from other machines without authentication.")
@@ -99,8 +70,8 @@ class AgentSettings(Group):
     """The agents of a server that its settings name."""
 
     app: str = setting(DEFAULT_APP, "APP", "A .py file or a module with agents. [the playground]")
-    root: OptionalAgentId = setting("", "ID", "Agent of requests that name none. [the app's choice]")
-    upstream: Upstreams = setting(
+    root: types.OptionalAgentId = setting("", "ID", "Agent of requests that name none. [the app's choice]")
+    upstream: types.Upstreams = setting(
         (),
         "[ID=]URL",
         "Also serve this upstream A2A agent; may be repeated. Disables the playground.",
@@ -131,15 +102,15 @@ class ProcessSettings(Group):
 class TracingSettings(Group):
     """Where traces go, and where people see them."""
 
-    otlp: Collector = setting("", "URL", "OpenTelemetry collector: http://HOST:4318, grpc://HOST:4317. [none]")
-    headers: Headers = setting(
+    otlp: types.Collector = setting("", "URL", "OpenTelemetry collector: http://HOST:4318, grpc://HOST:4317. [none]")
+    headers: types.Headers = setting(
         SecretStr(""), "NAME=VALUE,...", "Headers to send to the collector. [none]", name="otlp_headers"
     )
     share: float = setting(
         1.0, "N", "Sampling ratio of traces that start here, 0 to 1. [1]", name="trace_share", ge=0, le=1
     )
     """A caller's trace context decides for itself."""
-    url: TraceUrl = setting(
+    url: types.TraceUrl = setting(
         "", "URL", "Where people see traces: https://HOST/trace/{trace_id}, or with {task_id}.", name="trace_url"
     )
     """The console and `explain` link to it."""
@@ -150,7 +121,7 @@ class StoreSettings(Group):
 
     title: ClassVar[str] = "Store"
 
-    url: StoreUrl = setting(
+    url: types.StoreUrl = setting(
         "sqlite:///dragoman.db",
         "URL",
         "Where to store tasks: sqlite:///PATH, {stores}, memory: (keeps nothing), or MODULE:FUNCTION (your own). "
@@ -164,7 +135,7 @@ class StoreSettings(Group):
         256, "N", "Chunks of a task after which the store compacts them; 0: never. [256]", ge=0
     )
     """Responses stay the same."""
-    truncate_log_after: SecondsOrNone = setting(
+    truncate_log_after: types.SecondsOrNone = setting(
         86400.0, "S", "Seconds after its end when a task's log is cut to 64 events; 0: never. [86400]"
     )
     inline_bytes: ByteSize = setting(
@@ -178,7 +149,7 @@ class StoreSettings(Group):
     @property
     def kind(self) -> str:
         """Which store `url` names: `sqlite`, `memory`, `own`, or the scheme of an extension."""
-        return store_kind(self.url)
+        return types.store_kind(self.url)
 
     @property
     def path(self) -> Path:
@@ -201,7 +172,7 @@ class StoreSettings(Group):
             case "own":
                 return self.url
             case _:
-                return without_password(self.url).partition("?")[0]
+                return types.without_password(self.url).partition("?")[0]
 
     @property
     def options(self) -> StorageOptions:
@@ -228,30 +199,32 @@ class AccessSettings(Group):
     title: ClassVar[str] = "Authentication and quotas"
 
     api_keys: bool = setting(False, "", "Accept API keys; see `dragoman keys`.")
-    issuers: Issuers = setting(
+    issuers: types.Issuers = setting(
         (),
         "'URL audience=NAME'",
         "Accept tokens (JWT) of this OpenID provider; may be repeated.",
         kind=list[str],
         may_hold_secrets=True,
     )
-    token: BearerToken = setting(
+    token: types.BearerToken = setting(
         SecretStr(""), "TOKEN", "Static bearer token; callers act as principal `token` with the operator grant. [none]"
     )
-    public_agents: Names = setting((), "ID,...", "Agents that require no credentials; * for all. [none]")
+    public_agents: types.Names = setting((), "ID,...", "Agents that require no credentials; * for all. [none]")
     private_pages: bool = setting(False, "", "Require credentials for cards and pages, too.")
     """Pages: /agents, /docs, /openapi.json and the list at /."""
-    live_tasks: Limit = setting(None, "N", "Unfinished tasks per principal; 0: no limit. [10000]")
+    live_tasks: types.Limit = setting(None, "N", "Unfinished tasks per principal; 0: no limit. [10000]")
     """The defaults of this and the limits below (core.limits.quotas) apply to authenticated principals, and to all once
     other machines can reach the server."""
-    live_tasks_per_agent: Limit = setting(None, "N", "Unfinished tasks per principal and agent. [5000]")
+    live_tasks_per_agent: types.Limit = setting(None, "N", "Unfinished tasks per principal and agent. [5000]")
     queued_bytes: ByteSize | None = setting(None, "SIZE", "Size of waiting messages per principal. [256MiB]", ge=0)
-    starts_per_minute: Limit = setting(None, "N", "Started turns per principal and agent. [6000]")
-    requests_per_second: Limit = setting(None, "N", "Requests per principal. [1000]")
+    starts_per_minute: types.Limit = setting(None, "N", "Started turns per principal and agent. [6000]")
+    requests_per_second: types.Limit = setting(None, "N", "Requests per principal. [1000]")
     """The burst is twice as high."""
-    open_streams: Limit = setting(None, "N", "Streams and blocking calls per principal. [2000]")
-    agent_limits: AgentLimits = setting({}, "ID.LIMIT=N,...", "live-tasks and starts-per-minute of single agents.")
-    budgets: Budgets = setting(
+    open_streams: types.Limit = setting(None, "N", "Streams and blocking calls per principal. [2000]")
+    agent_limits: types.AgentLimits = setting(
+        {}, "ID.LIMIT=N,...", "live-tasks and starts-per-minute of single agents."
+    )
+    budgets: types.Budgets = setting(
         NO_BUDGETS, "tokens=N,cost=N,...", "Usage limits per task; of single agents: ID.cost=N. [none]"
     )
     error_texts: Literal["auto", "agents", "all"] = setting(
@@ -260,7 +233,7 @@ class AccessSettings(Group):
         "Exceptions of agents whose text callers see: AgentError, or all. [all if only this machine can call]",
     )
     """`auto`: all if only this machine can call, without authentication and proxies."""
-    isolation: Policies = setting(
+    isolation: types.Policies = setting(
         Isolation(), "owner|scope", "Who can see a task; per agent: owner,desk=scope. [owner]"
     )
 
@@ -283,7 +256,7 @@ class TlsSettings(Group):
     client_ca: Path | None = setting(None, "PATH", "Accept client certificates of these CAs.")
     client_revoked: Path | None = setting(None, "PATH", "Revoked client certificates: CRLs, or serial numbers. [none]")
     client_principal: CertificateName = setting("cn", "cn|uri|dns|email", "Certificate field with the principal. [cn]")
-    client_grants: ClientGrants = setting(
+    client_grants: types.ClientGrants = setting(
         {}, "WHO=GRANT,...", "Grants of certificate principals, such as alice=operator. [none]"
     )
 
@@ -293,14 +266,16 @@ class PublicSettings(Group):
 
     title: ClassVar[str] = "Behind a proxy"
 
-    url: AbsoluteUrl = setting("", "URL", "Public URL of REST, for cards.", name="public_url")
+    url: types.AbsoluteUrl = setting("", "URL", "Public URL of REST, for cards.", name="public_url")
     card_file: Path | None = setting(
         None, "PATH", "Card fields that override the agents', in TOML. Reloaded on change."
     )
     sign_cards: bool = setting(False, "", "Sign cards; requires --public-url.")
     """The key is the one that signs push notifications."""
-    grpc: Target = setting("", "HOST:PORT", "Public address of gRPC, for cards.", name="public_grpc")
-    trusted_proxies: Networks = setting((), "NETS", "Proxies whose Forwarded headers are used: 10.0.0.0/8,::1 [none]")
+    grpc: types.Target = setting("", "HOST:PORT", "Public address of gRPC, for cards.", name="public_grpc")
+    trusted_proxies: types.Networks = setting(
+        (), "NETS", "Proxies whose Forwarded headers are used: 10.0.0.0/8,::1 [none]"
+    )
 
     @field_validator("sign_cards")
     @classmethod
@@ -318,10 +293,10 @@ class OutboundSettings(Group):
     title: ClassVar[str] = "Outbound requests to webhooks and other servers"
     prefix: ClassVar[str] = "outbound_"
 
-    allow: AllowList = setting(
+    allow: types.AllowList = setting(
         (), "NETS,HOSTS", "Allowed destinations in private networks: 10.0.0.0/8,hooks.internal:8080 [none]"
     )
-    ports: Ports = setting(frozenset(), "PORT,...", "Allowed ports. [all except those of mail, databases, ...]")
+    ports: types.Ports = setting(frozenset(), "PORT,...", "Allowed ports. [all except those of mail, databases, ...]")
     https_only: bool = setting(False, "", "Reject http:// URLs.")
     ca: Path | None = setting(None, "PATH", "CA certificates to trust besides the system's, in PEM.")
 
@@ -337,7 +312,7 @@ class LimitSettings(Group):
     """Decoded."""
     connections: int = setting(DEFAULT_MAX_CONNECTIONS, "N", "Open connections per port. [4096]", ge=1)
     slots: int = setting(DEFAULT_SLOTS, "N", "Concurrent turns; more are queued. [1000]", ge=1)
-    worker_wait: SecondsOrNone = setting(
+    worker_wait: types.SecondsOrNone = setting(
         WORKER_WAIT_SECONDS, "S", "Seconds that tasks wait for an unavailable upstream agent or for workers. [300]"
     )
     upstream_bytes: ByteSize = setting(
@@ -346,18 +321,22 @@ class LimitSettings(Group):
         "Maximum size of a response or event of another server. [64MiB]",
         ge=1024,
     )
-    upstream_silence: Seconds = setting(120.0, "S", "Seconds without data after which an upstream call fails. [120]")
-    blocking_wait: Seconds = setting(300.0, "S", "Maximum seconds that a blocking send waits. [300]")
+    upstream_silence: types.Seconds = setting(
+        120.0, "S", "Seconds without data after which an upstream call fails. [120]"
+    )
+    blocking_wait: types.Seconds = setting(300.0, "S", "Maximum seconds that a blocking send waits. [300]")
     """It then returns the unfinished task."""
-    drain: SecondsOrNone = setting(300.0, "S", "Seconds for running turns to finish when the process stops. [300]")
-    loop_timeout: Seconds = setting(
+    drain: types.SecondsOrNone = setting(
+        300.0, "S", "Seconds for running turns to finish when the process stops. [300]"
+    )
+    loop_timeout: types.Seconds = setting(
         LOOP_TIMEOUT, "S", "Seconds of a blocked event loop after which others take over. [20]"
     )
-    loop_exit: SecondsOrNone = setting(
+    loop_exit: types.SecondsOrNone = setting(
         LOOP_EXIT, "S", "Seconds after which a blocked process ends itself; 0: never. [60]"
     )
     """It leaves a traceback."""
-    keepalive: Seconds = setting(15.0, "S", "Seconds between keep-alive messages on streams. [15]")
+    keepalive: types.Seconds = setting(15.0, "S", "Seconds between keep-alive messages on streams. [15]")
     coalesce_ms: float = setting(
         0.0, "MS", "Milliseconds to collect text chunks into one event. [0]", ge=0, le=10_000, allow_inf_nan=False
     )
@@ -373,14 +352,16 @@ class ProtocolSettings(Group):
 
     idempotent_message_ids: bool = setting(False, "", "Use the messageId of a send as its idempotency key.")
     """Of sends without another key."""
-    blocking_default: BlockingDefaults = setting(
+    blocking_default: types.BlockingDefaults = setting(
         ByAgent("wait"),
         "wait|return",
         "What sends of 0.1 to 0.3 do that leave blocking open; per agent: wait,desk=return. [wait]",
     )
-    card_versions: CardVersionsSetting = setting("all", "all|1.0|0.3", "Versions of A2A that cards are for. [all]")
+    card_versions: types.CardVersionsSetting = setting(
+        "all", "all|1.0|0.3", "Versions of A2A that cards are for. [all]"
+    )
     """One version alone is for strict readers."""
-    cors: Names = setting((), "ORIGIN,...", "Origins of web pages that may call; * for all. [none]")
+    cors: types.Names = setting((), "ORIGIN,...", "Origins of web pages that may call; * for all. [none]")
     error_table: Literal["1.0.1", "1.0.0"] = setting(
         "1.0.1", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"
     )
@@ -398,7 +379,7 @@ class RetentionSettings(Group):
 
     title: ClassVar[str] = "Retention"
 
-    tasks: Retention = setting(
+    tasks: types.Retention = setting(
         RetentionPolicy(),
         "STATE=AGE,...",
         "Erase tasks after this age in a state, such as completed=30d; fail those that wait so long for a caller "
@@ -407,7 +388,7 @@ class RetentionSettings(Group):
     )
     audit: AuditLevel = setting("all", "all|security|off", "What the audit log records. [all]")
     """Every change (`all`); rejected callers, operator calls, keys and erasures (`security`); nothing (`off`)."""
-    audit_age: Age = setting(
+    audit_age: types.Age = setting(
         31_536_000_000, "AGE", "Erase audit entries after this age; 0: never. [365d]", name="retain_audit"
     )
 
@@ -420,13 +401,13 @@ class PushSettings(Group):
 
     enabled: bool = setting(True, "--push/--no-push", "Enable push notifications. [on]", name="push")
     """Without them cards and push operations report them as unsupported."""
-    give_up: Age = setting(
+    give_up: types.Age = setting(
         86_400_000, "AGE", "Time without a successful delivery after which a receiver is dropped. [24h]"
     )
     """Its deliveries are given up, and can be redelivered."""
-    first_wait: Seconds = setting(1.0, "S", "Maximum seconds before the first retry. [1]")
+    first_wait: types.Seconds = setting(1.0, "S", "Maximum seconds before the first retry. [1]")
     """Doubled after each failure."""
-    longest_wait: Seconds = setting(3600.0, "S", "Maximum seconds between two retries. [3600]")
+    longest_wait: types.Seconds = setting(3600.0, "S", "Maximum seconds between two retries. [3600]")
     secrets_keys: Path | None = setting(
         None, "PATH", "Keys that encrypt receivers' secrets in the store. [none]", name="secrets_keys"
     )
@@ -441,6 +422,5 @@ class PushSettings(Group):
 
     @property
     def retry_policy(self) -> PushRetryPolicy:
-        """Retries of push deliveries."""
         assert self.give_up is not None
         return PushRetryPolicy(self.first_wait, self.longest_wait, self.give_up / 1000)

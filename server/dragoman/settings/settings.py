@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, Quotas
 from dragoman.core.net.targets import names_this_machine
+from dragoman.settings import groups as own
 from dragoman.settings.extensions import (
     extension_groups,
     flatten_tables,
@@ -23,25 +24,7 @@ from dragoman.settings.extensions import (
     is_recognized,
     used_sources,
 )
-from dragoman.settings.groups import (
-    DEFAULT_APP,
-    DEFAULT_RESPONSE_BYTES,
-    AccessSettings,
-    AgentSettings,
-    ClusterSettings,
-    Group,
-    LimitSettings,
-    ListenSettings,
-    OutboundSettings,
-    ProcessSettings,
-    ProtocolSettings,
-    PublicSettings,
-    PushSettings,
-    RetentionSettings,
-    StoreSettings,
-    TlsSettings,
-    TracingSettings,
-)
+from dragoman.settings.groups import DEFAULT_APP, DEFAULT_RESPONSE_BYTES, Group
 from dragoman.settings.options import InvalidGroups, broken_rule, fields_by_option, read_groups, take_values
 from dragoman.settings.sources import (
     SettingsError,
@@ -54,9 +37,7 @@ from dragoman.settings.types import Address
 
 __all__ = ["DEFAULT_APP", "DEFAULT_RESPONSE_BYTES", "Address", "Settings", "SettingsError", "load_settings"]
 
-MIN_TOKEN_LENGTH: Final = 16
-"""Minimum length of the token of a server that other machines can reach."""
-
+MIN_TOKEN_LENGTH: Final = 16  # minimum length of the token of a server that other machines can reach
 _AUTH_OPTIONS: Final = "--api-keys, --issuers, --tls-client-ca, --token"
 _ALLOW: Final = f"turn on authentication ({_AUTH_OPTIONS}), or allow it with --insecure (DRAGOMAN_INSECURE=true)"
 
@@ -70,30 +51,29 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    listen: ListenSettings
-    agents: AgentSettings
-    process: ProcessSettings
-    tracing: TracingSettings
-    store: StoreSettings
-    cluster: ClusterSettings
-    access: AccessSettings
-    tls: TlsSettings
-    public: PublicSettings
-    outbound: OutboundSettings
-    limits: LimitSettings
-    protocol: ProtocolSettings
-    retention: RetentionSettings
-    push: PushSettings
-    extensions: Mapping[str, Any]
-    """The settings of each installed extension, by its name; None without settings."""
+    listen: own.ListenSettings
+    agents: own.AgentSettings
+    process: own.ProcessSettings
+    tracing: own.TracingSettings
+    store: own.StoreSettings
+    cluster: own.ClusterSettings
+    access: own.AccessSettings
+    tls: own.TlsSettings
+    public: own.PublicSettings
+    outbound: own.OutboundSettings
+    limits: own.LimitSettings
+    protocol: own.ProtocolSettings
+    retention: own.RetentionSettings
+    push: own.PushSettings
+    extensions: Mapping[str, Any]  # the settings of each installed extension, by its name; None without settings
 
     def __init__(self, **given: Any) -> None:
         values = {**read_environment(setting_fields()), **given}
         file, in_file = read_config_file(values.get("config"))
         values = {**flatten_tables(in_file), **({"config": file} if file else {}), **values}
         groups = read_groups(own_groups() | extension_groups(), values)
-        own = {name: groups[name] for name in own_groups()}
-        super().__init__(**own, extensions=groups_by_extension(groups))
+        of_server = {name: groups[name] for name in own_groups()}
+        super().__init__(**of_server, extensions=groups_by_extension(groups))
         if broken := list(check_authentication(self)):
             raise InvalidGroups(broken)
 
@@ -123,7 +103,6 @@ class Settings(BaseModel):
 
     @property
     def requires_auth(self) -> bool:
-        """Whether authentication is on."""
         access = self.access
         return bool(access.token.get_secret_value() or access.api_keys or access.issuers or self.tls.client_ca)
 
@@ -147,7 +126,6 @@ class Settings(BaseModel):
 
     @property
     def quotas(self) -> Quotas:
-        """The limits per principal and agent."""
         limits = {limit: int(value) for limit in DEFAULT_LIMITS if (value := getattr(self.access, limit)) is not None}
         return Quotas(limits, self.access.agent_limits, not self.listen.is_loopback or self.behind_proxy)
 

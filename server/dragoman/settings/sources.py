@@ -28,8 +28,7 @@ SERVICE_LINK: Final = re.compile(r"(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(T
 
 DEFAULT_CONFIG_FILE: Final = Path("dragoman.toml")
 
-COMMAND_LINE_ONLY: Final = frozenset({"reload"})
-"""Options of `serve` that are not settings."""
+COMMAND_LINE_ONLY: Final = frozenset({"reload"})  # options of `serve` that are not settings
 
 _TYPE_RULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "is not an integer"),

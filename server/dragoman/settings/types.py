@@ -29,8 +29,7 @@ from dragoman.settings.extensions import installed_extensions, store_schemes
 
 T = TypeVar("T")
 
-MEMORY_STORE: Final = "memory:"
-"""The store that is deleted when its server stops."""
+MEMORY_STORE: Final = "memory:"  # the store that is deleted when its server stops
 
 
 def store_kind(url: str) -> str:
@@ -157,10 +156,8 @@ def _check_target(text: str) -> str:
 
 
 StoreUrl = Annotated[str, AfterValidator(_check_store_url)]
-AbsoluteUrl = Annotated[str, AfterValidator(_check_absolute_url)]
-"""Empty, or an HTTP URL without a trailing slash."""
-Target = Annotated[str, AfterValidator(_check_target)]
-"""Empty, or HOST:PORT, with or without a scheme."""
+AbsoluteUrl = Annotated[str, AfterValidator(_check_absolute_url)]  # empty, or an HTTP URL without a trailing slash
+Target = Annotated[str, AfterValidator(_check_target)]  # empty, or HOST:PORT, with or without a scheme
 
 
 _TRACE_URL_FIELDS: Final = frozenset(("trace_id", "task_id"))
@@ -217,12 +214,10 @@ def _check_agent_id(value: str) -> str:
 
 
 BearerToken = Annotated[SecretStr, AfterValidator(_check_token)]
-OptionalAgentId = Annotated[str, AfterValidator(_check_agent_id)]
-"""Empty, or the id of an agent."""
+OptionalAgentId = Annotated[str, AfterValidator(_check_agent_id)]  # empty, or the id of an agent
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], _parsed(quotas.parse_agent_limits, str, Mapping)]
-CardVersionsSetting = Annotated[CardVersions, _parsed(str, float)]
-"""1.0 in TOML without quotes is a number."""
+CardVersionsSetting = Annotated[CardVersions, _parsed(str, float)]  # 1.0 in TOML without quotes is a number
 BlockingDefaults = Annotated[
     ByAgent[BlockingDefault],
     _parsed(lambda value: parse_by_agent(value, "a default", BLOCKING_DEFAULTS), str, Mapping),
@@ -238,8 +233,7 @@ Ports = Annotated[frozenset[int], BeforeValidator(_parse_ports)]
 _AddressText = _parsed(lambda value: Address.parse(str(value)), str, int, float)
 Bind = Annotated[Address, _AddressText, PlainSerializer(str)]
 OptionalBind = Annotated[Address | None, _AddressText, PlainSerializer(str)]
-TraceUrl = Annotated[str, AfterValidator(check_trace_url)]
-"""Empty, or the template of a URL."""
+TraceUrl = Annotated[str, AfterValidator(check_trace_url)]  # empty, or the template of a URL
 Collector = Annotated[str, AfterValidator(check_collector_url)]
 Headers = Annotated[SecretStr, AfterValidator(_check_headers)]
 Budgets = Annotated[TaskBudgets, _parsed(quotas.parse_budgets, str, Mapping)]
@@ -248,5 +242,4 @@ Networks = Annotated[
     _parsed(lambda text: tuple(ip_network(item, strict=False) for item in split_items(text)), str),
 ]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-SecondsOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-"""0: no time, or never."""
+SecondsOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # 0: no time, or never

@@ -25,14 +25,9 @@ from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
 
 log = logging.getLogger("dragoman.telemetry")
 
-EXPORT_INTERVAL: Final = 1.0
-"""Seconds to collect spans, unless a batch is full before."""
-
-EXPORT_TIMEOUT: Final = 10.0
-"""Seconds for one request."""
-
-FINAL_EXPORT_TIMEOUT: Final = 3.0
-"""Seconds for a request during shutdown."""
+EXPORT_INTERVAL: Final = 1.0  # seconds to collect spans, unless a batch is full before
+EXPORT_TIMEOUT: Final = 10.0  # seconds for one request
+FINAL_EXPORT_TIMEOUT: Final = 3.0  # seconds for a request during shutdown
 
 EXPORT_RETRY_BACKOFF: Final = Backoff(1.0, 30.0)
 """Delay before a failed request is retried: initial and maximal seconds."""
@@ -50,11 +45,9 @@ class OtlpTransport(Protocol):
 
     def send(self, message: bytes, timeout: float) -> None:
         """Sends an ExportTraceServiceRequest. Raises ExportFailed."""
-        ...
 
     def close(self) -> None:
         """Closes the connection."""
-        ...
 
 
 class OtlpHttpTransport:
@@ -140,11 +133,9 @@ class SpanExporter:
         self._transport = transport
         self._resource = messages.encode_resource(resource)
         self._stop = threading.Event()
-        self.is_failing = False
-        """Whether the last request failed."""
+        self.is_failing = False  # whether the last request failed
         self.sent = 0
-        self.failed = 0
-        """Failed requests, which are retried."""
+        self.failed = 0  # failed requests, which are retried
         self._thread = start_thread(Background.TRACES, self._run)
 
     def close(self) -> None:

@@ -22,11 +22,8 @@ from dragoman.core.task import frames
 from dragoman.ids import IDS
 from dragoman.ports.tracing import SpanKind
 
-MAX_QUEUED_SPANS: Final = 16_384
-"""Spans that can wait for export; further spans are dropped and counted."""
-
-EXPORT_BATCH_SIZE: Final = 512
-"""Spans per export request."""
+MAX_QUEUED_SPANS: Final = 16_384  # spans that can wait for export; further spans are dropped and counted
+EXPORT_BATCH_SIZE: Final = 512  # spans per export request
 
 
 class SpanRecorder:
@@ -38,8 +35,7 @@ class SpanRecorder:
         self._max_queued = max_queued
         self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
-        self.batch_ready = threading.Event()
-        """Set when EXPORT_BATCH_SIZE spans are queued."""
+        self.batch_ready = threading.Event()  # set when EXPORT_BATCH_SIZE spans are queued
         self.recorded = 0
         self.dropped = 0
 
@@ -120,8 +116,7 @@ AttributeValue = str | int
 
 _SPAN_KINDS: Final = {"internal": 1, "server": 2, "client": 3, "consumer": 5}
 
-_TIME_FIELDS: Final = struct.Struct("<BQBQ").pack
-"""start_time_unix_nano and end_time_unix_nano, each after its key."""
+_TIME_FIELDS: Final = struct.Struct("<BQBQ").pack  # start_time_unix_nano and end_time_unix_nano, each after its key
 
 _UNCACHED_ATTRIBUTES: Final = frozenset(("dragoman.task", "dragoman.request", "dragoman.event"))
 """Attributes with values that rarely repeat."""
@@ -203,12 +198,10 @@ def _string(number: int, value: str) -> bytes:
 
 
 def encode_resource(attributes: Mapping[str, str]) -> bytes:
-    """Encodes the Resource of an export request."""
     return frames.frame(1, b"".join(frames.frame(1, _key_value(*each)) for each in attributes.items()))
 
 
 def encode_export_request(resource: bytes, spans: Iterable[bytes]) -> bytes:
-    """Encodes an ExportTraceServiceRequest."""
     body = b"".join([_SCOPE, *(frames.frame(2, each) for each in spans)])
     return frames.frame(1, resource + frames.frame(2, body))
 

@@ -77,7 +77,6 @@ def file(name: str, content: bytes, *, append: bool = False) -> ArtifactChange:
 
 
 def file_message(name: str, content: bytes, role: int = pb.ROLE_USER) -> bytes:
-    """Returns a serialized Message with a file."""
     parts = [pb.Part(raw=content, filename="f", media_type="text/x-test")]
     return pb.Message(message_id=f"m-{name}", role=pb.Role.Name(role), parts=parts).SerializeToString()
 
@@ -91,7 +90,6 @@ def by_runner(
 
 
 def follow_up(ref: TaskRef, text: str, *, claim: int = 0) -> Append:
-    """Returns a follow-up message of the user."""
     return Append(task=ref, guard=Exists(), message=IncomingMessage(message(text)), claim_session=claim)
 
 
@@ -112,7 +110,6 @@ async def finished(store: Store, *events: StatusChange | ArtifactChange, state: 
 
 
 def texts(parts: Sequence[pb.Part]) -> list[str]:
-    """Returns the text of each part."""
     return [part.text for part in parts]
 
 
@@ -126,7 +123,6 @@ class Clock:
         return self.now
 
     def forward(self, seconds: float) -> None:
-        """Advances the clock."""
         self.now += round(seconds * 1000)
 
 
@@ -147,13 +143,10 @@ class Ids:
         return bytes.fromhex("00000000000070008000") + next(self._tasks).to_bytes(6, "big")
 
     def context(self) -> str:
-        """Returns the id of a context."""
         return f"context-{next(self._contexts)}"
 
     def message(self) -> str:
-        """Returns the id of a caller's message."""
         return f"message-{next(self._messages)}"
 
     def other(self) -> str:
-        """Returns the id of a message or artifact of an agent."""
         return f"id-{next(self._others)}"

@@ -148,21 +148,21 @@ _REST_PATHS: Final = {
 _PATH_FIELDS: Final = ("id", "name", "tenant")
 
 
-class RestCall(NamedTuple):
-    """One REST request. `path` follows the interface's URL and includes the query; `body` is JSON, None for no body."""
+class HttpCall(NamedTuple):
+    """One HTTP request. `body` is JSON, None for no body."""
 
     operation: ClientOperation
     method: str
-    path: str
+    url: str
     body: Any
 
 
-def rest_call(dialect: str, rpc: str, request: Any, tenant: str = "") -> RestCall:
-    """Encodes a request for REST in dialect `1.0` or `0.3`. The path begins with `tenant`, if any."""
+def rest_call(dialect: str, rpc: str, request: Any, base: str = "") -> HttpCall:
+    """Encodes a request for REST in dialect `1.0` or `0.3`. base: the interface's URL, with a tenant at its end."""
     operation = _REST_OPERATIONS[dialect][rpc]
     method, template = _REST_PATHS[rpc]
     path = template.format(id=quote(getattr(request, "id", ""), safe=""))
-    prefix = (f"/{tenant}" if tenant else "") + ("/v1" if dialect == "0.3" else "")
+    prefix = f"{base}/v1" if dialect == "0.3" else base
     body = operation.encode_request(request)
     query = ""
     if rpc == "SubscribeToTask":
@@ -171,4 +171,4 @@ def rest_call(dialect: str, rpc: str, request: Any, tenant: str = "") -> RestCal
         pairs = [f"{key}={quote(str(item))}" for key, item in body.items() if key not in _PATH_FIELDS]
         query = "?" + "&".join(pairs) if pairs else ""
         body = None
-    return RestCall(operation, method, f"{prefix}{path}{query}", body)
+    return HttpCall(operation, method, f"{prefix}{path}{query}", body)

@@ -31,8 +31,7 @@ _SIGNATURE: Final = re.compile(r"[0-9a-f]{64}")
 class ContentLink:
     """A link of the server that sent it, to the content of a part."""
 
-    part: pb.Part
-    """The part as it was received, with the link."""
+    part: pb.Part  # the part as it was received, with the link
     url: str
     """The URL to fetch. Its host is one of the server's."""
     size: int | None

@@ -43,8 +43,7 @@ class LoadedApp:
     """Declarations of an APP, in source order."""
 
     agents: Sequence[Agent] = ()
-    startup_hooks: Sequence[StartupHook[..., Any]] = ()
-    """Also those that its module imports."""
+    startup_hooks: Sequence[StartupHook[..., Any]] = ()  # also those that its module imports
 
 
 def load_app(app: str) -> LoadedApp:
@@ -69,11 +68,6 @@ def load_own_app(settings: Settings) -> LoadedApp:
     """
     import_libraries(used_sources(settings.extensions, settings.agents.app))
     return load_app(settings.own_app)
-
-
-def load_agents(app: str) -> Sequence[Agent]:
-    """Loads the agents that APP declares, in source order; none for an empty APP. Raises LoadError."""
-    return load_app(app).agents
 
 
 def load_module(app: str) -> ModuleType:
@@ -133,7 +127,6 @@ def _file_example(folder: Path) -> str:
 
 
 def _similar_file_hint(path: Path) -> str:
-    """A "did you mean" hint for a misspelled file name; empty for none."""
     names = [file.name for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
     similar = difflib.get_close_matches(path.name, sorted(names), 1)
     return f"; did you mean {similar[0]}?" if similar else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
@@ -10,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any
 
 from dragoman.agents.functions.startup import StartupFailed, StartupHook, started, startup_hooks_of
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
@@ -24,7 +23,7 @@ from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStat
 from dragoman.ports.extension import AgentHost, StartError
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
-from dragoman.security.tls.certificate_files import FileStamps
+from dragoman.security.tls.certificate_files import InvalidFile, ReloadedFiles
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
@@ -58,14 +57,11 @@ class ServerAgents:
     """All agents of a server, and the components that bring them."""
 
     registry: AgentRegistry
-    root: str
-    """The id of the agent for requests that name none; empty: the agents decide."""
-    is_empty: bool
-    """Whether only workers can bring agents."""
+    root: str  # the id of the agent for requests that name none; empty: the agents decide
+    is_empty: bool  # whether only workers can bring agents
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
-    sources: OpenedSources
-    """The agents of extensions."""
+    sources: OpenedSources  # the agents of extensions
 
     @property
     def remote_servers(self) -> UpstreamRegistry:
@@ -218,64 +214,31 @@ def _check_names(settings: Settings, registry: AgentRegistry) -> None:
             )
 
 
-CARD_FILE_POLL_INTERVAL: Final = 5.0
-"""Seconds between two checks of the file."""
-
-log = logging.getLogger("dragoman.cards")
-
-
-class InvalidCardFile(Exception):
-    """The card file is invalid; the text names the file, the agent and the field."""
-
-
-class CardFile:
+class CardFile(ReloadedFiles[dict[str, CardOverride]]):
     """The card overrides of one file."""
 
+    FAILURE = "the card file is invalid, cards stay unchanged"
+    LOG = logging.getLogger("dragoman.cards")
+
     def __init__(self, path: Path, on_change: Callable[[Mapping[str, CardOverride]], None]) -> None:
-        """`on_change` receives the overrides, now and after each change. Raises InvalidCardFile."""
+        """`on_change` receives the overrides, now and after each change. Raises InvalidFile."""
         self._path = path
         self._on_change = on_change
-        self._stamps = FileStamps(path)
-        self._unapplied = False
-        """Whether the file has changed since it was applied."""
-        self._overrides = self._read()
-        on_change(self._overrides)
+        super().__init__(path)
 
-    def refresh(self, *, force: bool = False) -> bool:
-        """Reloads the file if it has changed. Returns whether the overrides changed.
+    def _use(self, content: dict[str, CardOverride]) -> None:
+        self._on_change(content)
 
-        An invalid file is logged once, until it changes again; with `force` each time.
-        """
-        self._unapplied = self._stamps.changed() or force or self._unapplied
-        if not self._unapplied:
-            return False
-        try:
-            overrides = self._read()
-        except InvalidCardFile as error:
-            log.error("the card file is invalid, cards stay unchanged: %s", error)
-            self._unapplied = False
-            return False
-        changed = overrides != self._overrides
-        if changed:
-            self._on_change(overrides)
-            self._overrides = overrides
-            log.info("cards now have the overrides in %s", self._path)
-        self._unapplied = False
-        return changed
-
-    async def watch(self, pause: float = CARD_FILE_POLL_INTERVAL) -> Never:
-        """Checks the file every `pause` seconds, until canceled."""
-        while True:
-            await asyncio.sleep(pause)
-            self.refresh()
+    def _describe(self) -> str:
+        return f"cards now have the overrides in {self._path}"
 
     def _read(self) -> dict[str, CardOverride]:
         try:
             return agent_spec.parse_card_overrides(tomllib.loads(self._path.read_text("utf-8")))
         except OSError as error:
-            raise InvalidCardFile(f"{self._path}: {error.strerror}") from error
+            raise InvalidFile(f"{self._path}: {error.strerror}") from error
         except ValueError as error:  # also TOMLDecodeError and UnicodeDecodeError
-            raise InvalidCardFile(f"{self._path}: {error}") from error
+            raise InvalidFile(f"{self._path}: {error}") from error
 
 
 def open_card_file(
@@ -286,7 +249,7 @@ def open_card_file(
         return None
     try:
         file = CardFile(path, on_change)
-    except InvalidCardFile as error:
+    except InvalidFile as error:
         raise SettingsError(f"--card-file: {error}") from error
     stack.callback(start_task(Background.CARD_FILE, file.watch).cancel)
     return file

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from dragoman import __version__
 from dragoman.agents.functions.startup import StartupHook
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.bindings import pages
@@ -26,6 +27,7 @@ from dragoman.bindings.request_log import RejectionLog, RequestMetrics
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.security_schemes import server_security
+from dragoman.core.counters import MetricFamily, MetricSample, gauge
 from dragoman.core.errors import Unavailable
 from dragoman.ports import Agent, Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
@@ -36,7 +38,6 @@ from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop
 from dragoman.runtime.timings import Timings
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookSigner
-from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
@@ -53,7 +54,7 @@ from dragoman.wiring.agents import (
 )
 from dragoman.wiring.infra import Infra, check_role, listen_error, open_infra, store_start_error
 from dragoman.wiring.loop_guard import dump_path, guarded_loop, read_dump
-from dragoman.wiring.telemetry import MetricsEndpoint, Tracing, start_tracing
+from dragoman.wiring.telemetry import Exposition, Tracing, start_tracing
 
 STREAM_FLUSH_SECONDS: Final = 0.2
 """Seconds for the last events of a turn to reach subscribers before their streams are closed."""
@@ -64,14 +65,11 @@ class AppTimings:
     """Waits and intervals that no setting changes, in seconds."""
 
     runtime: Timings = field(default_factory=lambda: RuntimeConfig().timings)
-    grace: float = SHUTDOWN_GRACE_SECONDS
-    """For calls in flight when the listeners close; streams end at once."""
+    grace: float = SHUTDOWN_GRACE_SECONDS  # for calls in flight when the listeners close; streams end at once
     credential_check_interval: float = CREDENTIAL_CHECK_INTERVAL
     """Between two checks of the credentials behind open streams."""
-    lease: float = LEASE_SECONDS
-    """Of this process, unless no other uses the store."""
-    workers: HeartbeatTimings | None = None
-    """Heartbeats and leases of connected workers; None for the defaults."""
+    lease: float = LEASE_SECONDS  # of this process, unless no other uses the store
+    workers: HeartbeatTimings | None = None  # heartbeats and leases of connected workers; None for the defaults
 
 
 @dataclass(slots=True, eq=False)
@@ -98,11 +96,9 @@ class App:
     blocked: BlockedLoop | None = field(init=False)
     runtime: Runtime = field(init=False)
     request_metrics: RequestMetrics = field(init=False)
-    read_metrics: Callable[[str], Awaitable[tuple[bytes, str]]] = field(init=False)
-    metrics: BoundAddress | None = field(default=None, init=False)
-    """The separate address of `/metrics`, if any."""
-    card_file: CardFile | None = field(default=None, init=False)
-    """The card overrides; None without a card file."""
+    exposition: Exposition | None = field(default=None, init=False)  # created by the first scrape
+    metrics: BoundAddress | None = field(default=None, init=False)  # the separate address of `/metrics`, if any
+    card_file: CardFile | None = field(default=None, init=False)  # the card overrides; None without a card file
     http: BoundAddress = field(init=False)
     grpc_address: BoundAddress | None = field(default=None, init=False)
     """None for a worker process, which serves only `/healthz` and `/readyz` over HTTP."""
@@ -116,18 +112,7 @@ class App:
         return self.grpc_address
 
     @property
-    def store(self) -> str:
-        """The store for display, without secrets."""
-        return self.settings.store.name
-
-    @property
-    def certificates(self) -> CertificateFiles | None:
-        """Set when both ports are encrypted."""
-        return self.infra.certificates
-
-    @property
     def agents(self) -> Mapping[str, AgentSpec]:
-        """The agents by id."""
         return self.runtime.operations.access.agents
 
     @property
@@ -137,7 +122,6 @@ class App:
 
     @property
     def card_url(self) -> str:
-        """The URL of the root agent's card."""
         return f"{self.public_url}/.well-known/agent-card.json"
 
     @property
@@ -151,20 +135,13 @@ class App:
 
     @property
     def running(self) -> int:
-        """The number of running turns."""
         return self.runtime.scheduler.running
 
     def running_turns(self) -> list[str]:
-        """The running turns, for the log."""
         return [
             f"agent {runner.context.record.agent} (task {runner.context.record.id})"
             for runner in self.runtime.scheduler.runs
         ]
-
-    @property
-    def repeatable(self) -> int:
-        """The number of running turns that start again if this process stops, instead of ending as FAILED."""
-        return self.runtime.scheduler.repeatable
 
     async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
         """Starts no more turns, and gives running ones `limit` seconds to finish; the rest end as FAILED.
@@ -246,12 +223,19 @@ class App:
 
     async def _open_metrics(self, stack: AsyncExitStack) -> None:
         self.request_metrics = RequestMetrics(self.tracer)
-        self.read_metrics = MetricsEndpoint(
-            self.settings, self.runtime, self.request_metrics, self.draining, self.tracing
-        ).read
         if (address := self.settings.listen.metrics) is not None:
             server = pages.serve_metrics(address.host, address.port, self.read_metrics)
             self.metrics = await listen(stack, "--metrics", address, server)
+
+    async def read_metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics for an `Accept` header, and their media type."""
+        labels, help = (__version__, self.settings.store.kind), "The version of this server, and the kind of its store."
+        build = MetricFamily("build_info", "gauge", help, ("version", "store"), (MetricSample(labels, 1),))
+        draining = gauge("draining", "Whether the server is about to stop.", self.draining.is_set())
+        traces = self.tracing.families() if self.tracing else ()
+        families = [build, draining, *traces, *self.request_metrics.families(), *await self.runtime.metrics.families()]
+        self.exposition = self.exposition or Exposition()
+        return self.exposition.render(families, accept)
 
     async def _open_health(self, stack: AsyncExitStack) -> None:
         await self.sources.follow(stack, self.infra)
@@ -328,19 +312,12 @@ class App:
             infra.lock.publish(http=reachable_url(self.http), grpc=str(grpc_address))
 
     def _admin_services(self, stack: AsyncExitStack, forget_key: Callable[[str], None]) -> AdminServices:
-        runtime, store = self.runtime, self.infra.store
-        actions = OperatorActions(runtime.auditor)
+        actions = OperatorActions(self.runtime.auditor)
         stack.push_async_callback(actions.close, self.timings.grace)
         return AdminServices(
             actions=actions,
-            store=store,
-            operations=runtime.operations,
-            explainer=runtime.explainer,
-            pauses=runtime.scheduler.pauses,
-            maintenance=runtime.maintenance,
-            redelivery=runtime.redelivery,
-            auditor=runtime.auditor,
-            api_keys=ApiKeyService(store.api_keys, clock=now_ms, on_change=forget_key),
+            runtime=self.runtime,
+            api_keys=ApiKeyService(self.infra.store.api_keys, clock=now_ms, on_change=forget_key),
             signing_keys=self.signing_keys,
             worker_hub=self.sources.worker_hub,
             upstream_registry=self.sources.remote_servers,
@@ -410,7 +387,6 @@ async def open_app(
 
 
 def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
-    """The configuration of a runtime, from the settings."""
     return RuntimeConfig(
         runs_agents=settings.cluster.role != "server",
         slots=settings.limits.slots,

@@ -37,20 +37,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 FindingLevel = Literal["ok", "warn", "fail"]
 
-CHECK_TIMEOUT: Final = 5.0
-"""Seconds for a check of something that may not respond."""
-
-EXPIRY_WARNING_SECONDS: Final = 14 * 86_400.0
-"""Seconds before expiry at which a certificate or key causes a warning."""
-
-MIN_FREE_DISK_BYTES: Final = 1024**3
-"""Free bytes on a disk below which there is a warning."""
-
-MAX_CLOCK_DIFFERENCE: Final = 2.0
-"""Tolerated clock difference, in seconds."""
-
-MAX_LISTED_ITEMS: Final = 5
-"""Maximum items, tasks or API keys, that a finding lists."""
+CHECK_TIMEOUT: Final = 5.0  # seconds for a check of something that may not respond
+EXPIRY_WARNING_SECONDS: Final = 14 * 86_400.0  # seconds before expiry at which a certificate or key causes a warning
+MIN_FREE_DISK_BYTES: Final = 1024**3  # free bytes on a disk below which there is a warning
+MAX_CLOCK_DIFFERENCE: Final = 2.0  # tolerated clock difference, in seconds
+MAX_LISTED_ITEMS: Final = 5  # maximum items, tasks or API keys, that a finding lists
 
 
 class Finding(NamedTuple):
@@ -160,7 +151,6 @@ def _check_port(option: str, address: Address, holder: str) -> Finding:
 
 
 async def check_certificate(settings: Settings) -> list[Finding]:
-    """Checks the expiry of the certificate of both ports."""
     if settings.tls.cert is None or settings.tls.key is None:
         if settings.listen.is_loopback:
             return []
@@ -247,7 +237,6 @@ def _check_disk(path: Path) -> Finding:
 
 
 def _check_clock(store_time_ms: int) -> Finding:
-    """Compares this machine's clock with the store's."""
     now = time.time()
     difference = now - store_time_ms / 1000
     if now < MIN_PLAUSIBLE_TIME:
@@ -342,7 +331,6 @@ async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> F
 
 
 async def check_collector(settings: Settings) -> list[Finding]:
-    """Checks that the trace collector accepts connections."""
     if not settings.tracing.otlp:
         return []
     parts = urlsplit(settings.tracing.otlp)

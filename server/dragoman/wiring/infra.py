@@ -19,10 +19,10 @@ from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.ports import Bus, OutboundHttp, Store
-from dragoman.ports.extension import BusRequest, ServerExtension, StartError, StoreRequest
+from dragoman.ports.extension import BusRequest, StartError, StoreRequest
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
-from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate
+from dragoman.security.tls.certificate_files import CertificateFiles, InvalidFile
 from dragoman.settings.extensions import bus_schemes, shared_store_example, store_schemes
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores import sqlite
@@ -77,14 +77,12 @@ def _bind_error(address: Address) -> OSError | None:
 class Infra:
     """The infrastructure of a server."""
 
-    lock: StoreLock | None
-    """None for a store that other processes may use, too."""
+    lock: StoreLock | None  # None for a store that other processes may use, too
     store: Store
     bus: Bus
     outbound: OutboundHttp
     secret_box: AesGcmSecretBox
-    certificates: CertificateFiles | None
-    """Set when both ports are encrypted."""
+    certificates: CertificateFiles | None  # set when both ports are encrypted
     client_certificates: CertificateAuthenticator | None
 
     @property
@@ -100,7 +98,10 @@ async def open_infra(stack: AsyncExitStack, settings: Settings, outbound: Outbou
     """
     lock, store = await open_store(stack, settings, wait=True)
     stack.push_async_callback(store.close)
-    secret_box = open_secrets(settings)
+    try:
+        secret_box = open_secret_box(settings.push.secrets_keys)
+    except InvalidSecretKeys as error:
+        raise SettingsError(f"--secrets-keys: {error}") from error
     bus = await open_bus(stack, settings, store.epoch)
     certificates, client_certificates = open_tls(stack, settings)
     if outbound is None:
@@ -121,24 +122,16 @@ async def open_store(
             return None, await _open_own(settings.store.url)
         case "memory":
             log.warning("--store memory: keeps nothing; all tasks are deleted when this process ends")
-            return _open_sqlite(stack, settings, Path(stack.enter_context(_temporary_folder()), "tasks.db"))
+            folder = tempfile.TemporaryDirectory(prefix="dragoman-memory-", ignore_cleanup_errors=True)
+            return _open_sqlite(stack, settings, Path(stack.enter_context(folder), "tasks.db"))
         case "sqlite":
             return _open_sqlite(stack, settings, settings.store.path)
         case scheme:
             extension, store = store_schemes()[scheme]
-            request = StoreRequest(
-                url=settings.store.url,
-                name=settings.store.name,
-                create=create,
-                wait=wait,
-                storage=settings.store.options,
-            )
+            own = settings.store
+            request = StoreRequest(url=own.url, name=own.name, create=create, wait=wait, storage=own.options)
             with extension_errors(extension, "--store"):
                 return None, await store.open(settings.extensions[extension.name], request)
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="dragoman-memory-", ignore_cleanup_errors=True)
 
 
 def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple[StoreLock, Store]:
@@ -210,17 +203,13 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
         raise SettingsError("--bus: an SQLite store has one server, so there is no other to notify; see --store")
     scheme = url.partition("://")[0]
     if scheme not in (buses := bus_schemes()):
-        known = ", ".join(f"{name}:// ({_requirement(one)})" for name, (one, _) in buses.items()) or "none"
+        needs = {name: f", needs {one.requirement}" if one.requirement else "" for name, (one, _) in buses.items()}
+        known = ", ".join(f"{name}:// ({one.title}{needs[name]})" for name, (one, _) in buses.items()) or "none"
         raise SettingsError(f"--bus: no extension has buses with such an address; known schemes: {known}")
     extension, open_extension = buses[scheme]
     with extension_errors(extension, "--bus"):
         opening = open_extension(settings.extensions[extension.name], BusRequest(url=url, local=local, epoch=epoch))
         return await stack.enter_async_context(opening)
-
-
-def _requirement(extension: ServerExtension) -> str:
-    """The needs of an extension, for people."""
-    return f"{extension.title}, needs {extension.requirement}" if extension.requirement else extension.title
 
 
 def open_tls(
@@ -246,7 +235,7 @@ def open_tls(
         certificates = CertificateFiles(
             settings.tls.cert, settings.tls.key, settings.tls.client_ca, refresh_revocations
         )
-    except InvalidCertificate as error:
+    except InvalidFile as error:
         names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls.client_ca else "")
         raise SettingsError(f"{names}: {error}") from error
     stack.callback(start_task(Background.CERTIFICATES, certificates.watch).cancel)
@@ -256,14 +245,14 @@ def open_tls(
 def _open_client_certificates(
     client_ca: Path, settings: Settings
 ) -> tuple[CertificateAuthenticator, Callable[..., object] | None]:
-    """The authenticator of client certificates, and what reloads their revocations. Raises InvalidCertificate."""
+    """The authenticator of client certificates, and what reloads their revocations. Raises InvalidFile."""
     # Imported here: cryptography is slow to import, and most servers do not need it.
     from dragoman.security.tls.client_certificates import CertificateAuthenticator, Revocations
 
     try:
         client_ca.read_bytes()  # `Revocations` reads it as well, but its OSError would not name the file
     except OSError as error:
-        raise InvalidCertificate(f"{client_ca}: {error.strerror}") from error
+        raise InvalidFile(f"{client_ca}: {error.strerror}") from error
     principals = CertificatePrincipals(settings.tls.client_principal, settings.tls.client_grants)
     if settings.tls.client_revoked is None:
         return CertificateAuthenticator(principals, lambda issuer, serial: False), None
@@ -282,11 +271,3 @@ def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOS
         return OutboundClient(policy, ca=settings.outbound.ca, per_host=per_host)
     except OSError as error:
         raise SettingsError(f"--outbound-ca: {settings.outbound.ca} must contain PEM certificates: {error}") from error
-
-
-def open_secrets(settings: Settings) -> AesGcmSecretBox:
-    """Opens the keys that encrypt secrets in the store. Raises SettingsError."""
-    try:
-        return open_secret_box(settings.push.secrets_keys)
-    except InvalidSecretKeys as error:
-        raise SettingsError(f"--secrets-keys: {error}") from error

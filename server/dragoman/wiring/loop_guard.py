@@ -30,17 +30,14 @@ from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.runtime")
 
-RESTART_INTERVAL: Final = 1.0
-"""Seconds between two restarts of the timer; each starts a thread of the system."""
+RESTART_INTERVAL: Final = 1.0  # seconds between two restarts of the timer; each starts a thread of the system
 
 EARLY_SHARE: Final = 0.25
 """Of the time until the end. When the process has computed for so long, its stack is shown on stderr, too: where the
 tracebacks go to a file, the process ends in silence. It is a help for whoever watches, and may be missing."""
 
 _THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)", re.MULTILINE)
-MAX_LOGGED_LINES: Final = 200
-"""Lines of the tracebacks in the log, those of the loop's thread first."""
-
+MAX_LOGGED_LINES: Final = 200  # lines of the tracebacks in the log, those of the loop's thread first
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 

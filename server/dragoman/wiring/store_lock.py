@@ -7,6 +7,7 @@ tells others who holds the store.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import struct
@@ -19,29 +20,19 @@ from typing import Final
 from dragoman.stores.sqlite.schema import create_private_file
 
 _LOCKED_BYTE: Final = 1 << 62
-"""SQLite locks bytes 2^30 to 2^30 + 511 of the same file. Windows makes locked bytes unreadable, so this is far behind
-the end of any database."""
+"""Far behind the end of any database: SQLite locks bytes 2^30 to 2^30 + 511 of the same file."""
 
-if sys.platform == "win32":
-    import msvcrt
+# A lock of an open file description, not of the process: SQLite closes other descriptors of this file, and that would
+# release a lock of the process. flock would lock the whole file, on some systems also against SQLite.
+_SET_LOCK: Final = 90 if sys.platform == "darwin" else getattr(fcntl, "F_OFD_SETLK", 37)
 
-    def _lock_file(file: int) -> None:
-        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
 
-else:
-    import fcntl
-
-    # A lock of an open file description, not of the process: SQLite closes other descriptors of this file, and that
-    # would release a lock of the process. flock would lock the whole file, on some systems also against SQLite.
-    _SET_LOCK: Final = 90 if sys.platform == "darwin" else getattr(fcntl, "F_OFD_SETLK", 37)
-
-    def _lock_file(file: int) -> None:
-        if sys.platform == "darwin":  # struct flock: start, length, process, type, whence
-            request = struct.pack("qqihh", _LOCKED_BYTE, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
-        else:  # type, whence, start, length, process
-            request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
-        fcntl.fcntl(file, _SET_LOCK, request)
+def _lock_file(file: int) -> None:
+    if sys.platform == "darwin":  # struct flock: start, length, process, type, whence
+        request = struct.pack("qqihh", _LOCKED_BYTE, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+    else:  # type, whence, start, length, process
+        request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
+    fcntl.fcntl(file, _SET_LOCK, request)
 
 
 class StoreInUseError(Exception):
@@ -58,8 +49,7 @@ class StoreLock:
     def __init__(self, notice: Path, *, was_lost: bool) -> None:
         self._notice = notice
         self._details = {"pid": str(os.getpid()), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}
-        self.was_lost = was_lost
-        """Whether the store was held before, but its database file did not exist any more."""
+        self.was_lost = was_lost  # whether the store was held before, but its database file did not exist any more
 
     def publish(self, **details: str) -> None:
         """Adds details of the holder for other processes."""
@@ -79,8 +69,7 @@ def _close_in_fork() -> None:
     _held_files.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_fork)
+os.register_at_fork(after_in_child=_close_in_fork)
 
 
 @contextlib.contextmanager

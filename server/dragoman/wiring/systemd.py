@@ -30,8 +30,9 @@ class ServiceNotifier:
         """Takes the variables out of the environment, so that child processes do not notify for this one."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
-        is_ours = pid in ("", str(os.getpid())) and microseconds.isascii() and microseconds.isdecimal()
-        return cls(address, int(microseconds) / 1e6 if is_ours else 0.0)
+        # WATCHDOG_PID names the process that has to answer; the variables may be left from a parent that was watched.
+        is_watched = pid in ("", str(os.getpid())) and microseconds.isascii() and microseconds.isdecimal()
+        return cls(address, int(microseconds) / 1e6 if is_watched else 0.0)
 
     def notify(self, state: bytes) -> None:
         """Sends one notification. A failure is logged: systemd decides what follows from its absence."""

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from dragoman import __version__
-from dragoman.bindings.request_log import RequestMetrics
-from dragoman.core.counters import Histogram, MetricFamily, MetricSample, counter, gauge
+from dragoman.core.counters import Histogram, MetricFamily, counter, gauge
 from dragoman.core.durations import Backoff
-from dragoman.runtime import Runtime
 from dragoman.settings.settings import Settings
 from dragoman.settings.types import parse_headers
 from dragoman.telemetry.otlp import (
@@ -37,44 +34,6 @@ async def start_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | 
         return None
     headers = parse_headers(settings.tracing.headers.get_secret_value())
     return await stack.enter_async_context(open_tracing(settings.tracing.otlp, headers, settings.tracing.share))
-
-
-class MetricsEndpoint:
-    """The metrics of one server; `read` formats them."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        runtime: Runtime,
-        request_metrics: RequestMetrics,
-        draining: asyncio.Event,
-        tracing: Tracing | None,
-    ) -> None:
-        labels = (__version__, settings.store.kind)
-        help = "The version of this server, and the kind of its store."
-        self._build_info = MetricFamily("build_info", "gauge", help, ("version", "store"), (MetricSample(labels, 1),))
-        self._runtime = runtime
-        self._request_metrics = request_metrics
-        self._draining = draining
-        self._tracing = tracing
-        self._exposition: Exposition | None = None
-
-    async def families(self) -> list[MetricFamily]:
-        """The current values of all metrics."""
-        draining = gauge("draining", "Whether the server is about to stop.", self._draining.is_set())
-        traces = self._tracing.families() if self._tracing else ()
-        return [
-            self._build_info,
-            draining,
-            *traces,
-            *self._request_metrics.families(),
-            *await self._runtime.metrics.families(),
-        ]
-
-    async def read(self, accept: str = "") -> tuple[bytes, str]:
-        """The metrics for an `Accept` header, and their media type."""
-        self._exposition = self._exposition or Exposition()
-        return self._exposition.render(await self.families(), accept)
 
 
 class Exposition:

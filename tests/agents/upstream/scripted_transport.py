@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
@@ -15,6 +15,7 @@ from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.transport import LinkedContents
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
+from dragoman.calling.transport import CallFields, StreamResponses
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import TurnResult
@@ -48,7 +49,7 @@ class ScriptedTransport:
     def interface(self) -> Interface:
         return Interface("http://there", "JSONRPC", self.dialect)
 
-    def _next(self, rpc: str, request: Message, key: str) -> Sequence[ScriptedResult]:
+    def _next(self, rpc: str, request: Message, *, key: str = "", **_: str) -> Sequence[ScriptedResult]:
         copy = type(request)()
         copy.CopyFrom(request)
         self.requests.append((rpc, copy))
@@ -59,10 +60,8 @@ class ScriptedTransport:
             raise refused("UNSUPPORTED_OPERATION")
         return entries.pop(0) if len(entries) > 1 else entries[0]
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
-        (answer,) = self._next(rpc, request, key)
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
+        (answer,) = self._next(rpc, request, **fields)
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, asyncio.Event):
@@ -75,10 +74,8 @@ class ScriptedTransport:
         found: Message = answer
         return found
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> AsyncGenerator[pb.StreamResponse, None]:
-        for text in self._next(rpc, request, key):
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
+        for text in self._next(rpc, request, **fields):
             if isinstance(text, Exception):
                 raise text
             if isinstance(text, asyncio.Event):

@@ -161,13 +161,7 @@ async def open_table(folder: Path, url: str = "", *, actions: OperatorActions | 
         signing_keys = StoredSigningKeys(store.key_values, b"s" * 32, AesGcmSecretBox(), clock=_now)
         services = AdminServices(
             actions=actions,
-            store=store,
-            operations=operations,
-            explainer=runtime.explainer,
-            pauses=runtime.scheduler.pauses,
-            maintenance=runtime.maintenance,
-            redelivery=runtime.redelivery,
-            auditor=runtime.auditor,
+            runtime=runtime,
             api_keys=keys,
             signing_keys=signing_keys,
             worker_hub=_StoredWorkers(store),

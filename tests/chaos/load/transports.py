@@ -23,6 +23,7 @@ from dragoman.client import ClientError
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.http import sse
 from dragoman.wire.json import protojson
+from dragoman.wire.remote_errors import parse_json_error
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BINDINGS: Final = ("grpc", "rest", "jsonrpc", "ws")
@@ -105,7 +106,7 @@ class Transports:
             async with aclosing(values):
                 async for value in values:
                     if "error" in value:
-                        raise ClientError.from_json(value["error"])
+                        raise ClientError.from_remote_error(parse_json_error(value["error"]))
                     yield codec.decode(value)
         except (aiohttp.ClientError, ConnectionError) as error:
             raise ClientError("UNAVAILABLE", str(error)) from error

@@ -15,7 +15,6 @@ from dragoman.core.push.configuration import (
     PushConfig,
     check_push_config,
     check_push_config_id,
-    host_and_port,
 )
 
 GOOD = PushConfig(id="c", url="https://hook.example/a", token="t 1", scheme="Bearer", credentials="a.b-c=")
@@ -83,4 +82,4 @@ def test_an_id_must_fit_into_a_path(id: str) -> None:
     ],
 )
 def test_the_host_key_is_host_and_port(url: str, host: str) -> None:
-    assert host_and_port(url) == host
+    assert PushConfig(id="1", url=url).host == host

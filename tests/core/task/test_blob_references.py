@@ -140,15 +140,15 @@ def test_a_reference_sent_by_a_client_is_not_resolved() -> None:
 
 
 def test_only_matching_fields_are_rewritten() -> None:
-    looked: list[bytes] = []
+    looked: list[tuple[bytes, int]] = []
 
-    def part(data: bytes) -> bytes:
-        looked.append(data)
+    def part(data: bytes, at: int) -> bytes:
+        looked.append((data, at))
         return data + b"!"
 
     data = b"".join(frames.frame(4, text) for text in (b"one", b"two", b"three")) + frames.frame(5, b"other")
     changed = rewrite_parts(data, blob_references.PARTS_TREE, lambda data, begin, end: data[begin:end] == b"two", part)
-    assert looked == [b"two"]
+    assert looked == [(b"two", data.index(b"two"))]
     assert changed == data.replace(frames.frame(4, b"two"), frames.frame(4, b"two!"))
 
 

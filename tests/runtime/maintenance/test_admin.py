@@ -16,7 +16,6 @@ from dragoman.core.task.log import Append, IncomingMessage, New, NewTask, TaskRe
 from dragoman.core.task.maintenance import StorageOptions, TaskSelection
 from dragoman.runtime import AuditOptions
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.cold import erasure
 from dragoman.testing.fixtures import Clock, created, message, new_ref
 from dragoman.types import file
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -75,9 +74,7 @@ async def test_an_erasure_that_a_crash_interrupted_is_recorded_when_it_is_comple
         store, maintenance, selection = here.store, here.runtime.maintenance, TaskSelection(principal="anonymous")
         assert isinstance(store, SqliteStore)
         records = [record async for page in store.erasures.select(selection) for record in page]
-        await store.writer.submit(
-            lambda connection: erasure.delete_task_records(connection, 0, selection, records, 1, "purge")
-        )
+        await store.erasures._delete_task_records(0, selection, records, 1, "purge")
         await maintenance.purge(TaskSelection(principal="nobody"))
         entries = [record.entry for record in await store.audit.read(0)]
         (erased,) = [entry for entry in entries if entry.action == "tasks.erased"]

@@ -96,7 +96,7 @@ async def test_actions_of_operators_are_durable_when_they_return_and_follow_earl
 async def test_what_has_been_done_is_recorded_when_the_store_is_back(caplog: pytest.LogCaptureFixture) -> None:
     shelf = Shelf(broken=True)
     auditor = open_auditor(shelf, flush_interval=0.0)
-    await auditor.settle_operator_call("Purge", {"principal": "olga"}, {"call": "1"}, "done")
+    await auditor.record_operator_call("Purge", {"principal": "olga"}, {"call": "1"}, "done")
     assert "the audit entry of operator.Purge waits for the store" in caplog.text
     shelf.broken = False
     await eventually(lambda: shelf.entries)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.certificates import Authority, encrypted, write
 
-from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate
+from dragoman.security.tls.certificate_files import CertificateFiles, InvalidFile
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_an_empty_file_of_client_cas_leaves_client_certificates_on(tmp_path: Pat
     authority.ca.write_bytes(b"")  # as in the middle of a write
     assert not certificates.refresh()
     assert certificates.client_authorities == content
-    with pytest.raises(InvalidCertificate, match=r"ca\.pem must contain CA certificates in PEM; it is empty"):
+    with pytest.raises(InvalidFile, match=r"ca\.pem must contain CA certificates in PEM; it is empty"):
         CertificateFiles(*pair, authority.ca)
 
 
@@ -70,7 +70,7 @@ def test_an_invalid_pair_is_rejected_and_logged(
             path.unlink()
         else:
             path.write_bytes(content)
-    with pytest.raises(InvalidCertificate, match=why):
+    with pytest.raises(InvalidFile, match=why):
         CertificateFiles(*files)
     caplog.set_level(logging.INFO, "dragoman.tls")
     assert not certificates.refresh()

@@ -12,7 +12,7 @@ from tests.certificates import DAY, ClientAuthority, serial_of
 
 from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.core.errors import Unauthenticated
-from dragoman.security.tls.certificate_files import InvalidCertificate
+from dragoman.security.tls.certificate_files import InvalidFile
 from dragoman.security.tls.client_certificates import CertificateAuthenticator, Revocations, parse_certificate
 
 
@@ -106,7 +106,7 @@ def test_serial_numbers_are_hexadecimal_in_any_form(clients: ClientAuthority, tm
 
 @pytest.mark.parametrize("text", ["ff\nnone", "ff\n12 34", "ff\n0x", "ff\n-1"])
 def test_other_lines_are_rejected_by_their_number(clients: ClientAuthority, tmp_path: Path, text: str) -> None:
-    with pytest.raises(InvalidCertificate, match=r"revoked, line 2: is neither a serial number in hexadecimal nor"):
+    with pytest.raises(InvalidFile, match=r"revoked, line 2: is neither a serial number in hexadecimal nor"):
         revocations(clients, tmp_path / "revoked", text)
 
 
@@ -120,7 +120,7 @@ def test_a_crl_of_several_issuers_applies_to_each(clients: ClientAuthority, tmp_
     assert revoked.is_revoked("CN=clients", serial_of(mine))
     assert revoked.is_revoked("CN=others", serial_of(theirs))
     assert not revoked.is_revoked("CN=clients", 1)
-    with pytest.raises(InvalidCertificate, match="a CRL of CN=others is not signed by any of the CAs"):
+    with pytest.raises(InvalidFile, match="a CRL of CN=others is not signed by any of the CAs"):
         Revocations(path, clients.ca.read_bytes)
 
 

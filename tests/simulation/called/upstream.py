@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import orjson
 from google.protobuf.message import Message
@@ -16,6 +16,7 @@ from tests.simulation.loop import HostLoop
 
 from dragoman.agents.upstream.transport import LinkedContents, TransportFactory, UpstreamTransport
 from dragoman.calling.errors import CallRefused, ServerUnavailable
+from dragoman.calling.transport import CallFields, StreamResponses
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION
 from dragoman.core.task import states
@@ -142,18 +143,14 @@ class SimulatedTransport:
         self._server = server
         self._client = client
 
-    async def call(
-        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
-    ) -> Message:
-        copy = type(request).FromString(request.SerializeToString())
+    async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
+        copy, key = type(request).FromString(request.SerializeToString()), fields.get("key", "")
         with _as_unavailable(self._server.url):
             found = await self._server.peer.call(self._client, lambda: self._server.handle(rpc, copy, key))
         return type(found).FromString(found.SerializeToString())
 
-    async def stream(
-        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
-    ) -> AsyncGenerator[pb.StreamResponse, None]:
-        copy = type(request).FromString(request.SerializeToString())
+    async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
+        copy, key = type(request).FromString(request.SerializeToString()), fields.get("key", "")
         events = _Events(self._server.peer, self._client)
         try:
             with _as_unavailable(self._server.url):

@@ -121,7 +121,7 @@ def test_every_migration_declares_its_minimum_schema_and_only_adds_if_compatible
         assert maintenance.MIN_SCHEMA_COMMENT.match(script), (
             f"{path.name} does not begin with `-- since N`; see core/task/maintenance.py"
         )
-        if maintenance.min_schema_of_migration(number, script) == number:
+        if maintenance.min_schema([(number, script)]) == number:
             continue
         for statement in statements(script):
             assert ONLY_ADDS.fullmatch(statement), f"{path.name} does more than add, so it needs `-- since {number}`"

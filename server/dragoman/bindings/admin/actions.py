@@ -25,13 +25,7 @@ from dragoman.ids import IDS
 from dragoman.runtime.observe.audit import Auditor, CallOutcome
 from dragoman.supervision import log_fault
 from dragoman_pb import _pool
-from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk_pb
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
-from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams_pb
-from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage_pb
-from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers_pb
+from dragoman_pb.dragoman.ops import v1 as ops
 
 MAX_CONCURRENT_CHANGES: Final = 256
 """Changes that run at the same time. Further callers wait: changes go on without them, and would pile up."""
@@ -59,22 +53,17 @@ class OperatorCall:
 class Operation:
     """One operation: its handler, who may call it, and what its calls leave in the audit log."""
 
-    name: str
-    """The method of `dragoman.ops.v1.OpsService`."""
+    name: str  # the method of `dragoman.ops.v1.OpsService`
     handler: Callable[[OperatorCall, Any], Any]
     """Takes the caller and the request. Returns an awaitable response; a streaming one an async generator."""
     grant: Literal["operator", "viewer", "none"] = "operator"
     """The least grant that allows it; with `none`, callers see what is their own."""
-    limited: bool = False
-    """Operators and viewers of some scopes or agents may call it, on tasks within these."""
-    covers_grants: bool = False
-    """It covers all scopes and agents in the grants of its caller; others must name one."""
+    limited: bool = False  # operators and viewers of some scopes or agents may call it, on tasks within these
+    covers_grants: bool = False  # it covers all scopes and agents in the grants of its caller; others must name one
     remote: bool = False
     """A server without authentication offers it over gRPC to other machines, too: of tasks, their own."""
-    reads: bool = False
-    """It changes nothing, so a unary call ends with its caller. All others are changes."""
-    audited: bool = True
-    """False if it shows no content to dashboards."""
+    reads: bool = False  # It changes nothing, so a unary call ends with its caller. All others are changes.
+    audited: bool = True  # false if it shows no content to dashboards
 
 
 class OperatorActions:
@@ -206,7 +195,7 @@ class _CallRecord:
     async def end(self, outcome: CallOutcome, about: dict[str, str], who: dict[str, str] | None = None) -> None:
         """Records the outcome. Raises nothing: the call has done what it did, and the intent is on disk."""
         fields = {"call": self.id, **about}
-        await self.auditor.settle_operator_call(self.name, self.operator | (who or {}), fields, outcome)
+        await self.auditor.record_operator_call(self.name, self.operator | (who or {}), fields, outcome)
 
 
 async def _result_of(task: asyncio.Task[Result]) -> Result:
@@ -240,11 +229,11 @@ def _is_recorded(operation: Operation, operator: OperatorCall, request: Message)
     these, and they reveal nothing about a person."""
     if not operation.audited:
         return False
-    listed = request.filter if isinstance(request, tasks_pb.WatchTasksRequest) else request
-    if isinstance(listed, tasks_pb.ListTasksRequest):
+    listed = request.filter if isinstance(request, ops.WatchTasksRequest) else request
+    if isinstance(listed, ops.ListTasksRequest):
         return operator.is_viewer and not listed.own
-    if isinstance(request, usage_pb.ListUsageRequest):
-        names = request.principal or usage_pb.USAGE_GROUP_PRINCIPAL in request.group_by
+    if isinstance(request, ops.ListUsageRequest):
+        names = request.principal or ops.USAGE_GROUP_PRINCIPAL in request.group_by
         return operator.is_viewer and bool(names)
     return True
 
@@ -280,13 +269,13 @@ def _described(response: Message) -> tuple[dict[str, str], dict[str, str]]:
             return {**kept, "tasks": str(receipt.tasks)}, {}
         case ops.CreateKeyResponse():
             return {}, {"created": response.key.id}
-        case tasks_pb.RerunTaskResponse():
+        case ops.RerunTaskResponse():
             return {}, {"created": response.task.task.id}
-        case bulk_pb.CancelTasksResponse() | bulk_pb.RerunTasksResponse() | bulk_pb.EraseTasksResponse():
+        case ops.CancelTasksResponse() | ops.RerunTasksResponse() | ops.EraseTasksResponse():
             counts = {name: getattr(response, name) for name in ("matched", "changed", "skipped")}
             counts["failed"] = len(response.failures)
-        case workers_pb.ForgetAgentResponse() | upstreams_pb.RemoveUpstreamResponse():
+        case ops.ForgetAgentResponse() | ops.RemoveUpstreamResponse():
             counts = {"tasks": response.ended_tasks}
-        case push_pb.RedeliverResponse():
+        case ops.RedeliverResponse():
             counts = {"pushes": len(response.configs)}
     return {name: str(count) for name, count in counts.items()}, {}

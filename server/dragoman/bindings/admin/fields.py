@@ -24,8 +24,7 @@ def check_present(field: str, text: str) -> None:
         raise InvalidParams.field(field, "is required")
 
 
-MAX_REQUEST_ID_LENGTH: Final = 128
-"""Characters of a request id."""
+MAX_REQUEST_ID_LENGTH: Final = 128  # characters of a request id
 
 
 def check_request_id(request_id: str) -> None:

@@ -23,11 +23,10 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-EXPORT_FORMAT_VERSION: Final = 1
-"""Version of the export format."""
+EXPORT_FORMAT_VERSION: Final = 1  # version of the export format
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,7 @@ from dragoman.ports import SigningKeys, UpstreamRegistry, UpstreamStatus, Worker
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.pauses import AgentPause, AgentPauses
 from dragoman.runtime.observe.explain import Explainer
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing_pb
-from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
-from dragoman_pb.dragoman.ops.v1 import workers_pb2 as wk
+from dragoman_pb.dragoman.ops import v1 as ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +65,15 @@ class AgentOperations:
         await self.pauses.resume(request.agent)
         return ops.ResumeAgentResponse()
 
-    async def list_workers(self, _: OperatorCall, request: wk.ListWorkersRequest) -> wk.ListWorkersResponse:
-        return wk.ListWorkersResponse(
+    async def list_workers(self, _: OperatorCall, request: ops.ListWorkersRequest) -> ops.ListWorkersResponse:
+        return ops.ListWorkersResponse(
             agents=[
                 message_from(
-                    wk.WorkerAgent,
+                    ops.WorkerAgent,
                     status,
                     seen=status.last_seen,
                     workers=[
-                        message_from(wk.Worker, one, free=one.free_turns, running=one.running_turns)
+                        message_from(ops.Worker, one, free=one.free_turns, running=one.running_turns)
                         for one in status.workers
                     ],
                 )
@@ -84,15 +81,15 @@ class AgentOperations:
             ]
         )
 
-    async def forget_agent(self, _: OperatorCall, request: wk.ForgetAgentRequest) -> wk.ForgetAgentResponse:
+    async def forget_agent(self, _: OperatorCall, request: ops.ForgetAgentRequest) -> ops.ForgetAgentResponse:
         """Removes an agent without connected workers, which frees its id."""
         check_present("agent", request.agent)
-        return wk.ForgetAgentResponse(ended_tasks=await self.worker_hub.forget(request.agent))
+        return ops.ForgetAgentResponse(ended_tasks=await self.worker_hub.forget(request.agent))
 
-    async def list_upstreams(self, _: OperatorCall, request: up.ListUpstreamsRequest) -> up.ListUpstreamsResponse:
-        return up.ListUpstreamsResponse(upstreams=map(_upstream_message, self.upstream_registry.status()))
+    async def list_upstreams(self, _: OperatorCall, request: ops.ListUpstreamsRequest) -> ops.ListUpstreamsResponse:
+        return ops.ListUpstreamsResponse(upstreams=map(_upstream_message, self.upstream_registry.status()))
 
-    async def add_upstream(self, _: OperatorCall, request: up.AddUpstreamRequest) -> up.AddUpstreamResponse:
+    async def add_upstream(self, _: OperatorCall, request: ops.AddUpstreamRequest) -> ops.AddUpstreamResponse:
         table: dict[str, Any] = {
             "url": request.url,
             "id": request.id,
@@ -110,15 +107,14 @@ class AgentOperations:
                 raise InvalidParams(str(error)) from error
             raise InvalidParams.field(field, rule) from error
         status = await self.upstream_registry.add(upstream)
-        return up.AddUpstreamResponse(upstream=_upstream_message(status))
+        return ops.AddUpstreamResponse(upstream=_upstream_message(status))
 
-    async def remove_upstream(self, _: OperatorCall, request: up.RemoveUpstreamRequest) -> up.RemoveUpstreamResponse:
+    async def remove_upstream(self, _: OperatorCall, request: ops.RemoveUpstreamRequest) -> ops.RemoveUpstreamResponse:
         check_present("agent", request.agent)
-        return up.RemoveUpstreamResponse(ended_tasks=await self.upstream_registry.remove(request.agent))
+        return ops.RemoveUpstreamResponse(ended_tasks=await self.upstream_registry.remove(request.agent))
 
 
-MAX_PAUSE_REASON: Final = 500
-"""Characters of the reason of a pause."""
+MAX_PAUSE_REASON: Final = 500  # characters of the reason of a pause
 
 
 def _check_pause(identity: Identity, agent: str) -> None:
@@ -133,9 +129,9 @@ def _pause_message(pause: AgentPause | None) -> ops.AgentPause | None:
     return message_from(ops.AgentPause, pause) if pause else None
 
 
-def _upstream_message(status: UpstreamStatus) -> up.Upstream:
+def _upstream_message(status: UpstreamStatus) -> ops.Upstream:
     return message_from(
-        up.Upstream,
+        ops.Upstream,
         status,
         settings=status.from_settings,
         credentials=status.has_credentials,
@@ -183,28 +179,28 @@ class SigningKeyOperations:
     keys: SigningKeys
 
     async def list_signing_keys(
-        self, _: OperatorCall, request: signing_pb.ListSigningKeysRequest
-    ) -> signing_pb.ListSigningKeysResponse:
-        return signing_pb.ListSigningKeysResponse(
+        self, _: OperatorCall, request: ops.ListSigningKeysRequest
+    ) -> ops.ListSigningKeysResponse:
+        return ops.ListSigningKeysResponse(
             keys=[_signing_key_message(key, state) for key, state in await self.keys.list()]
         )
 
     async def rotate_signing_key(
-        self, _: OperatorCall, request: signing_pb.RotateSigningKeyRequest
-    ) -> signing_pb.RotateSigningKeyResponse:
+        self, _: OperatorCall, request: ops.RotateSigningKeyRequest
+    ) -> ops.RotateSigningKeyResponse:
         lead = request.lead.ToMilliseconds() if request.HasField("lead") else signing_keys.DEFAULT_KEY_LEAD_MS
         retention = request.keep.ToMilliseconds() if request.HasField("keep") else signing_keys.DEFAULT_KEY_RETENTION_MS
         key = await self.keys.rotate(request.algorithm, lead=lead, retention=retention)
-        return signing_pb.RotateSigningKeyResponse(key=_signing_key_message(key, "next" if lead else "signing"))
+        return ops.RotateSigningKeyResponse(key=_signing_key_message(key, "next" if lead else "signing"))
 
     async def withdraw_signing_key(
-        self, _: OperatorCall, request: signing_pb.WithdrawSigningKeyRequest
-    ) -> signing_pb.WithdrawSigningKeyResponse:
+        self, _: OperatorCall, request: ops.WithdrawSigningKeyRequest
+    ) -> ops.WithdrawSigningKeyResponse:
         check_present("id", request.id)
         await self.keys.withdraw(request.id)
-        return signing_pb.WithdrawSigningKeyResponse()
+        return ops.WithdrawSigningKeyResponse()
 
 
-def _signing_key_message(key: SigningKey, state: SigningKeyState) -> signing_pb.SigningKey:
+def _signing_key_message(key: SigningKey, state: SigningKeyState) -> ops.SigningKey:
     name = f"SIGNING_KEY_STATE_{state.upper()}"
-    return message_from(signing_pb.SigningKey, key, state=name, created=key.made)
+    return message_from(ops.SigningKey, key, state=name, created=key.made)

@@ -22,17 +22,12 @@ from dragoman.bindings.admin.task_lists import TaskLists
 from dragoman.bindings.admin.tasks import TaskOperations
 from dragoman.bindings.admin.usage import UsageOperations
 from dragoman.bindings.cards import Cards
-from dragoman.ports import SigningKeys, Store, UpstreamRegistry, WorkerHub
-from dragoman.runtime import Operations
-from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.ports import SigningKeys, UpstreamRegistry, WorkerHub
+from dragoman.runtime import Runtime
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
-from dragoman.runtime.maintenance.pauses import AgentPauses
-from dragoman.runtime.observe.audit import Auditor
-from dragoman.runtime.observe.explain import Explainer
-from dragoman.runtime.push.scheduler import Redelivery
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2
 
-OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+OPS_SERVICE: Final = ops_pb2.DESCRIPTOR.services_by_name["OpsService"]
 
 
 def request_type_of(name: str) -> type[Message]:
@@ -44,21 +39,13 @@ class AdminServices:
     """The services that operator calls use."""
 
     actions: OperatorActions
-    store: Store
-    operations: Operations
-    explainer: Explainer
-    pauses: AgentPauses
-    maintenance: Maintenance
-    redelivery: Redelivery
-    auditor: Auditor | None
+    runtime: Runtime
     api_keys: ApiKeyService
     signing_keys: SigningKeys
     worker_hub: WorkerHub
     upstream_registry: UpstreamRegistry
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
-    trace_url: str = ""
-    """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
+    clock: Callable[[], int]  # milliseconds since the epoch
+    trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
 
 class OperationTable:
@@ -86,15 +73,14 @@ class OperationTable:
 
 
 def _rows(cards: Cards, services: AdminServices) -> tuple[Operation, ...]:
-    agents = AgentOperations(
-        cards, services.explainer, services.pauses, services.worker_hub, services.upstream_registry
-    )
-    admission, access = services.operations.admission, services.operations.access
-    lists = TaskLists(services.store, access, admission)
-    usage = UsageOperations(services.store, admission, services.clock)
-    tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery, services.trace_url)
-    changes = TaskChanges(services.store, services.operations, services.maintenance, services.auditor)
-    stored = MaintenanceOperations(services.maintenance)
+    runtime, pauses = services.runtime, services.runtime.scheduler.pauses
+    store, operations, maintenance = runtime.store, runtime.operations, runtime.maintenance
+    agents = AgentOperations(cards, runtime.explainer, pauses, services.worker_hub, services.upstream_registry)
+    lists = TaskLists(store, operations.access, operations.admission)
+    usage = UsageOperations(store, operations.admission, services.clock)
+    tasks = TaskOperations(runtime.explainer, maintenance, services.trace_url)
+    changes = TaskChanges(store, operations, maintenance, runtime.auditor)
+    stored = MaintenanceOperations(maintenance)
     api_keys = ApiKeyOperations(services.api_keys)
     signing = SigningKeyOperations(services.signing_keys)
     # fmt: off

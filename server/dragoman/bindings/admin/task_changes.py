@@ -25,7 +25,7 @@ from dragoman.bindings.admin.task_lists import check_state_names, task_search
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.core.task import states
-from dragoman.core.task.cursors import TaskSearch, parse_search_token, search_token
+from dragoman.core.task.cursors import TaskSearch, page_token, parse_page_token
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord, StepState
@@ -36,22 +36,14 @@ from dragoman.runtime.access import Call
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.send import SendResult, read_stored_task
-from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_BULK_PAGE: Final = 50
-MAX_BULK_PAGE: Final = 100
-"""Tasks of one page."""
-
-MAX_BULK_COUNT: Final = 100_000
-"""Tasks that a dry run counts."""
-
-COUNTED_ROWS: Final = 4_000_000
-"""About how many rows a dry run reads, where no index has the tasks that match."""
-
-PAGE_ROWS: Final = 100_000
-"""The same for a page: with fewer, most pages of a search for rare tasks would be empty."""
+MAX_BULK_PAGE: Final = 100  # tasks of one page
+MAX_BULK_COUNT: Final = 100_000  # tasks that a dry run counts
+COUNTED_ROWS: Final = 4_000_000  # about how many rows a dry run reads, where no index has the tasks that match
+PAGE_ROWS: Final = 100_000  # the same for a page: with fewer, most pages of a search for rare tasks would be empty
 
 OPEN_STATES: Final = states.STORED_STATES - states.TERMINAL
 UNSUCCESSFUL_STATES: Final = states.TERMINAL - {states.COMPLETED}
@@ -62,7 +54,7 @@ _SELECTING_FIELDS: Final = (
 )  # fmt: skip
 _REFUSED_FIELDS: Final = ("own", "page_token")
 
-Response = TypeVar("Response", bulk.CancelTasksResponse, bulk.RerunTasksResponse, bulk.EraseTasksResponse)
+Response = TypeVar("Response", ops.CancelTasksResponse, ops.RerunTasksResponse, ops.EraseTasksResponse)
 ChangeTask = Callable[[TaskRecord], Awaitable[str | None]]
 """Changes a task. Returns the id of a task that it has created, else an empty text; None if there was nothing to do."""
 
@@ -71,14 +63,10 @@ ChangeTask = Callable[[TaskRecord], Awaitable[str | None]]
 class _Change:
     """One kind of change of many tasks."""
 
-    entry: str
-    """The operation in the audit entry of each task."""
-    allowed: frozenset[int]
-    """The states that a filter may name."""
-    default: frozenset[int]
-    """The states of a filter that names none; empty for all."""
-    concurrency: int
-    """Tasks of a page that are changed at the same time."""
+    entry: str  # the operation in the audit entry of each task
+    allowed: frozenset[int]  # the states that a filter may name
+    default: frozenset[int]  # the states of a filter that names none; empty for all
+    concurrency: int  # tasks of a page that are changed at the same time
 
 
 _CANCEL: Final = _Change("CancelTask", OPEN_STATES, OPEN_STATES, MAX_BULK_PAGE)
@@ -95,17 +83,17 @@ class TaskChanges:
     maintenance: Maintenance
     auditor: Auditor | None = None
 
-    async def cancel_task(self, operator: OperatorCall, request: tasks.CancelTaskRequest) -> tasks.CancelTaskResponse:
+    async def cancel_task(self, operator: OperatorCall, request: ops.CancelTaskRequest) -> ops.CancelTaskResponse:
         """Cancels a task as its owner does. Raises TaskNotFound, TaskNotCancelable, InvalidParams."""
         record = await self._find(request)
         for_agent = pb.CancelTaskRequest(id=record.id)
         if request.HasField("metadata"):
             for_agent.metadata.CopyFrom(request.metadata)
-        return tasks.CancelTaskResponse(
+        return ops.CancelTaskResponse(
             task=_changed_task(record, await self._cancel(operator.identity, record, for_agent))
         )
 
-    async def rerun_task(self, operator: OperatorCall, request: tasks.RerunTaskRequest) -> tasks.RerunTaskResponse:
+    async def rerun_task(self, operator: OperatorCall, request: ops.RerunTaskRequest) -> ops.RerunTaskResponse:
         """Sends the first message of an ended task again, as a new task of its creator.
 
         A repeated rerun with the same request id returns the task of the first one. Raises TaskNotFound, AgentNotFound,
@@ -115,9 +103,9 @@ class TaskChanges:
         record = await self._find(request)
         result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
         snapshot = await read_stored_task(self.store, result, 0)
-        return tasks.RerunTaskResponse(task=_changed_task(snapshot.record, snapshot.task))
+        return ops.RerunTaskResponse(task=_changed_task(snapshot.record, snapshot.task))
 
-    async def cancel_tasks(self, operator: OperatorCall, request: bulk.CancelTasksRequest) -> bulk.CancelTasksResponse:
+    async def cancel_tasks(self, operator: OperatorCall, request: ops.CancelTasksRequest) -> ops.CancelTasksResponse:
         async def cancel(record: TaskRecord) -> str | None:
             try:
                 await self._cancel(operator.identity, record, pb.CancelTaskRequest(id=record.id))
@@ -128,22 +116,22 @@ class TaskChanges:
                 raise
             return ""
 
-        return await self._change(operator.identity, request, _CANCEL, cancel, bulk.CancelTasksResponse())
+        return await self._change(operator.identity, request, _CANCEL, cancel, ops.CancelTasksResponse())
 
-    async def rerun_tasks(self, operator: OperatorCall, request: bulk.RerunTasksRequest) -> bulk.RerunTasksResponse:
+    async def rerun_tasks(self, operator: OperatorCall, request: ops.RerunTasksRequest) -> ops.RerunTasksResponse:
         async def rerun(record: TaskRecord) -> str | None:
             result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
             return None if result.repeated else result.record.id
 
-        return await self._change(operator.identity, request, _RERUN, rerun, bulk.RerunTasksResponse())
+        return await self._change(operator.identity, request, _RERUN, rerun, ops.RerunTasksResponse())
 
-    async def erase_tasks(self, operator: OperatorCall, request: bulk.EraseTasksRequest) -> bulk.EraseTasksResponse:
+    async def erase_tasks(self, operator: OperatorCall, request: ops.EraseTasksRequest) -> ops.EraseTasksResponse:
         async def erase(record: TaskRecord) -> str | None:
             scope = record.ref.owner.scope
             selection = TaskSelection(task=record.id, agent=record.agent, principal=record.principal, scope=scope)
             return "" if (await self.maintenance.purge(selection)).number else None
 
-        return await self._change(operator.identity, request, _ERASE, erase, bulk.EraseTasksResponse())
+        return await self._change(operator.identity, request, _ERASE, erase, ops.EraseTasksResponse())
 
     # ---- one task
 
@@ -203,11 +191,11 @@ class TaskChanges:
             response.matched, response.matched_is_minimum = counted.total, not counted.is_total_exact
             return response
         query = replace(query, order="created", searched_rows=PAGE_ROWS)
-        after = parse_search_token(query, request.page_token) if request.page_token else None
+        after = parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.store.search(replace(query, after=after))
         response.matched = len(found.tasks)
         if found.next is not None:
-            response.next_page_token = search_token(query, found.next)
+            response.next_page_token = page_token(query, found.next)
         slots = asyncio.Semaphore(change.concurrency)
 
         async def change_one(record: TaskRecord) -> None:
@@ -218,7 +206,7 @@ class TaskChanges:
                     created = None
                 except A2AError as error:
                     scope, reason = record.ref.owner.scope, error.message
-                    failure = message_from(bulk.TaskFailure, record, task_id=record.id, scope=scope, reason=reason)
+                    failure = message_from(ops.TaskFailure, record, task_id=record.id, scope=scope, reason=reason)
                     response.failures.append(failure)
                     return
             if created is None:
@@ -290,10 +278,10 @@ def repeated_request(record: TaskRecord, first: StoredMessage, message_id: str) 
     return request
 
 
-def _changed_task(record: TaskRecord, data: bytes) -> tasks.ListedTask:
+def _changed_task(record: TaskRecord, data: bytes) -> ops.ListedTask:
     """The message for a task after a change. `data`: a serialized Task."""
     task = pb.Task.FromString(data)
     task.ClearField("history")
-    return tasks.ListedTask(
+    return ops.ListedTask(
         scope=record.ref.owner.scope, agent=record.agent, task=task, principal=record.principal, summary=record.summary
     )

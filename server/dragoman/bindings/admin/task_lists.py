@@ -24,20 +24,18 @@ from dragoman.core.task.cursors import (
     TaskPage,
     TaskQuery,
     TaskSearch,
-    parse_search_token,
-    search_token,
+    page_token,
+    parse_page_token,
 )
 from dragoman.ports import AgentTasks, Store
 from dragoman.runtime.access import Access, Admission
-from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50
 MAX_TASKS: Final = 1000
-MAX_SCOPES: Final = 1000
-"""Scopes that are listed."""
-WATCH_INTERVAL: Final = 1.0
-"""Seconds between two searches of one WatchTasks."""
+MAX_SCOPES: Final = 1000  # scopes that are listed
+WATCH_INTERVAL: Final = 1.0  # seconds between two searches of one WatchTasks
 WATCH_PAUSE: Final = 20
 """The pause after a search, in durations of that search: a watcher takes at most a twentieth of one reader's time."""
 MAX_SEARCH_TEXT: Final = 200
@@ -89,7 +87,7 @@ class TaskLists:
 
     async def _search(self, identity: Identity, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
         query = within_grants(identity, task_search(request, limit))
-        after = parse_search_token(query, request.page_token) if request.page_token else None
+        after = parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
         response = ops.ListTasksResponse(
@@ -99,7 +97,7 @@ class TaskLists:
             scopes=[scope for scope in await self.store.scopes(MAX_SCOPES) if not granted or scope in granted],
         )
         if found.next is not None:
-            response.next_page_token = search_token(query, found.next)
+            response.next_page_token = page_token(query, found.next)
         if request.count_states and not request.page_token:
             response.state_counts.extend(
                 ops.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]

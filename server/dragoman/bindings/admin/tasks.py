@@ -31,18 +31,13 @@ from dragoman.core.task.log import Event
 from dragoman.core.task.steps import StepRecord
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.explain import Explainer, Explanation
-from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.dialects import json_v01
-from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
-from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps_pb
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_EVENT_LIMIT: Final = 20
 MAX_EVENT_LIMIT: Final = 100
-EVENT_HISTORY: Final = 200
-"""Messages that are listed with events."""
+EVENT_HISTORY: Final = 200  # messages that are listed with events
 DEFAULT_PUSH_LIMIT: Final = 100
 MAX_PUSH_LIMIT: Final = 1000
 
@@ -53,9 +48,7 @@ class TaskOperations:
 
     explainer: Explainer
     maintenance: Maintenance
-    redelivery: Redelivery
-    trace_url: str = ""
-    """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
+    trace_url: str = ""  # the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none
 
     async def explain(self, operator: OperatorCall, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains every task of this id, with the delegated ones that the caller may see. Raises TaskNotFound."""
@@ -100,46 +93,46 @@ class TaskOperations:
             ],
         )
 
-    async def list_events(self, _: OperatorCall, request: events_pb.ListEventsRequest) -> events_pb.ListEventsResponse:
+    async def list_events(self, _: OperatorCall, request: ops.ListEventsRequest) -> ops.ListEventsResponse:
         selection = task_selection(request)
         limit = page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
         history = EVENT_HISTORY if request.include_history else 0
         log = await self.maintenance.log(selection, request.after, limit, history=history)
         task = pb.Task.FromString(log.task)
         v01_writer = json_v01.V01StreamWriter([artifact.artifact_id for artifact in task.artifacts])
-        return events_pb.ListEventsResponse(
+        return ops.ListEventsResponse(
             events=[_event_message(event, v01_writer) for event in log.events],
             oldest=log.oldest,
             last=log.record.last_sequence,
             history=task.history if request.include_history else (),
         )
 
-    async def list_steps(self, _: OperatorCall, request: steps_pb.ListStepsRequest) -> steps_pb.ListStepsResponse:
+    async def list_steps(self, _: OperatorCall, request: ops.ListStepsRequest) -> ops.ListStepsResponse:
         steps = await self.maintenance.steps(task_selection(request))
-        return steps_pb.ListStepsResponse(steps=map(step_message, steps))
+        return ops.ListStepsResponse(steps=map(step_message, steps))
 
     async def list_push_configs(
-        self, _: OperatorCall, request: push_pb.ListPushConfigsRequest
-    ) -> push_pb.ListPushConfigsResponse:
+        self, _: OperatorCall, request: ops.ListPushConfigsRequest
+    ) -> ops.ListPushConfigsResponse:
         """Lists the push configurations of a task, or all with pending deliveries."""
         if request.task_id:
-            histories = await self.redelivery.of_selection(task_selection(request))
+            histories = await self.maintenance.push_histories_of(task_selection(request))
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
             limit = page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
-            pending = await self.redelivery.store.pushes.unfinished(limit)
+            pending = await self.maintenance.store.pushes.unfinished(limit)
             configs = [
                 push_config_message(push)
                 for push in pending
                 if names_owner(request, push.agent, push.task.owner.principal, push.task.owner.scope)
             ]
-        return push_pb.ListPushConfigsResponse(configs=configs)
+        return ops.ListPushConfigsResponse(configs=configs)
 
-    async def redeliver(self, _: OperatorCall, request: push_pb.RedeliverRequest) -> push_pb.RedeliverResponse:
+    async def redeliver(self, _: OperatorCall, request: ops.RedeliverRequest) -> ops.RedeliverResponse:
         selection = task_selection(request)
         after = getattr(request, "from") - 1 if request.HasField("from") else None
-        restarted = await self.redelivery.redeliver(selection, request.config_id, after)
-        return push_pb.RedeliverResponse(configs=map(push_config_message, restarted))
+        restarted = await self.maintenance.redeliver(selection, request.config_id, after)
+        return ops.RedeliverResponse(configs=map(push_config_message, restarted))
 
 
 def expand_trace_url(template: str, trace_id: str, task_id: str) -> str:
@@ -149,10 +142,10 @@ def expand_trace_url(template: str, trace_id: str, task_id: str) -> str:
     return template.replace("{trace_id}", trace_id).replace("{task_id}", quote(task_id, safe=""))
 
 
-def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events_pb.EncodedEvent:
+def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> ops.EncodedEvent:
     response = pb.StreamResponse.FromString(event.data)
     updates = json_v01.to_updates(response)
-    return events_pb.EncodedEvent(
+    return ops.EncodedEvent(
         sequence=event.sequence,
         time=event_time(response),
         v1_json=event_encoders.V1_STREAM_ENCODERS.json(event, False).decode(),
@@ -164,10 +157,10 @@ def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events
     )
 
 
-def step_message(step: StepRecord) -> steps_pb.TaskStep:
+def step_message(step: StepRecord) -> ops.TaskStep:
     """The message for a durable step; with its result, if that was read."""
     message = message_from(
-        steps_pb.TaskStep, step, name=step.label, state=steps_pb.TaskStepState.Name(step.state),
+        ops.TaskStep, step, name=step.label, state=ops.TaskStepState.Name(step.state),
         result_bytes=step.size, result=None,
     )  # fmt: skip
     if step.result:
@@ -183,10 +176,10 @@ def event_time(event: pb.StreamResponse) -> Timestamp | None:
     return None
 
 
-def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> push_pb.PushConfig:
+def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> ops.PushConfig:
     """The message for a push configuration, without its secrets."""
     return message_from(
-        push_pb.PushConfig,
+        ops.PushConfig,
         push,
         push.config,
         push.task.owner,
@@ -195,7 +188,5 @@ def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = 
         last=push.last_sequence,
         delivering=bool(push.session) and push.lag > 0,
         next_attempt=push.due_at if push.lag and not push.session else 0,
-        attempts=[
-            message_from(push_pb.PushAttempt, one, time=one.at, milliseconds=one.duration_ms) for one in attempts
-        ],
+        attempts=[message_from(ops.PushAttempt, one, time=one.at, milliseconds=one.duration_ms) for one in attempts],
     )

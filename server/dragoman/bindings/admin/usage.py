@@ -29,17 +29,13 @@ from dragoman.core.task import states
 from dragoman.core.task.cursors import OpenTasks, TaskSearch, open_task_counts
 from dragoman.ports import Store
 from dragoman.runtime.access import Admission
-from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
-from dragoman_pb.dragoman.ops.v1 import usage_pb2 as pb
+from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_ROWS: Final = 100
 MAX_ROWS: Final = 1000
 
-DEFAULT_DAYS: Final = 30
-"""The length of a period whose first day is not given."""
-
-DEFAULT_HOURS: Final = 24
-"""The hours of an overview."""
+DEFAULT_DAYS: Final = 30  # the length of a period whose first day is not given
+DEFAULT_HOURS: Final = 24  # the hours of an overview
 
 _OPEN_FIELDS: Final[Mapping[int, str]] = {
     states.SUBMITTED: "queued",
@@ -47,10 +43,10 @@ _OPEN_FIELDS: Final[Mapping[int, str]] = {
     states.INPUT_REQUIRED: "waiting",
 }
 _GROUPS: Final[Mapping[int, UsageGroup]] = {
-    pb.USAGE_GROUP_DAY: "day",
-    pb.USAGE_GROUP_AGENT: "agent",
-    pb.USAGE_GROUP_PRINCIPAL: "principal",
-    pb.USAGE_GROUP_SCOPE: "scope",
+    ops.USAGE_GROUP_DAY: "day",
+    ops.USAGE_GROUP_AGENT: "agent",
+    ops.USAGE_GROUP_PRINCIPAL: "principal",
+    ops.USAGE_GROUP_SCOPE: "scope",
 }
 
 
@@ -60,10 +56,9 @@ class UsageOperations:
 
     store: Store
     admission: Admission
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
+    clock: Callable[[], int]  # milliseconds since the epoch
 
-    async def list_usage(self, operator: OperatorCall, request: pb.ListUsageRequest) -> pb.ListUsageResponse:
+    async def list_usage(self, operator: OperatorCall, request: ops.ListUsageRequest) -> ops.ListUsageResponse:
         """Lists sums of figures: for an operator or viewer those of all principals within its grants, else its own.
 
         Raises Unauthenticated for callers without credentials, who share one name, PermissionDenied for a scope or
@@ -77,45 +72,43 @@ class UsageOperations:
         elif not identity.is_authenticated:
             raise Unauthenticated("usage is listed for callers with credentials only")
         elif query.principal not in ("", identity.principal):
-            return pb.ListUsageResponse()
+            return ops.ListUsageResponse()
         else:
             query = replace(query, principal=identity.principal)
         rows = await self.store.daily_usage(replace(query, limit=limit + 1))
         has_more = len(rows) > limit
-        return pb.ListUsageResponse(
+        return ops.ListUsageResponse(
             rows=[_row_message(query.group_by, row) for row in rows[:limit]],
             next_page_token=_page_token(request, query, rows[limit - 1]) if has_more else "",
         )
 
-    async def get_overview(
-        self, operator: OperatorCall, request: overview_pb.GetOverviewRequest
-    ) -> overview_pb.GetOverviewResponse:
+    async def get_overview(self, operator: OperatorCall, request: ops.GetOverviewRequest) -> ops.GetOverviewResponse:
         """Shows the agents that have unfinished tasks or did something in the last hours, by id."""
         if not 0 <= request.hours <= KEPT_HOURS:
             raise InvalidParams.field("hours", f"must be 1 to {KEPT_HOURS}, or 0 for {DEFAULT_HOURS}")
         scopes, agents = (frozenset(filter(None, (name,))) for name in (request.scope, request.agent))
         query = within_grants(operator.identity, TaskSearch(scopes=scopes, agents=agents))
         first_hour = hour_of(self.clock()) - (request.hours or DEFAULT_HOURS) + 1
-        found: dict[str, overview_pb.AgentOverview] = {}
+        found: dict[str, ops.AgentOverview] = {}
         for tasks in open_task_counts(map(_with_waiting, await self.store.open_tasks(query))):
-            overview = found.setdefault(tasks.agent, overview_pb.AgentOverview(agent=tasks.agent))
-            message = message_from(overview_pb.OpenTasks, tasks, is_minimum=not tasks.is_exact)
+            overview = found.setdefault(tasks.agent, ops.AgentOverview(agent=tasks.agent))
+            message = message_from(ops.OpenTasks, tasks, is_minimum=not tasks.is_exact)
             getattr(overview, _OPEN_FIELDS[tasks.state]).CopyFrom(message)
         for row in await self.store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
-            overview = found.setdefault(row.agent, overview_pb.AgentOverview(agent=row.agent))
+            overview = found.setdefault(row.agent, ops.AgentOverview(agent=row.agent))
             seconds, hour = row.figures.turn_us / 1e6, row.hour * HOUR_MS
-            overview.hours.append(message_from(overview_pb.HourlyFigures, row.figures, hour=hour, turn_seconds=seconds))
+            overview.hours.append(message_from(ops.HourlyFigures, row.figures, hour=hour, turn_seconds=seconds))
         for overview in found.values():
             for name in _OPEN_FIELDS.values():
                 getattr(overview, name).SetInParent()
         overviews = [overview for _, overview in sorted(found.items())]
-        return message_from(overview_pb.GetOverviewResponse, agents=overviews, first_hour=first_hour * HOUR_MS)
+        return message_from(ops.GetOverviewResponse, agents=overviews, first_hour=first_hour * HOUR_MS)
 
-    def _query(self, request: pb.ListUsageRequest) -> DailyUsageQuery:
+    def _query(self, request: ops.ListUsageRequest) -> DailyUsageQuery:
         groups = tuple(_GROUPS.get(group) for group in request.group_by)
         group_by = tuple(group for group in groups if group is not None)
         if len(set(group_by)) < len(groups):
-            names = ", ".join(map(pb.UsageGroup.Name, _GROUPS))
+            names = ", ".join(map(ops.UsageGroup.Name, _GROUPS))
             raise InvalidParams.field("groupBy", f"must be some of {names}, each once")
         today = day_of(self.clock())
         last = _day("lastDay", request.last_day) if request.last_day else today
@@ -134,27 +127,27 @@ def _day(field: str, text: str) -> int:
         raise InvalidParams.field(field, f'"{text}" is not a day, such as 2026-11-24') from error
 
 
-def _row_message(group_by: tuple[UsageGroup, ...], row: DailyUsageRow) -> pb.UsageRow:
+def _row_message(group_by: tuple[UsageGroup, ...], row: DailyUsageRow) -> ops.UsageRow:
     figures = row.figures
     group = {name: day_text(at) if isinstance(at, int) else at for name, at in zip(group_by, row.group, strict=True)}
     ungrouped = dict.fromkeys(_GROUPS.values(), "")
     return message_from(
-        pb.UsageRow, figures, **ungrouped | group, turn_seconds=figures.turn_us / 1e6, cost=figures.cost / BILLION
+        ops.UsageRow, figures, **ungrouped | group, turn_seconds=figures.turn_us / 1e6, cost=figures.cost / BILLION
     )
 
 
-def _fingerprint(request: pb.ListUsageRequest) -> int:
+def _fingerprint(request: ops.ListUsageRequest) -> int:
     filters = request.first_day, request.last_day, request.scope, request.agent, request.principal
     return zlib.crc32(repr((filters, list(request.group_by))).encode())
 
 
-def _page_token(request: pb.ListUsageRequest, query: DailyUsageQuery, last: DailyUsageRow) -> str:
+def _page_token(request: ops.ListUsageRequest, query: DailyUsageQuery, last: DailyUsageRow) -> str:
     """The token of the next page: with the days, so that a page after midnight belongs to the same period."""
     text = json.dumps([_fingerprint(request), query.first_day, query.last_day, last.group])
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def _after_page(request: pb.ListUsageRequest, query: DailyUsageQuery) -> DailyUsageQuery:
+def _after_page(request: ops.ListUsageRequest, query: DailyUsageQuery) -> DailyUsageQuery:
     """The query for the page after a token. Raises InvalidParams for a token of another query."""
     try:
         fingerprint, first, last, group = json.loads(base64.urlsafe_b64decode(request.page_token))

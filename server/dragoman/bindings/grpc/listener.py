@@ -29,8 +29,7 @@ rejects calls beyond a thousand with a growing probability."""
 MAX_METADATA_BYTES: Final = 32 * 1024
 """Maximum bytes of a call's metadata: larger than the credentials limit, so that Dragoman itself rejects those."""
 
-GRPC_IDLE_TIMEOUT: Final = 3600
-"""Seconds after which a connection without calls is closed."""
+GRPC_IDLE_TIMEOUT: Final = 3600  # seconds after which a connection without calls is closed
 
 
 def channel_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:

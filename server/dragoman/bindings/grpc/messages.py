@@ -44,8 +44,7 @@ MESSAGE_RATE: Final = 512 * 1024
 SLOW_AFTER: Final = 0.05
 """Seconds after which a message that is incomplete counts against the budget. Most are complete when they are read."""
 
-MAX_PUBLIC_BYTES: Final = 4096
-"""Maximum bytes of a message to a service without authentication: health and reflection."""
+MAX_PUBLIC_BYTES: Final = 4096  # maximum bytes of a message to a service without authentication: health and reflection
 MAX_PUBLIC_READS: Final = 2
 """Incomplete messages to these services, in all. Their messages fit into one packet, so others are soon complete."""
 MAX_CONNECTION_READS: Final = 4
@@ -53,8 +52,7 @@ MAX_CONNECTION_READS: Final = 4
 PUBLIC_SLOW_AFTER: Final = 0.02
 PUBLIC_TIMEOUT: Final = 5.0
 
-CHECK_INTERVAL: Final = 0.02
-"""Seconds between two checks while a message is incomplete."""
+CHECK_INTERVAL: Final = 0.02  # seconds between two checks while a message is incomplete
 
 
 ReceivedBytes = Callable[[Collection[str]], Mapping[str, int]]
@@ -74,13 +72,11 @@ class MessageReader:
     """Reads the messages of calls, and ends calls whose message is incomplete for too long, or holds too much."""
 
     max_bytes: int
-    budget: int
-    """Bytes that all messages may hold that are incomplete after `slow_after` seconds."""
+    budget: int  # bytes that all messages may hold that are incomplete after `slow_after` seconds
     _: KW_ONLY
     slow_after: float
     read_timeout: float
-    max_held: int
-    """Bytes that one holds at most; it counts as much if `received` does not know."""
+    max_held: int  # bytes that one holds at most; it counts as much if `received` does not know
     connection_reads: int | None = None
     """Messages of one connection that are read at a time. Further ones fail, and nothing waits: calls with messages
     that stay incomplete would hold up all others."""

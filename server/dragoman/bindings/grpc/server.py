@@ -101,8 +101,7 @@ async def serve_grpc(
         cards.grpc = None
 
 
-HEALTH_POLL_INTERVAL: Final = 0.25
-"""Seconds between looks at the store's readiness."""
+HEALTH_POLL_INTERVAL: Final = 0.25  # seconds between looks at the store's readiness
 
 
 async def _watch_readiness(options: ServerOptions, health: listener.HealthServicer) -> None:
@@ -133,8 +132,7 @@ class GrpcExchange(RequestExchange[bytes]):
         self.is_public = row.op.operation is None and row.op.shows_card and not pipeline.options.private_pages
         self._context = context
         self._reader = reader
-        self._data = b""
-        """The serialized request, known after `read`."""
+        self._data = b""  # the serialized request, known after `read`
         self._dialect_request: Any = None
         self._base64_files = False
 

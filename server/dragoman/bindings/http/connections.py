@@ -49,8 +49,7 @@ MAX_PLAIN_BYTES: Final = 16 * 1024
 """Maximum bytes of a plain request, head and body. Larger ones are counted and timed while they arrive (aiohttp)."""
 
 MAX_PLAIN_TARGET_BYTES: Final = 2048
-MAX_PLAIN_HEADERS: Final = 64
-"""Far below the limits of requests, which aiohttp enforces."""
+MAX_PLAIN_HEADERS: Final = 64  # far below the limits of requests, which aiohttp enforces
 
 _PLAIN_METHODS: Final = frozenset({"GET", "POST", "DELETE"})
 
@@ -115,8 +114,7 @@ class PlainParser:
         self._body = b""
         self._content_length = 0
         self.is_complete = False
-        self.is_plain = True
-        """Whether nothing seen so far is special."""
+        self.is_plain = True  # whether nothing seen so far is special
 
     def feed(self, data: bytes) -> None:
         """Takes received bytes; `is_complete` and `is_plain` then tell what they are."""
@@ -181,8 +179,7 @@ class PlainConnection(asyncio.Protocol):
     def __init__(self, connections: HttpConnections) -> None:
         self._connections = connections
         self._parser = PlainParser()
-        self._pending = b""
-        """Bytes of requests without a response."""
+        self._pending = b""  # bytes of requests without a response
         self._task: asyncio.Task[None] | None = None
         self._receiving_since = connections.clock()
         """When the connection was made, or the request being received began; 0: none is being received."""
@@ -363,8 +360,7 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 
 MAX_HEADERS: Final = 96
 
-IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
-"""Bytes per second of WebSocket traffic outside of messages, such as pings."""
+IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16  # bytes per second of WebSocket traffic outside of messages, such as pings
 
 
 class BodyTooSlow(web.RequestPayloadError, TimeoutError):
@@ -412,8 +408,7 @@ class HttpConnections(web.Server):
         self.clock = clock or asyncio.get_running_loop().time
         self.body_budget = BodyBudget(options.bodies)
         self.open_connections: set[Connection] = set()
-        self.idle_connections: dict[Connection, None] = {}
-        """Idle connections, longest idle first."""
+        self.idle_connections: dict[Connection, None] = {}  # idle connections, longest idle first
 
     def __call__(self) -> Any:
         return PlainConnection(self)
@@ -499,8 +494,7 @@ class HttpConnection(web.RequestHandler):
         )
         self._connections = connections
         self.body_budget = connections.body_budget
-        self.is_over_limit = False
-        """Whether the connection is beyond the limit: only health is served."""
+        self.is_over_limit = False  # whether the connection is beyond the limit: only health is served
         self.discards_input = False
         """Whether all further input is ignored, until the connection closes after BODY_DISCARD_TIMEOUT."""
         self._receiving_since = receiving_since
@@ -510,8 +504,7 @@ class HttpConnection(web.RequestHandler):
         self._is_websocket = False
         """Whether the connection was upgraded; `_received_bytes` then counts the current message."""
         self.unsent_bytes = 0
-        self.stalled_since = 0.0
-        """When the client stopped reading the unsent bytes; 0: it reads."""
+        self.stalled_since = 0.0  # when the client stopped reading the unsent bytes; 0: it reads
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

@@ -23,11 +23,8 @@ from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.net.targets import names_this_machine, parse_host_port
 
 _FETCH_SITE_HEADER: Final = "Sec-Fetch-Site"
-_OWN_SITES: Final = ("same-origin", "none")
-"""`none`: the user navigated there, no page made the request."""
-
-_MAX_QUOTED_HEADER_CHARS: Final = 100
-"""Maximum characters of a header that an error quotes."""
+_OWN_SITES: Final = ("same-origin", "none")  # `none`: the user navigated there, no page made the request
+_MAX_QUOTED_HEADER_CHARS: Final = 100  # maximum characters of a header that an error quotes
 
 
 class CrossOriginPolicy:

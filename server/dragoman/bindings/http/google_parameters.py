@@ -45,8 +45,7 @@ _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 class ResponseFormat:
     """How a caller wants its response. Attributes are empty or false by default."""
 
-    alt: str = ""
-    """`json` or `sse`."""
+    alt: str = ""  # `json` or `sse`
     has_numeric_enums: bool = False
     is_pretty: bool = False
     mask: FieldMask | None = None

@@ -21,8 +21,7 @@ from dragoman.supervision import Background, start_task
 
 LISTEN_BACKLOG: Final = 1024
 
-_TLS_HANDSHAKE_BYTE: Final = b"\x16"
-"""The first byte of TLS: a handshake record (RFC 8446 §5.1)."""
+_TLS_HANDSHAKE_BYTE: Final = b"\x16"  # the first byte of TLS: a handshake record (RFC 8446 §5.1)
 
 _PLAIN_HTTP_TEXT: Final = b"This port speaks HTTPS; use https://\n"
 PLAIN_HTTP_RESPONSE: Final = (
@@ -78,8 +77,7 @@ class TlsListener:
     context: ssl.SSLContext
     handshake_timeout: float = 10.0
     max_handshakes: int = 512
-    shared: bool = False
-    """Other server processes listen on the same port."""
+    shared: bool = False  # other server processes listen on the same port
     _sockets: list[socket.socket] = field(default_factory=list, init=False)
     _accept_tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
     _handshakes: dict[asyncio.Task[None], None] = field(default_factory=dict, init=False)

@@ -152,11 +152,8 @@ def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:
 
 _JSON_CONTENT_TYPE: Final = re.compile(r"\s*application/([a-z0-9!#$&^_.+-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
-_BODY_OVERHEAD_BYTES: Final = 1024 * 1024
-"""Bytes for keys and punctuation around the payload."""
-
-_METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
-"""Methods whose body is ignored (RFC 9110 §9.3)."""
+_BODY_OVERHEAD_BYTES: Final = 1024 * 1024  # bytes for keys and punctuation around the payload
+_METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})  # methods whose body is ignored (RFC 9110 §9.3)
 
 
 def max_body_bytes(message_bytes: int) -> int:
@@ -245,8 +242,7 @@ class Framing:
     opening: bytes
     separator: bytes
     closing: bytes
-    keep_alive: bytes
-    """Sent between elements on an idle stream; clients ignore it."""
+    keep_alive: bytes  # sent between elements on an idle stream; clients ignore it
     encode_error: Callable[[bytes], bytes]
 
 

@@ -27,11 +27,8 @@ from dragoman.runtime.feeds import EventStream
 from dragoman.wire.json import request as json_request
 from dragoman.wire.json.request import AmbiguousJson
 
-MAX_WEBSOCKET_CALLS: Final = 64
-"""Maximum concurrent calls of one connection; further ones are rejected."""
-
-_SENT: Final = web.Response()
-"""The answer to a frame: its response has been sent, as frames."""
+MAX_WEBSOCKET_CALLS: Final = 64  # maximum concurrent calls of one connection; further ones are rejected
+_SENT: Final = web.Response()  # the answer to a frame: its response has been sent, as frames
 
 
 class WebSocketExchange(JsonRpcExchange):

@@ -13,9 +13,7 @@ from dragoman.cli.commands import add_group
 from dragoman.cli.options import Json, ServerTarget, complete_agents
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.cli.parameters import argument, option
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
-from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
+from dragoman_pb.dragoman.ops import v1 as ops
 
 _WORKERS_HELP = """List workers; release the ids of agents without workers.
 
@@ -40,7 +38,7 @@ async def list_agents(json: Json = False, *, target: ServerTarget) -> None:
     """
     async with target.operator() as operator:
         agents = (await operator.list_agents(ops.ListAgentsRequest())).agents
-        upstreams = (await operator.list_upstreams(up.ListUpstreamsRequest())).upstreams
+        upstreams = (await operator.list_upstreams(ops.ListUpstreamsRequest())).upstreams
     upstream_by_agent = {one.agent: one for one in upstreams}
 
     def describe_agent(agent: ops.Agent) -> Iterator[str]:
@@ -50,7 +48,7 @@ async def list_agents(json: Json = False, *, target: ServerTarget) -> None:
         if agent.id in upstream_by_agent:
             yield from _describe_upstream(upstream_by_agent[agent.id])
 
-    def describe_unserved(upstream: up.Upstream) -> Iterator[str]:
+    def describe_unserved(upstream: ops.Upstream) -> Iterator[str]:
         if not upstream.agent:  # it has no id yet
             yield f"not served: {upstream.url}"
             yield from _describe_upstream(upstream)
@@ -114,7 +112,7 @@ async def add(
 
     `dragoman agents add http://10.1.2.3:9999 --id desk --token-file desk.token`
     """
-    request = up.AddUpstreamRequest(
+    request = ops.AddUpstreamRequest(
         url=url, id=id, prefix=prefix, turns=turns or 0, headers=_read_headers(header or [], token_file)
     )
     async with target.operator() as operator:
@@ -128,7 +126,7 @@ async def remove(agent: AgentId, *, target: ServerTarget) -> None:
     **Example**: `dragoman agents remove weather`
     """
     async with target.operator() as operator:
-        response = await operator.remove_upstream(up.RemoveUpstreamRequest(agent=agent))
+        response = await operator.remove_upstream(ops.RemoveUpstreamRequest(agent=agent))
     ConsoleOutput().line(f"removed: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
 
 
@@ -141,7 +139,7 @@ async def list_workers(json: Json = False, *, target: ServerTarget) -> None:
     **Example**: `dragoman workers list`
     """
     async with target.operator() as operator:
-        response = await operator.list_workers(workers.ListWorkersRequest())
+        response = await operator.list_workers(ops.ListWorkersRequest())
     out = ConsoleOutput()
     out.messages(response.agents, _describe_worker_agent, json=json)
     if not response.agents and not json:
@@ -156,7 +154,7 @@ async def forget(agent: AgentId, *, target: ServerTarget) -> None:
     **Example**: `dragoman workers forget desk`
     """
     async with target.operator() as operator:
-        response = await operator.forget_agent(workers.ForgetAgentRequest(agent=agent))
+        response = await operator.forget_agent(ops.ForgetAgentRequest(agent=agent))
     ConsoleOutput().line(f"forgotten: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
 
 
@@ -182,7 +180,7 @@ def _describe_pause(pause: ops.AgentPause) -> str:
     return f"paused by {pause.principal} since {format_time(pause.since)}{reason}"
 
 
-def _describe_upstream(upstream: up.Upstream) -> Iterator[str]:
+def _describe_upstream(upstream: ops.Upstream) -> Iterator[str]:
     source = "from the settings" if upstream.settings else "added"
     credentials = ", with credentials" if upstream.credentials else ""
     yield f"  upstream {upstream.url} ({source}{credentials}): {upstream.running} of {upstream.turns} turns"
@@ -196,7 +194,7 @@ def _describe_upstream(upstream: up.Upstream) -> Iterator[str]:
         yield f"  last call failed: {upstream.last_error}"
 
 
-def _describe_worker_agent(agent: workers.WorkerAgent) -> Iterator[str]:
+def _describe_worker_agent(agent: ops.WorkerAgent) -> Iterator[str]:
     seen = "" if agent.workers else f", last seen {agent.seen.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
     yield f"{agent.agent}  ({agent.principal}{seen})"
     for worker in agent.workers:

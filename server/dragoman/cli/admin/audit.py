@@ -17,7 +17,7 @@ from dragoman.cli.options import ServerTarget, StoreUrl
 from dragoman.cli.output import ConsoleOutput
 from dragoman.cli.parameters import argument, option
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 _AUDIT_HELP = """Export and verify the audit log.
 

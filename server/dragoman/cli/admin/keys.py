@@ -14,7 +14,7 @@ from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.cli.parameters import argument, flag, option
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
 from dragoman.core.durations import format_age
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 KeyId = Annotated[str, argument("ID", "The key's id, or the complete key.")]
 

@@ -30,7 +30,7 @@ from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.cli.parameters import argument, flag, option
 from dragoman.cli.tasks import bulk
 from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
-from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 
 async def purge(

@@ -12,7 +12,7 @@ from dragoman.cli.commands import add_group
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner, complete_tasks
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.cli.parameters import argument, option
-from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 
 def register(cli: typer.Typer) -> None:

@@ -10,7 +10,7 @@ from dragoman.cli.commands import add_command, add_group
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.cli.parameters import argument, option
-from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 _SIGNING_HELP = """List, rotate and withdraw the keys that sign push notifications and agent cards.
 

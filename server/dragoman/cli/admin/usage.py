@@ -17,16 +17,14 @@ from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
 from dragoman.cli.parameters import option
 from dragoman.client.operations import Operator
 from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
-from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
-from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
+from dragoman_pb.dragoman.ops import v1 as ops
 
 PAGE_ROWS: Final = 1000
 
 COUNT_COLUMNS: Final = ("begun", "completed", "failed", "canceled", "rejected", "turns")
 AMOUNT_COLUMNS: Final = ("turn_seconds", "tokens", "cost")
 
-OTHER_NAME: Final = "(other)"
-"""Stands for an empty name: erased principals, and those beyond the limit of a day."""
+OTHER_NAME: Final = "(other)"  # stands for an empty name: erased principals, and those beyond the limit of a day
 
 
 class GroupOption(StrEnum):
@@ -86,7 +84,7 @@ async def overview(
 
     **Example**: `dragoman overview --hours 1`
     """
-    request = overview_pb.GetOverviewRequest(hours=hours, agent=agent, scope=scope)
+    request = ops.GetOverviewRequest(hours=hours, agent=agent, scope=scope)
     async with target.operator() as operator:
         agents = (await operator.get_overview(request)).agents
     out = ConsoleOutput()
@@ -158,7 +156,7 @@ def _figures(rows: Sequence[ops.UsageRow]) -> list[str]:
     return [*counts, f"{seconds:,.1f}", f"{tokens:,}", f"{cost:,.2f}"]
 
 
-def format_overview(agents: Sequence[overview_pb.AgentOverview], now: float) -> list[str]:
+def format_overview(agents: Sequence[ops.AgentOverview], now: float) -> list[str]:
     """The lines of a table; none without agents. now: milliseconds since the epoch."""
     if not agents:
         return []
@@ -172,6 +170,6 @@ def format_overview(agents: Sequence[overview_pb.AgentOverview], now: float) -> 
     return _aligned(cells, 1)
 
 
-def _format_open_tasks(tasks: overview_pb.OpenTasks, now: float) -> str:
+def _format_open_tasks(tasks: ops.OpenTasks, now: float) -> str:
     age = f" ({format_elapsed(now - tasks.oldest.ToMilliseconds())})" if tasks.HasField("oldest") else ""
     return f"{tasks.count:,}{'+' if tasks.is_minimum else ''}{age}"

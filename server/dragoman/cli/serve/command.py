@@ -209,7 +209,7 @@ def _reload_on_hangup(app: App) -> None:
 
     Without such files SIGHUP keeps its default effect.
     """
-    files = [one for one in (app.certificates, app.card_file) if one is not None]
+    files = [one for one in (app.infra.certificates, app.card_file) if one is not None]
     if files and hasattr(signal, "SIGHUP"):
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGHUP, lambda: [file.refresh(force=True) for file in files]
@@ -236,7 +236,7 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
     """Prints the banner, or logs it as one JSON line. pids: of all processes, if there are several."""
     if (
         settings.requires_auth
-        and app.certificates is None
+        and app.infra.certificates is None
         and not settings.listen.is_loopback
         and not settings.public.trusted_proxies
     ):
@@ -256,10 +256,10 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
             ),
             "http": app.http.url,
             "role": settings.cluster.role,
-            "tls": app.certificates is not None,
+            "tls": app.infra.certificates is not None,
             "root": app.root,
             "agents": sorted(app.agents),
-            "store": str(app.store),
+            "store": app.settings.store.name,
             "pid": os.getppid() if pids else os.getpid(),
             **({"processes": pids} if pids else {}),
         },
@@ -291,7 +291,7 @@ Dragoman {__version__}, worker on a shared store{suffix}
 
   Health   {app.http.url}/readyz
   Agents   {", ".join(sorted(app.agents))}
-  Data     {app.store}
+  Data     {app.settings.store.name}
 
 {_STOP_HINT}"""
     others = sorted(agent for agent in app.agents if agent != app.root)
@@ -316,7 +316,7 @@ Dragoman {__version__}{suffix}
   gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}{more}
   Console  {app.public_url}/console
   Agents   {agents}
-  Data     {app.store}{role}
+  Data     {app.settings.store.name}{role}
   Auth     {describe_authentication(settings)}
 
 {example}{_STOP_HINT}"""

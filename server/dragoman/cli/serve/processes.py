@@ -29,11 +29,8 @@ from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
 """Seconds before a server that ended is restarted; doubled with each early exit."""
 
-RESTART_RESET_AFTER: Final = 60.0
-"""Seconds of uptime after which the delay starts again at its first value."""
-
-KILL_DELAY: Final = 1.0
-"""Seconds after which a server is killed that should have ended by itself."""
+RESTART_RESET_AFTER: Final = 60.0  # seconds of uptime after which the delay starts again at its first value
+KILL_DELAY: Final = 1.0  # seconds after which a server is killed that should have ended by itself
 
 log = logging.getLogger("dragoman.processes")
 

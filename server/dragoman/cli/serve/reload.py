@@ -34,8 +34,7 @@ from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.agent_loader import source_directory
 from dragoman.wiring.app import App
 
-RELOAD_POLL_INTERVAL: Final = 0.15
-"""Seconds between two polls."""
+RELOAD_POLL_INTERVAL: Final = 0.15  # seconds between two polls
 
 RELOAD_STOP_TIMEOUT: Final = 2.0
 """Seconds for running turns to finish on a change: short, because a developer is waiting."""
@@ -152,8 +151,7 @@ class ReloadedServer:
 
     process: asyncio.subprocess.Process
     channel: SupervisorChannel
-    serves: bool = False
-    """Whether it has reported `ready`: it has joined our process group."""
+    serves: bool = False  # whether it has reported `ready`: it has joined our process group
 
     def order(self, name: str, **fields: Any) -> None:
         self.channel.send(order=name, **fields)
@@ -244,7 +242,7 @@ class Standby:
 async def drain_for_reload(app: App) -> None:
     """Ends the running turns: waits for them a little, and says before what happens to those that remain."""
     if app.running:
-        count, repeated = app.running, app.repeatable
+        count, repeated = app.running, app.runtime.scheduler.repeatable
         fates = [f"{format_count(repeated, 'turn')} will start again after the restart"] if repeated else []
         if failing := count - repeated:
             fates.append(f"{format_count(failing, 'turn')} without @agent(on_crash=retry(n)) will end as FAILED")

@@ -99,7 +99,6 @@ class Answers:
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     add_command(cli, "cancel", cancel)
     add_command(cli, "rerun", rerun)
 

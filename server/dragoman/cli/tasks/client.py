@@ -22,8 +22,7 @@ from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
-MAX_NAMED_AGENTS: Final = 10
-"""Agents that the error of an unknown agent names."""
+MAX_NAMED_AGENTS: Final = 10  # agents that the error of an unknown agent names
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,6 @@ def check_scope(agent: str, scope: str) -> str:
 
 
 def scope_and_agent(client: Client) -> tuple[str, str]:
-    """The scope and the agent that a client calls."""
     resource = RESOURCE_NAME.fullmatch(client.agent)
     return (resource["scope"], resource["agent"]) if resource else (DEFAULT_SCOPE, client.agent)
 

@@ -24,20 +24,13 @@ from dragoman_pb.dragoman.ops.v1 import events_pb2 as ops_events
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_WATCHED_TASKS: Final = 200
-"""Tasks of which `logs` reads the state at a time, most recently changed first."""
-
-SHOWN_WITHOUT_SINCE: Final = 10
-"""Earlier changes that `logs` shows without --since."""
-
-MAX_TEXT: Final = 100
-"""Characters of a message or a chunk on a line."""
-
+MAX_WATCHED_TASKS: Final = 200  # tasks of which `logs` reads the state at a time, most recently changed first
+SHOWN_WITHOUT_SINCE: Final = 10  # earlier changes that `logs` shows without --since
+MAX_TEXT: Final = 100  # characters of a message or a chunk on a line
 _NO_TIME: Final = "-".ljust(len("2026-11-24 10:15:30"))
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command."""
     add_command(cli, "logs", logs)
 
 

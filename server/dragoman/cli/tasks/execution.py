@@ -17,7 +17,6 @@ from dragoman_pb.dragoman.ops.v1 import steps_pb2 as ops_steps
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     add_command(cli, "explain", explain)
     add_command(cli, "steps", list_steps)
 

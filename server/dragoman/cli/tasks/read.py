@@ -32,12 +32,10 @@ from dragoman.core.task import states
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_MESSAGE_WIDTH: Final = 60
-"""Characters of a task's status message in a list."""
+MAX_MESSAGE_WIDTH: Final = 60  # characters of a task's status message in a list
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the commands."""
     for name, command in (("get", get), ("watch", watch), ("list", list_tasks)):
         add_command(cli, name, command)
 

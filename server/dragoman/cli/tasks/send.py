@@ -27,7 +27,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command."""
     add_command(cli, "send", send)
 
 

@@ -43,8 +43,7 @@ class ApiKey:
     """A stored API key. Times are milliseconds since the epoch, 0 for never."""
 
     id: str
-    name: str
-    """A label for people."""
+    name: str  # a label for people
     principal: str
     """The owner of the tasks that it can access; several keys may share one."""
     grants: frozenset[str] = frozenset()

@@ -20,8 +20,7 @@ AGENT_GRANT_PREFIX: Final = "agent:"
 SCOPE_GRANT_PREFIX: Final = "scope:"
 WORKER_GRANT: Final = "worker"
 
-MAX_PRINCIPAL_LENGTH: Final = 256
-"""Maximum characters of a principal's name."""
+MAX_PRINCIPAL_LENGTH: Final = 256  # maximum characters of a principal's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,7 @@ class Identity:
         return kind + name in self.grants or not any(grant.startswith(kind) for grant in self.grants)
 
 
-ANONYMOUS: Final = Identity()
-"""Callers without credentials, and all callers when the server requires none."""
+ANONYMOUS: Final = Identity()  # callers without credentials, and all callers when the server requires none
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,7 @@ class AccessPolicy:
         )
 
 
-OPEN_ACCESS: Final = AccessPolicy()
-"""The policy that requires no credentials."""
+OPEN_ACCESS: Final = AccessPolicy()  # the policy that requires no credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +149,8 @@ def check_principal(principal: str) -> str:
 IsolationPolicy = Literal["owner", "scope"]
 ISOLATION_POLICIES: Final[tuple[IsolationPolicy, ...]] = get_args(IsolationPolicy)
 
-RESERVED_PRINCIPAL_PREFIX: Final = "shared:"
-"""The prefix of internal principals, which callers cannot have."""
-
-SHARED_PRINCIPAL: Final = f"{RESERVED_PRINCIPAL_PREFIX}scope"
-"""Stands for all principals of a scope."""
+RESERVED_PRINCIPAL_PREFIX: Final = "shared:"  # the prefix of internal principals, which callers cannot have
+SHARED_PRINCIPAL: Final = f"{RESERVED_PRINCIPAL_PREFIX}scope"  # stands for all principals of a scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dragoman.core.access.identity import (
-    AGENT_GRANT_PREFIX,
-    OPERATOR_GRANT,
-    SCOPE_GRANT_PREFIX,
-    WORKER_GRANT,
-    Identity,
-    check_grants,
-    check_principal,
-)
+from dragoman.core.access import identity
 from dragoman.core.durations import parse_age
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.names import AGENT_ID
@@ -33,12 +25,8 @@ Most access tokens have JWT, or no `typ`."""
 GRANT_SCOPE_PREFIX: Final = "dragoman:"
 """The prefix of a scope that is a grant: `dragoman:operator`, `dragoman:agent:echo`."""
 
-RESERVED_PRINCIPALS: Final = frozenset(("anonymous", "token"))
-"""Principals with a meaning of their own in this server."""
-
-MAX_TOKEN_TIME: Final = 1e15
-"""Seconds since the epoch; times beyond are invalid."""
-
+RESERVED_PRINCIPALS: Final = frozenset(("anonymous", "token"))  # principals with a meaning of their own in this server
+MAX_TOKEN_TIME: Final = 1e15  # seconds since the epoch; times beyond are invalid
 INVALID_TOKEN_ERROR: Final = "invalid_token"
 
 
@@ -85,14 +73,14 @@ def check_claims(claims: Mapping[str, Any], issuer: Issuer, now: float) -> None:
         raise invalid_token("the token was issued in the future (iat)")
 
 
-def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
+def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> identity.Identity:
     """The identity in verified claims. Raises PermissionDenied when a required scope is missing."""
     principal = find_claim(claims, issuer.principal_claim)
     if not isinstance(principal, str) or not principal or principal != principal.strip():
         raise invalid_token(f"the token has no {issuer.principal_claim} that names a principal")
     name = f"{issuer.alias}:{principal}" if issuer.alias else principal
     try:
-        check_principal(name)
+        identity.check_principal(name)
     except ValueError as error:
         raise invalid_token(
             f"the token's {issuer.principal_claim} is not a valid name of a principal: {error}"
@@ -108,7 +96,7 @@ def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
             scope=" ".join(issuer.required_scopes),
             log_details={"issuer": issuer.url, "principal": name},
         )
-    return Identity(name, frozenset(grant for scope in scopes for grant in _grants_of_scope(scope, issuer)))
+    return identity.Identity(name, frozenset(grant for scope in scopes for grant in _grants_of_scope(scope, issuer)))
 
 
 def find_claim(claims: Mapping[str, Any], name: str) -> Any:
@@ -125,11 +113,9 @@ def _grants_of_scope(scope: str, issuer: Issuer) -> tuple[str, ...]:
     # Restricting grants count with and without prefix: an unknown agent restricts to nothing, and dropping it would
     # allow everything. Granting ones need our prefix: a scope `worker` may have another meaning for the issuer.
     grant = scope.removeprefix(GRANT_SCOPE_PREFIX)
-    is_privilege = scope in (
-        GRANT_SCOPE_PREFIX + OPERATOR_GRANT,
-        GRANT_SCOPE_PREFIX + WORKER_GRANT,
-    ) or scope.startswith(f"{GRANT_SCOPE_PREFIX}{WORKER_GRANT}:")
-    direct = (grant,) if is_privilege or grant.startswith((AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX)) else ()
+    is_privilege = grant.partition(":")[0] == identity.WORKER_GRANT or grant == identity.OPERATOR_GRANT
+    is_restriction = grant.startswith((identity.AGENT_GRANT_PREFIX, identity.SCOPE_GRANT_PREFIX))
+    direct = (grant,) if is_restriction or (is_privilege and grant != scope) else ()
     return (*issuer.grants.get(scope, ()), *direct)
 
 
@@ -167,8 +153,7 @@ DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 class Issuer:
     """A trusted token issuer. Raises ValueError, naming the invalid field and its rule."""
 
-    url: str
-    """The exact `iss` of its tokens."""
+    url: str  # the exact `iss` of its tokens
     audience: tuple[str, ...]
     """A token is valid here when its `aud` contains one of these."""
     alias: str = ""
@@ -181,8 +166,7 @@ class Issuer:
     """The claim with the scopes: a list, or a string separated by blanks. By default `scope`, else `scp`."""
     grants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Grants by scope, in addition to the scopes `dragoman:GRANT`, `agent:ID` and `scope:NAME`."""
-    required_scopes: tuple[str, ...] = ()
-    """Scopes that every token must have."""
+    required_scopes: tuple[str, ...] = ()  # scopes that every token must have
     skew: float = DEFAULT_CLOCK_SKEW
     console_client: str = ""
     """The client id of the console at the issuer (a public client, with PKCE). Empty: people cannot sign in with it."""
@@ -205,7 +189,7 @@ class Issuer:
             raise ValueError("principal_claim: must name a claim")
         for scope, granted in self.grants.items():
             try:
-                check_grants(granted)
+                identity.check_grants(granted)
             except ValueError as error:
                 raise ValueError(f'grants: "{scope}": {error}') from error
         if self.console_client and self.jwks:

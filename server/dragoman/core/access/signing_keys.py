@@ -12,12 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, cast, get_args
 
-SigningAlgorithm = Literal["ES256", "EdDSA"]
-"""RFC 7518 §3.4, on P-256; RFC 8037 §3.1, on Ed25519."""
-
-SigningKeyState = Literal["next", "signing", "former", "gone"]
-"""See the module's docstring."""
-
+SigningAlgorithm = Literal["ES256", "EdDSA"]  # RFC 7518 §3.4, on P-256; RFC 8037 §3.1, on Ed25519
+SigningKeyState = Literal["next", "signing", "former", "gone"]  # see the module's docstring
 SIGNING_ALGORITHMS: Final = cast("tuple[SigningAlgorithm, ...]", get_args(SigningAlgorithm))
 
 DEFAULT_KEY_LEAD_MS: Final = 3_600_000
@@ -27,8 +23,7 @@ have it then."""
 DEFAULT_KEY_RETENTION_MS: Final = 7 * 86_400_000
 """Default time in milliseconds for which a key is published after its last signature: the lifetime of a cached card."""
 
-MAX_KEY_PERIOD_MS: Final = 366 * 86_400_000
-"""The maximum of both, in milliseconds."""
+MAX_KEY_PERIOD_MS: Final = 366 * 86_400_000  # the maximum of both, in milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +36,7 @@ class SigningKey:
     seed: str
     """The stored form of its private key's seed; empty for the key derived from the store's secret."""
     made: int
-    signs: int
-    """When it starts to sign, unless a later key does."""
+    signs: int  # when it starts to sign, unless a later key does
     until: int = 0
     """When it is no longer published; 0 while it is in use."""
 

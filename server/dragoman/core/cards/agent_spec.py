@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Literal
 
 from dragoman.core.names import AGENT_ID
@@ -55,8 +55,7 @@ class Extension:
 
     uri: str
     description: str = ""
-    required: bool = False
-    """Calls that do not activate it are rejected."""
+    required: bool = False  # calls that do not activate it are rejected
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -103,21 +102,16 @@ class AgentSpec:
     cancelable: bool = True
     crash_retries: int = 0
     """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""
-    max_attempts: int = 1
-    """How often a turn is run that fails."""
+    max_attempts: int = 1  # how often a turn is run that fails
     idle_limit: float = 0.0
     """Seconds without an event after which a turn is stopped; 0 for none."""
-    time_limit: float = 0.0
-    """Maximum seconds of a turn; 0 for none."""
-    while_working: Literal["queue", "refuse"] = "queue"
-    """The handling of a message for a running task."""
+    time_limit: float = 0.0  # maximum seconds of a turn; 0 for none
+    while_working: Literal["queue", "refuse"] = "queue"  # the handling of a message for a running task
     retention: Mapping[int, int] = field(default_factory=dict)
     """Milliseconds for which its tasks are kept, by state (core.task.maintenance)."""
 
 
-CardOverride = Mapping[str, Any]
-"""Values for fields of AgentSpec, by name."""
-
+CardOverride = Mapping[str, Any]  # values for fields of AgentSpec, by name
 _TEXT_FIELDS: Final = ("name", "description", "version", "documentation_url", "icon_url", "credentials")
 _SKILL_FIELDS: Final = ("skills", "extended_skills")
 _OVERRIDE_FIELDS: Final = (*_TEXT_FIELDS, "provider", *_SKILL_FIELDS, "interface_descriptions")
@@ -138,11 +132,6 @@ def parse_card_overrides(tables: Mapping[str, Any]) -> dict[str, CardOverride]:
     return overrides
 
 
-def apply_card_override(spec: AgentSpec, override: CardOverride | None) -> AgentSpec:
-    """The agent with the operator's overrides applied."""
-    return replace(spec, **override) if override else spec
-
-
 def _parse_override(table: Any) -> CardOverride:
     if not isinstance(table, Mapping):
         raise ValueError(f"must be a table of {', '.join(_OVERRIDE_FIELDS)}")
@@ -159,15 +148,11 @@ def _parse_override(table: Any) -> CardOverride:
             if len({skill.id for skill in override[name]}) < len(override[name]):
                 raise ValueError(f"{name}: two skills have the same id")
         elif name == "interface_descriptions":
-            override[name] = _parse_interface_descriptions(name, value)
+            table = _check_table(name, value, _TRANSPORTS)
+            override[name] = {transport: _parse_text(f"{name}.{transport}", text) for transport, text in table.items()}
         else:
             raise ValueError(f"{name}: is not one of {', '.join(_OVERRIDE_FIELDS)}")
     return override
-
-
-def _parse_interface_descriptions(path: str, value: Any) -> dict[str, str]:
-    table = _check_table(path, value, _TRANSPORTS)
-    return {transport: _parse_text(f"{path}.{transport}", text) for transport, text in table.items()}
 
 
 def _parse_object(path: str, kind: type[Any], value: Any) -> Any:
@@ -214,8 +199,7 @@ BASE64_FILES_EXTENSION: Final = Extension(
 )
 SERVER_EXTENSIONS: Final = (RESUME_EXTENSION, IDEMPOTENCY_EXTENSION, BASE64_FILES_EXTENSION)
 
-_METADATA_FIELDS: Final = {1: 6, 3: 4, 4: 6}
-"""The number of the field `metadata`, by member of StreamResponse."""
+_METADATA_FIELDS: Final = {1: 6, 3: 4, 4: 6}  # the number of the field `metadata`, by member of StreamResponse
 
 
 def with_cursor(event: Event) -> Event:

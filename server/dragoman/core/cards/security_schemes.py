@@ -24,8 +24,7 @@ class ServerSecurity:
     schemes: Mapping[str, SecurityScheme] = field(default_factory=dict)
     scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Required scopes of a token, by scheme."""
-    accepts_tokens: bool = False
-    """Whether tokens of issuers are accepted."""
+    accepts_tokens: bool = False  # whether tokens of issuers are accepted
 
     @property
     def requirements(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:

@@ -16,8 +16,7 @@ from dragoman.core.limits.quotas import Quota
 from dragoman.core.task.log import OVER_QUOTA, AppendRejected
 from dragoman.core.task.plan import Plan
 
-QUOTA_RETRY_DELAY: Final = 5.0
-"""`retry_after` in seconds, where the time depends on the caller's own tasks."""
+QUOTA_RETRY_DELAY: Final = 5.0  # `retry_after` in seconds, where the time depends on the caller's own tasks
 
 
 class QuotaExceeded(AppendRejected):

@@ -9,8 +9,7 @@ from google.protobuf import struct_pb2
 
 from dragoman.core.errors import InvalidParams, PayloadTooLarge
 
-MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-"""Default maximum size of a decoded request, in every wire form."""
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # default maximum size of a decoded request, in every wire form
 
 MAX_NESTING_DEPTH: Final = 24
 """Levels of arrays and objects in data and metadata. An object takes three protobuf levels; parsers stop at 100."""
@@ -24,11 +23,8 @@ MAX_TASK_METADATA_BYTES: Final = 256 * 1024
 MAX_CANCEL_METADATA_BYTES: Final = 64 * 1024
 """Bytes of the metadata of a cancel request, as protobuf. Servers poll for stored requests and read it each time."""
 
-MAX_PARTS: Final = 10_000
-"""Parts in a message."""
-
-MAX_ID_LENGTH: Final = 512
-"""Characters in an id that a client chose."""
+MAX_PARTS: Final = 10_000  # parts in a message
+MAX_ID_LENGTH: Final = 512  # characters in an id that a client chose
 
 
 def check_size(size: int, limit: int) -> None:

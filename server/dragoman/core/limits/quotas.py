@@ -102,14 +102,9 @@ BILLION: Final = 1_000_000_000
 MAX_USAGE: Final = 2**61
 """Maximum tokens, and billionths of cost, of a report and of a sum."""
 
-MAX_USAGE_KEY_LENGTH: Final = 255
-"""Maximum characters of a report's key."""
-
-MAX_DELEGATION_DEPTH: Final = 16
-"""Ancestors of a task (its parent, and so on) that its usage is added to."""
-
-USAGE_METADATA_KEY: Final = "usage"
-"""The metadata key of the sum, in tasks and in the event that ends a turn."""
+MAX_USAGE_KEY_LENGTH: Final = 255  # maximum characters of a report's key
+MAX_DELEGATION_DEPTH: Final = 16  # ancestors of a task (its parent, and so on) that its usage is added to
+USAGE_METADATA_KEY: Final = "usage"  # the metadata key of the sum, in tasks and in the event that ends a turn
 
 
 class UsageReport(NamedTuple):
@@ -136,15 +131,9 @@ class Usage(NamedTuple):
     @classmethod
     def total(cls, rows: Iterable[Sequence[int]]) -> Usage:
         """Sums rows of tokens, cost, and whether a delegated task used them."""
-        tokens = cost = delegated_tokens = delegated_cost = 0
-        for row_tokens, row_cost, is_delegated in rows:
-            tokens, cost = min(tokens + row_tokens, MAX_USAGE), min(cost + row_cost, MAX_USAGE)
-            if is_delegated:
-                delegated_tokens, delegated_cost = (
-                    min(delegated_tokens + row_tokens, MAX_USAGE),
-                    min(delegated_cost + row_cost, MAX_USAGE),
-                )
-        return cls(tokens, cost, delegated_tokens, delegated_cost)
+        used = list(rows)
+        delegated = [row for row in used if row[2]]
+        return cls(*(min(sum(row[of] for row in some), MAX_USAGE) for some in (used, delegated) for of in (0, 1)))
 
     def __bool__(self) -> bool:
         return self.tokens > 0 or self.cost > 0
@@ -231,8 +220,7 @@ class TaskBudgets:
         return TaskBudget(**{**self.default, **self.by_agent.get(agent, {})})
 
 
-NO_BUDGETS: Final = TaskBudgets()
-"""No limits."""
+NO_BUDGETS: Final = TaskBudgets()  # no limits
 
 
 def parse_budgets(setting: str | Mapping[str, object]) -> TaskBudgets:

@@ -20,10 +20,8 @@ IPNetwork = IPv4Network | IPv6Network
 class AddressKind(IntEnum):
     """Who decides whether an address may be called."""
 
-    PUBLIC = 0
-    """Always allowed."""
-    INTERNAL = 1
-    """Decided by the operator's allow-list."""
+    PUBLIC = 0  # always allowed
+    INTERNAL = 1  # decided by the operator's allow-list
     LOOPBACK = 2
     """Allowed for a server that only its own machine uses, or by an entry that names loopback itself."""
     FORBIDDEN = 3

@@ -13,21 +13,10 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from dragoman.core.net.addresses import (
-    HOST_NAME,
-    LOOPBACK_RULE,
-    AddressPolicy,
-    IPAddress,
-    ends_in_number,
-    is_local_name,
-    is_loopback,
-)
+from dragoman.core.net import addresses
 
-MAX_URL_LENGTH: Final = 2048
-"""Maximum characters of a URL."""
-
-DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-"""The allowed schemes and their ports."""
+MAX_URL_LENGTH: Final = 2048  # maximum characters of a URL
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}  # the allowed schemes and their ports
 
 # fmt: off
 UNSAFE_PORTS: Final = frozenset((
@@ -54,8 +43,7 @@ class UrlTarget:
     port: int
     path: str
     query: str
-    address: IPAddress | None
-    """Set when the host is an address."""
+    address: addresses.IPAddress | None  # set when the host is an address
 
     @property
     def host_port(self) -> str:
@@ -86,7 +74,7 @@ class HostPort:
     """A `Host` header or `:authority` (RFC 9110 §7.2): `host` in lower case, without brackets and trailing dot."""
 
     host: str
-    address: IPAddress | None
+    address: addresses.IPAddress | None
     port: int | None
 
     @property
@@ -94,7 +82,7 @@ class HostPort:
         """Whether no name server decides where it leads: a loopback address, or `localhost` and names under it, which
         browsers resolve to loopback themselves (RFC 6761 §6.3)."""
         if self.address is not None:
-            return is_loopback(self.address)
+            return addresses.is_loopback(self.address)
         return self.host == "localhost" or self.host.endswith(".localhost")
 
 
@@ -113,7 +101,7 @@ def names_this_machine(authority: str) -> bool:
         return False
 
 
-def _parse_authority(text: str, place: str) -> tuple[str, IPAddress | None, int | None]:
+def _parse_authority(text: str, place: str) -> tuple[str, addresses.IPAddress | None, int | None]:
     """The normalized host, its address if it is one, and the port. Raises ValueError."""
     parts = _AUTHORITY.fullmatch(text)
     if parts is None:
@@ -125,7 +113,7 @@ def _parse_authority(text: str, place: str) -> tuple[str, IPAddress | None, int 
     return *_parse_host(parts["v6"] if bracketed else parts["host"], bracketed=bracketed), port or None
 
 
-def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
+def _parse_host(text: str, *, bracketed: bool) -> tuple[str, addresses.IPAddress | None]:
     """The normalized host, and its address if it is one. Raises ValueError."""
     if bracketed:
         if "%" in text:
@@ -135,14 +123,14 @@ def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
         except ValueError:
             raise ValueError("the text in brackets is not an IPv6 address") from None
         return str(ipv6_address), ipv6_address
-    if ends_in_number(text):
+    if addresses.ends_in_number(text):
         try:
             address = IPv4Address(text)
         except ValueError:
             rule = "four decimal numbers from 0 to 255, without leading zeros"
             raise ValueError(f"a host that ends in a number must be an IPv4 address: {rule}") from None
         return text, address
-    if not HOST_NAME.fullmatch(text):
+    if not addresses.HOST_NAME.fullmatch(text):
         rule = "labels of at most 63 ASCII letters, digits, - and _, together at most 253 characters"
         raise ValueError(f"a host is {rule}")
     return text.lower(), None
@@ -152,7 +140,7 @@ def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
 class OutboundPolicy:
     """The operator's rules for URLs."""
 
-    address_policy: AddressPolicy = field(default_factory=AddressPolicy)
+    address_policy: addresses.AddressPolicy = field(default_factory=addresses.AddressPolicy)
     https_only: bool = False
     ports: Collection[int] = ()
     """Allowed ports, in addition to those in the allow-list; empty: all but UNSAFE_PORTS."""
@@ -170,8 +158,8 @@ class OutboundPolicy:
         if target.address is not None:
             problem = self.address_policy.problem(target.address, target.port, target.host)
             return problem and f"{target.host}: {problem}"
-        if is_local_name(target.host) and not self.address_policy.may_call_local_names(target.port):
-            return f"{target.host}: loopback addresses {LOOPBACK_RULE}"
+        if addresses.is_local_name(target.host) and not self.address_policy.may_call_local_names(target.port):
+            return f"{target.host}: loopback addresses {addresses.LOOPBACK_RULE}"
         return ""
 
 

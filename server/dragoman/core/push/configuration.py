@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.message_limits import MAX_ID_LENGTH
 
-MAX_PUSH_CONFIGS: Final = 32
-"""Maximum configurations of a task."""
+MAX_PUSH_CONFIGS: Final = 32  # maximum configurations of a task
 
 OLDEST_CONFIG_ID: Final = "/"
 """Stands for a task's oldest configuration, for dialects without configuration ids. No id has a slash."""
@@ -46,8 +45,12 @@ class PushConfig:
 
     @property
     def host(self) -> str:
-        """The host and port of the URL, as one key."""
-        return host_and_port(self.url)
+        """The host and port of the URL, as one key; empty for an invalid URL."""
+        try:
+            parts = urlsplit(self.url)
+            return f"{(parts.hostname or '').lower()}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
+        except ValueError:
+            return ""
 
 
 def check_push_config(config: PushConfig, prefix: str = "") -> None:
@@ -87,12 +90,3 @@ def check_push_config_id(id: str, prefix: str = "") -> None:
         raise InvalidParams.field(
             f"{prefix}id", f'must be 1 to {MAX_ID_LENGTH} characters without "/" and control characters'
         )
-
-
-def host_and_port(url: str) -> str:
-    """The host and port of a URL, as one key; empty for an invalid URL."""
-    try:
-        parts = urlsplit(url)
-        return f"{(parts.hostname or '').lower()}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
-    except ValueError:
-        return ""

@@ -20,8 +20,7 @@ from dragoman.core.durations import Backoff
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import TaskRef
 
-MAX_KEPT_ATTEMPTS: Final = 20
-"""The number of recent attempts stored per configuration."""
+MAX_KEPT_ATTEMPTS: Final = 20  # the number of recent attempts stored per configuration
 
 
 class PushState(IntEnum):
@@ -47,20 +46,15 @@ class PushRecord:
     state: PushState = PushState.LIVE
     reason: str = ""
     """Why it is dead or has ended; while live, why the last attempt failed."""
-    failures: int = 0
-    """Failed attempts to deliver the next event."""
+    failures: int = 0  # failed attempts to deliver the next event
     failing_since: int = 0
     """The time of the first of these failures; 0 when there is none."""
-    due_at: int = 0
-    """When the next event is due; 0 when there is none."""
-    session: int = 0
-    """The session that holds the claim; 0 for none."""
+    due_at: int = 0  # when the next event is due; 0 when there is none
+    session: int = 0  # the session that holds the claim; 0 for none
     token: int = 0
     """The fencing token. Reports with an older token are ignored."""
-    attempt_count: int = 0
-    """Number of all attempts."""
-    last_sequence: int = 0
-    """The sequence of the task's last event."""
+    attempt_count: int = 0  # number of all attempts
+    last_sequence: int = 0  # the sequence of the task's last event
     task_ended: bool = False
     """Whether the task has ended, so that no event follows `last_sequence`."""
     task_id: str = ""
@@ -91,8 +85,7 @@ class DeliveryOutcome(IntEnum):
     """No attempt: there are no events up to `last_delivered` for this receiver."""
     DELIVERED = 1
     FAILED = 2
-    ENDED = 3
-    """The receiver answered 410 Gone."""
+    ENDED = 3  # the receiver answered 410 Gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +105,7 @@ class DeliveryReport:
     """After a failure: milliseconds until the next attempt."""
     give_up_after: int = 0
     """After a failure: milliseconds of continuous failure after which the configuration is GIVEN_UP."""
-    release: bool = False
-    """Releases the claim, unless more events are due."""
+    release: bool = False  # releases the claim, unless more events are due
     hand_over: bool = False
     """Releases the claim in any case, so that another process continues."""
 

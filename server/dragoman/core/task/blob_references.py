@@ -18,12 +18,8 @@ from urllib.parse import urlencode
 from dragoman.core.task import frames
 from dragoman.core.task.log import Append, ArtifactChange, Blob, StatusChange
 
-LARGE_PART_BYTES: Final = 256 * 1024
-"""A part with more bytes is offloaded to a blob."""
-
-MARKER_BYTES: Final = 16
-"""The length of a marker."""
-
+LARGE_PART_BYTES: Final = 256 * 1024  # a part with more bytes is offloaded to a blob
+MARKER_BYTES: Final = 16  # the length of a marker
 TEXT_FIELD: Final = 1
 RAW_FIELD: Final = 2
 URL_FIELD: Final = 3
@@ -32,8 +28,7 @@ MEDIA_TYPE_FIELD: Final = 7
 REFERENCE_FIELD: Final = 8191
 """Field numbers of Part; the last is ours."""
 
-TEXT_MEDIA_TYPE: Final = "text/plain"
-"""Of a text without a media type, when it becomes a link."""
+TEXT_MEDIA_TYPE: Final = "text/plain"  # of a text without a media type, when it becomes a link
 
 FieldTree = Mapping[int, Any]
 """The fields that lead to the parts of a message, by number. An empty tree is a Part."""
@@ -47,19 +42,28 @@ EVENT_TREE: Final[FieldTree] = {1: TASK_TREE, 3: {3: {2: MESSAGE_TREE}}, 4: {3: 
 
 
 def rewrite_parts(
-    data: bytes, tree: FieldTree, may_match: Callable[[bytes, int, int], bool], rewrite_part: Callable[[bytes], bytes]
+    data: bytes,
+    tree: FieldTree,
+    may_match: Callable[[bytes, int, int], bool],
+    rewrite_part: Callable[[bytes, int], bytes],
+    at: int = 0,
 ) -> bytes:
-    """Applies `rewrite_part` to each serialized Part in `data`. `may_match` skips fields by their start and end."""
+    """Applies `rewrite_part` to each serialized Part in `data` with its position.
+
+    `may_match` skips fields by their start and end. `at` is the position of `data`.
+    """
     if not tree:
-        return rewrite_part(data)
+        return rewrite_part(data, at)
     pieces: list[bytes] = []
     copied = 0
     for number, start, begin, end in frames.fields(data):
         branch = tree.get(number)
         if branch is not None and may_match(data, begin, end):
-            inner = rewrite_parts(data[begin:end], branch, may_match, rewrite_part)
-            pieces += (data[copied:start], frames.frame(number, inner))
-            copied = end
+            field = data[begin:end]
+            inner = rewrite_parts(field, branch, may_match, rewrite_part, at + begin)
+            if inner is not field:
+                pieces += (data[copied:start], frames.frame(number, inner))
+                copied = end
     return b"".join((*pieces, data[copied:])) if pieces else data
 
 
@@ -90,7 +94,7 @@ def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
     """Replaces the large parts of a change by references."""
     contents: dict[bytes, bytes] = {}
 
-    def part(data: bytes) -> bytes:
+    def part(data: bytes, at: int) -> bytes:
         for number, start, begin, end in frames.fields(data):
             if number in (RAW_FIELD, TEXT_FIELD) and end - begin > LARGE_PART_BYTES:
                 digest = sha256(data[begin:end]).digest()
@@ -99,9 +103,9 @@ def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
                 return data[:start] + frames.frame(REFERENCE_FIELD, reference) + data[end:]
         return data
 
-    def part_of_message(data: bytes) -> bytes:
+    def part_of_message(data: bytes, at: int) -> bytes:
         # Its text stays: the store keeps the beginning of it beside the task.
-        return data if any(number == TEXT_FIELD for number, *_ in frames.fields(data)) else part(data)
+        return data if any(number == TEXT_FIELD for number, *_ in frames.fields(data)) else part(data, at)
 
     def rewritten(data: bytes, tree: FieldTree) -> bytes:
         rewrite_part = part_of_message if tree is MESSAGE_TREE else part
@@ -162,7 +166,7 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
     def has_marker(data: bytes, begin: int, end: int) -> bool:
         return data.find(marker, begin, end) >= 0
 
-    def part(data: bytes) -> bytes:
+    def part(data: bytes, at: int) -> bytes:
         found: Sequence[int] = ()
         labels = {FILENAME_FIELD: b"", MEDIA_TYPE_FIELD: b""}
         for number, start, begin, end in frames.fields(data):
@@ -174,8 +178,8 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
             return data
         start, begin, end = found
         digest = begin + MARKER_BYTES
-        size, at = frames.read_varint(data, digest + 32)
-        replaced = frames.read_varint(data, at)[0] if at < found[2] else RAW_FIELD
+        size, size_end = frames.read_varint(data, digest + 32)
+        replaced = frames.read_varint(data, size_end)[0] if size_end < end else RAW_FIELD
         blob = Blob(data[digest : digest + 32], size)
         reference = BlobReference(blob, labels[FILENAME_FIELD].decode(), labels[MEDIA_TYPE_FIELD].decode(), replaced)
         number, content = resolve(reference)
@@ -187,11 +191,8 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
     return rewrite_parts(data, tree, has_marker, part)
 
 
-BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
-"""The name of a blob in links: its digest."""
-
-BLOB_LINK_LIFETIME: Final = 3600
-"""Seconds until a blob link expires."""
+BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")  # the name of a blob in links: its digest
+BLOB_LINK_LIFETIME: Final = 3600  # seconds until a blob link expires
 
 
 def blob_link_query(secret: bytes, name: str, expires: int, filename: str, media_type: str) -> str:

@@ -12,6 +12,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -26,27 +27,23 @@ from dragoman.core.task.blob_references import (
     TEXT_MEDIA_TYPE,
     URL_FIELD,
     FieldTree,
+    rewrite_parts,
     text_type,
 )
 
-HISTORY_TREE: Final[FieldTree] = {5: {5: {}}}
-"""The fields that lead to the parts of a row of `messages`."""
+HISTORY_TREE: Final[FieldTree] = {5: {5: {}}}  # the fields that lead to the parts of a row of `messages`
 
 MIN_SMALL_BYTES: Final = 16 * 1024 * 1024
 """Contents up to LARGE_PART_BYTES are inline until a response has this many bytes of them, or as many as of large
 ones if that is more."""
 
-UNLIMITED_BYTES: Final = 1 << 62
-"""No limit: agents receive the parts of messages as they were sent."""
-
-MIN_LINKED_BYTES: Final = 1024
-"""Shorter contents are always inline: a link has some hundred bytes."""
+UNLIMITED_BYTES: Final = 1 << 62  # no limit: agents receive the parts of messages as they were sent
+MIN_LINKED_BYTES: Final = 1024  # shorter contents are always inline: a link has some hundred bytes
 
 READ_BYTES: Final = 256 * 1024
 """Bytes that are read at a time, and a row more: a short transaction, and a short step of the loop that sends them."""
 
-MakeLink = Callable[[str, str, str], str]
-"""Makes a signed link to a content, from its name, file name and media type."""
+MakeLink = Callable[[str, str, str], str]  # makes a signed link to a content, from its name, file name and media type
 
 
 # Links ------------------------------------------------------------------------------------------------------------
@@ -128,22 +125,9 @@ class ResponseBudget:
 
     def parts(self, data: bytes, tree: FieldTree, place: StoredContent) -> bytes:
         """These framed parts within the budget. `place`: where in the store `data` begins."""
-        if not tree:
-            return self._part(data, place)
-        pieces: list[bytes] = []
-        copied = 0
-        for number, start, begin, end in frames.fields(data):
-            branch = tree.get(number)
-            if branch is None:
-                continue
-            inner = data[begin:end]
-            limited = self.parts(inner, branch, replace(place, offset=place.offset + begin))
-            if limited is not inner:
-                pieces += (data[copied:start], frames.frame(number, limited))
-                copied = end
-        return b"".join((*pieces, data[copied:])) if pieces else data
+        return rewrite_parts(data, tree, lambda *_: True, partial(self._part, place), place.offset)
 
-    def _part(self, data: bytes, place: StoredContent) -> bytes:
+    def _part(self, place: StoredContent, data: bytes, at: int) -> bytes:
         content: Sequence[int] = ()
         filename = media_type = ""
         for number, start, begin, end in frames.fields(data):
@@ -164,7 +148,7 @@ class ResponseBudget:
         if number == TEXT_FIELD:
             link_type = text_type(media_type)
             added = b"" if media_type else frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE)
-        stored = replace(place, offset=place.offset + begin, size=end - begin)
+        stored = replace(place, offset=at + begin, size=end - begin)
         link = self.link(stored.name, filename, link_type)
         return data[:start] + frames.text(URL_FIELD, link) + data[end:] + added
 

@@ -55,7 +55,6 @@ def parse_cursor(cursor: str, task_prefix: str, last_sequence: int) -> int:
 
 DEFAULT_PAGE_SIZE: Final = 50
 MAX_PAGE_SIZE: Final = 100
-_PAGE_TOKEN_LAYOUT: Final = struct.Struct(">Iq16s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,7 @@ class TaskPage:
     tasks: list[bytes] = field(default_factory=list)
     total: int = 0
     last_key: tuple[int, bytes] | None = None
-    summaries: list[str] = field(default_factory=list)
-    """`TaskRecord.summary` of each."""
+    summaries: list[str] = field(default_factory=list)  # `TaskRecord.summary` of each
 
 
 def sort_key(record: TaskRecord) -> tuple[int, bytes]:
@@ -114,8 +112,7 @@ class TaskSearch:
     part of one (`id_digits`). `metadata`: a key of the task's metadata, or of an object in it, with its value as text.
     """
 
-    task_id: str = ""
-    """The id that clients see."""
+    task_id: str = ""  # the id that clients see
     scopes: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     principal: str = ""
@@ -132,8 +129,7 @@ class TaskSearch:
     artifacts: bool = False
     searched_rows: int = SEARCHED_ROWS
     """About how many rows are read for one page, where no index has the tasks that match."""
-    max_total: int = MAX_TOTAL
-    """Matching tasks that are counted."""
+    max_total: int = MAX_TOTAL  # matching tasks that are counted
 
     @property
     def for_counts(self) -> TaskSearch:
@@ -169,8 +165,7 @@ class FoundTasks:
     """Where the next page continues; None on the last one."""
     total: int = 0
     """Number of all tasks that match, counted for the first page only."""
-    is_total_exact: bool = True
-    """False: at least so many."""
+    is_total_exact: bool = True  # False: at least so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +232,7 @@ def metadata_entries(key: str, value: str) -> list[bytes]:
     return entries
 
 
-_MIN_ID_DIGITS: Final = 8
-"""Shorter numbers and words would be found in the ids of many tasks."""
+_MIN_ID_DIGITS: Final = 8  # shorter numbers and words would be found in the ids of many tasks
 
 
 def id_digits(text: str) -> str:
@@ -254,39 +248,20 @@ def like_pattern(text: str) -> str:
     return f"%{text}%"
 
 
-_SEARCH_TOKEN_LAYOUT: Final = struct.Struct(">Iqq16s")
+_TOKEN_LAYOUTS: Final = {TaskQuery: struct.Struct(">Iq16s"), TaskSearch: struct.Struct(">Iqq16s")}
 
 
-def search_token(query: TaskSearch, position: SearchPosition) -> str:
+def page_token(query: TaskQuery | TaskSearch, position: tuple[int, bytes] | SearchPosition) -> str:
     """The token of the page after a position."""
-    return _format_token(_SEARCH_TOKEN_LAYOUT, query, position)
+    packed = _TOKEN_LAYOUTS[type(query)].pack(query._fingerprint, *position)
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def parse_search_token(query: TaskSearch, token: str) -> SearchPosition:
-    """The position in a page token. Raises InvalidParams for a token of another search."""
-    updated, owner, key = _parse_token(_SEARCH_TOKEN_LAYOUT, query, token)
-    return updated, owner, key
-
-
-def page_token(query: TaskQuery, last_key: tuple[int, bytes]) -> str:
-    """The token of the page after `last_key`."""
-    return _format_token(_PAGE_TOKEN_LAYOUT, query, last_key)
-
-
-def parse_page_token(query: TaskQuery, token: str) -> tuple[int, bytes]:
-    """The sort key in a page token. Raises InvalidParams for a token of another query."""
-    updated, key = _parse_token(_PAGE_TOKEN_LAYOUT, query, token)
-    return updated, key
-
-
-def _format_token(layout: struct.Struct, query: TaskQuery | TaskSearch, position: tuple[int | bytes, ...]) -> str:
-    return base64.urlsafe_b64encode(layout.pack(query._fingerprint, *position)).rstrip(b"=").decode()
-
-
-def _parse_token(layout: struct.Struct, query: TaskQuery | TaskSearch, token: str) -> tuple[Any, ...]:
+def parse_page_token(query: TaskQuery | TaskSearch, token: str) -> Any:
+    """The position in a page token, for `query.after`. Raises InvalidParams for a token of another query."""
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        fingerprint, *position = layout.unpack(raw)
+        fingerprint, *position = _TOKEN_LAYOUTS[type(query)].unpack(raw)
     except (binascii.Error, struct.error, ValueError) as error:
         rule = "is not a token of this server; use nextPageToken unchanged"
         raise InvalidParams.field("pageToken", rule) from error

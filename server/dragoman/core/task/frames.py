@@ -105,8 +105,11 @@ def read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """The length-delimited fields of a message: number, start of the field, start and end of its payload."""
-    at = 0
+    """The length-delimited fields of a message: number, start of the field, start and end of its payload.
+
+    Fields in groups are left out. We write no groups, but keep clients' unknown fields.
+    """
+    at = open_groups = 0
     while at < len(data):
         start = at
         key, at = read_varint(data, at)
@@ -118,32 +121,13 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
             case 2:
                 length, begin = read_varint(data, at)
                 at = begin + length
-                yield key >> 3, start, begin, at
-            case 5:
-                at += 4
-            case 3:
-                at = skip_group(data, at)
-            case kind:
-                raise ValueError(f"wire type {kind} is not valid")
-
-
-def skip_group(data: bytes, offset: int) -> int:
-    """The end of the group whose content starts at `offset`. We write no groups, but keep clients' unknown fields."""
-    open_groups = 1
-    while open_groups:
-        key, offset = read_varint(data, offset)
-        match key & 7:
-            case 0:
-                _, offset = read_varint(data, offset)
-            case 1:
-                offset += 8
-            case 2:
-                length, begin = read_varint(data, offset)
-                offset = begin + length
+                if not open_groups:
+                    yield key >> 3, start, begin, at
             case 3:
                 open_groups += 1
-            case 4:
+            case 4 if open_groups:
                 open_groups -= 1
-            case _:
-                offset += 4
-    return offset
+            case 5:
+                at += 4
+            case kind:
+                raise ValueError(f"wire type {kind} is not valid")

@@ -45,23 +45,19 @@ class TaskRecord:
     state: int
     updated: int
     """Timestamp of the status, in milliseconds since the epoch."""
-    last_sequence: int
-    """Sequence of the last event."""
+    last_sequence: int  # sequence of the last event
     message_count: int = 0
     status_message: int = 0
     """The message of the current status, which is not part of the history yet."""
     question: int = 0
     """The message with which the agent last asked for input or authentication."""
-    last_received: int = 0
-    """The user's last message."""
+    last_received: int = 0  # the user's last message
     last_delivered: int = 0
     """The user's last message that the agent has received."""
-    session: int = 0
-    """The session that runs the task; 0 for none."""
+    session: int = 0  # the session that runs the task; 0 for none
     token: int = 0
     """The fencing token. Each claim increments it; a write under an older token is rejected."""
-    ready: bool = False
-    """Waiting to be claimed."""
+    ready: bool = False  # waiting to be claimed
     visible: bool = True
     """False while a `direct` agent may still reply with a Message instead of a task."""
     attempt: int = 1
@@ -74,8 +70,7 @@ class TaskRecord:
     """When its turn continues, in milliseconds since the epoch; 0 unless it sleeps."""
     status_text: str = ""
     """The beginning of the error or question in its status message; empty in other states."""
-    dialect: str = ""
-    """The dialect of the request that created it."""
+    dialect: str = ""  # the dialect of the request that created it
     alias: bool = False
     """Whether the client chose `id` (A2A 0.1); otherwise `id` is the text of the key."""
     principal: str = ""
@@ -117,8 +112,7 @@ class NewTask:
     """Whether the conversation began with this task and so has no state yet."""
     alias: bool = False
     """Whether the client chose `id`. Rejected as EXISTS when the owner's agent already has a task of that alias."""
-    summary: str = ""
-    """The beginning of its first message."""
+    summary: str = ""  # the beginning of its first message
     parent: bytes = b""
     """The key of the parent task, of the same owner. Usage of this task also counts for the parent."""
 
@@ -129,8 +123,7 @@ class IncomingMessage:
 
     message: bytes
     envelope: bytes = b""
-    sender: str = ""
-    """The principal that sent it; empty for the owner."""
+    sender: str = ""  # the principal that sent it; empty for the owner
 
 
 @dataclass(slots=True)
@@ -166,8 +159,7 @@ class ArtifactChange:
         return len(self.head) + len(self.parts) + len(self.tail) + len(self.text or "") + len(self.metadata)
 
 
-MAX_READ_EVENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of events that are read at a time, and one append more."""
+MAX_READ_EVENT_BYTES: Final = 4 * 1024 * 1024  # bytes of events that are read at a time, and one append more
 
 
 # Guards --------------------------------------------------------------------------------------------------------
@@ -187,8 +179,7 @@ class KeyRecord:
     """The earlier use of an idempotency key: the digest of its message, and the resulting task or Message."""
 
     digest: bytes
-    task: TaskRef | None
-    """None for a task that was erased."""
+    task: TaskRef | None  # None for a task that was erased
     reply: bytes = b""
     sequence_before: int = 0
     """The last sequence before the message: 0 when the message created the task."""
@@ -362,8 +353,7 @@ class Append:
     """A serialized Struct, merged into the task's metadata by key."""
     release: bool = False
     """The turn ends here, unless messages are waiting (`Appended.turn_continues`)."""
-    discard: bool = False
-    """Deletes the task, which was never visible."""
+    discard: bool = False  # deletes the task, which was never visible
     reply: bytes = b""
     """With `discard`: the serialized Message that replaces the task, stored under the idempotency key if any."""
     retry: bool = False
@@ -372,8 +362,7 @@ class Append:
     """The claim is released and the turn is to continue in the same attempt."""
     wake_at: int = 0
     """With `retry` or `suspend`: not before this time, in milliseconds since the epoch."""
-    wake: bool = False
-    """The sleeping turn is ready to be claimed."""
+    wake: bool = False  # the sleeping turn is ready to be claimed
     steps: Sequence[StepRecord] = ()
     """Steps of the turn to store, each in place of the same one stored before."""
     idempotency_key: IdempotencyKey | None = None
@@ -382,8 +371,7 @@ class Append:
     """The agent's JSON for the conversation; rejected as CHANGED when its version is not the next one."""
     quota: Quota | None = None
     """Raises core.limits.admission.QuotaExceeded when the message would take its sender over these limits."""
-    usage_report: UsageReport | None = None
-    """Usage that the agent reports."""
+    usage_report: UsageReport | None = None  # usage that the agent reports
     turn_us: int = 0
     """With `release`, `retry`, `suspend` or `discard`: microseconds that the turn took, for `core.daily_usage`."""
     push_config: PushConfig | None = None
@@ -398,8 +386,7 @@ class Event:
 
     sequence: int
     data: bytes
-    state: int = 0
-    """The task's new state; 0 for an artifact."""
+    state: int = 0  # the task's new state; 0 for an artifact
     ends: bool = False
     """Whether the turn ends with it: a send's stream and a blocking send stop here."""
     cursor: str = ""
@@ -418,5 +405,4 @@ class Appended:
     """The turn did not end, because unread messages are waiting; the claim still holds."""
     claimed: bool = False
     """Whether this append claimed the task for its `claim_session`."""
-    usage: Usage | None = None
-    """With a usage report: the task's total usage."""
+    usage: Usage | None = None  # with a usage report: the task's total usage

@@ -18,17 +18,11 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 
 RETENTION_STATES: Final[Mapping[str, int]] = {
-    "completed": states.COMPLETED,
-    "failed": states.FAILED,
-    "canceled": states.CANCELED,
-    "rejected": states.REJECTED,
-    "input-required": states.INPUT_REQUIRED,
-    "auth-required": states.AUTH_REQUIRED,
+    states.word(state): state for state in (*sorted(states.TERMINAL), *sorted(states.INTERRUPTED))
 }
 """The states that retention applies to, by their names in settings."""
 
-AgesByState = Mapping[int, int]
-"""Milliseconds by state."""
+AgesByState = Mapping[int, int]  # milliseconds by state
 
 
 def parse_retention_ages(value: str | int | Mapping[str, str | int]) -> dict[int, int]:
@@ -54,10 +48,8 @@ class RetentionPolicy:
     """Retention ages: for each state the override counts first, then the agent's declaration, then the default."""
 
     default: AgesByState = field(default_factory=dict)
-    declared: Mapping[str, AgesByState] = field(default_factory=dict)
-    """Declared in agent code, by agent id."""
-    overrides: Mapping[str, AgesByState] = field(default_factory=dict)
-    """Set by the operator, by agent id."""
+    declared: Mapping[str, AgesByState] = field(default_factory=dict)  # declared in agent code, by agent id
+    overrides: Mapping[str, AgesByState] = field(default_factory=dict)  # set by the operator, by agent id
 
     def age(self, agent: str, state: int) -> int:
         """Milliseconds after which a task of this agent in this state is erased or expires; 0 for never."""
@@ -76,8 +68,7 @@ RETENTION_REASON: Final = "retention"
 class TaskSelection:
     """Filters for tasks; empty fields match all. One of task, context, principal and older_than is required."""
 
-    task: str = ""
-    """A task id as clients see it."""
+    task: str = ""  # a task id as clients see it
     context: str = ""
     principal: str = ""
     """Who created the task, or the conversation that it is stored under."""
@@ -86,8 +77,7 @@ class TaskSelection:
     scope: str = ""
     agent: str = ""
     state: int = 0
-    without_pending_push: bool = False
-    """Only tasks without undelivered push notifications."""
+    without_pending_push: bool = False  # only tasks without undelivered push notifications
 
     def __post_init__(self) -> None:
         if not (self.task or self.context or self.principal or self.older_than):
@@ -135,7 +125,7 @@ class TaskSelection:
         """The filters, without values that may be personal data."""
         filters = [name for name in ("task", "context", "principal", "scope") if getattr(self, name)]
         filters += [f"agent {self.agent}"] if self.agent else []
-        filters += [states.name(self.state).removeprefix("TASK_STATE_")] if self.state else []
+        filters += [states.short_name(self.state)] if self.state else []
         filters += [f"older than {format_age(self.older_than)}"] if self.older_than else []
         return ", ".join(filters)
 
@@ -149,8 +139,7 @@ class ErasureCounts:
     messages: int = 0
     artifacts: int = 0
     chunks: int = 0
-    bytes: int = 0
-    """Bytes of content."""
+    bytes: int = 0  # bytes of content
 
     def __add__(self, other: ErasureCounts) -> ErasureCounts:
         return ErasureCounts(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
@@ -168,8 +157,7 @@ class ErasureReceipt:
     ended: int
     """Milliseconds since the epoch."""
     counts: ErasureCounts
-    digest: str
-    """See `task_ids_digest`."""
+    digest: str  # see `task_ids_digest`
 
 
 def task_ids_digest(ids: Iterable[str]) -> str:
@@ -235,15 +223,10 @@ DEFAULT_STORAGE_OPTIONS: Final = StorageOptions()
 MIN_SCHEMA_COMMENT: Final = re.compile(r"-- since ([0-9]+)\n", re.ASCII)
 
 
-def min_schema_of_migration(number: int, script: str) -> int:
-    """The oldest schema whose programs can use the result of migration `number`: by default `number` itself."""
-    match = MIN_SCHEMA_COMMENT.match(script)
-    return int(match[1]) if match else number
-
-
 def min_schema(migrations: Iterable[tuple[int, str]]) -> int:
-    """The oldest schema whose programs can use the result of all these migrations; 0 for none."""
-    return max((min_schema_of_migration(number, script) for number, script in migrations), default=0)
+    """The oldest schema whose programs can use the result of these migrations: by default the last; 0 for none."""
+    since = ((number, MIN_SCHEMA_COMMENT.match(script)) for number, script in migrations)
+    return max((int(match[1]) if match else number for number, match in since), default=0)
 
 
 def schema_problem(version: int, known: int, minimum: str | int | None) -> str:

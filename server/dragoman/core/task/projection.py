@@ -107,8 +107,7 @@ class CachedResponse(bytes):
     """A serialized response in a store's read cache, with its encodings."""
 
     encodings: dict[Hashable, bytes]
-    dialect: str = ""
-    """The dialect of the request that created its task."""
+    dialect: str = ""  # the dialect of the request that created its task
 
 
 def cached_response(data: bytes, dialect: str = "") -> CachedResponse:
@@ -137,15 +136,12 @@ class ArtifactDigest:
     A unit is one part, or a run of adjacent plain texts.
     """
 
-    header_digest: bytes
-    """Digest of all fields but the parts."""
+    header_digest: bytes  # digest of all fields but the parts
     unit_count: int = 0
-    units_digest: Any = field(default_factory=hashlib.blake2b)
-    """Digest of the units before the open text."""
+    units_digest: Any = field(default_factory=hashlib.blake2b)  # digest of the units before the open text
     open_text_length: int = -1
     """Characters of the open text; -1 when the last unit is not text."""
-    open_text_digest: Any = field(default_factory=hashlib.blake2b)
-    """Digest of the open text."""
+    open_text_digest: Any = field(default_factory=hashlib.blake2b)  # digest of the open text
     may_grow: bool = False
     """Whether the artifact is one text that was sent as one that may grow."""
 
@@ -212,17 +208,9 @@ def is_plain_text(part: pb.Part) -> bool:
 def join_texts(parts: Sequence[pb.Part]) -> list[pb.Part]:
     """The parts, with each run of plain texts joined."""
     units: list[pb.Part] = []
-    run: list[str] = []
-    for part in parts:
-        if is_plain_text(part):
-            run.append(part.text)
-            continue
-        if run:
-            units.append(pb.Part(text="".join(run)))
-            run = []
-        units.append(part)
-    if run:
-        units.append(pb.Part(text="".join(run)))
+    for is_text, run in groupby(parts, is_plain_text):
+        same_kind = list(run)
+        units += [pb.Part(text="".join(part.text for part in same_kind))] if is_text else same_kind
     return units
 
 

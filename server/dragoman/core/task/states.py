@@ -52,5 +52,15 @@ def name(state: int) -> str:
     return _NAMES.get(state) or f"TASK_STATE_{state}"
 
 
+def short_name(state: int) -> str:
+    """The name without the protocol's prefix: `INPUT_REQUIRED`."""
+    return name(state).removeprefix("TASK_STATE_")
+
+
+def word(state: int) -> str:
+    """The state in versions before 1.0, options and labels: `input-required`."""
+    return short_name(state).lower().replace("_", "-")
+
+
 _NAMES: Final[dict[int, str]] = {number: name for name, number in pb.TaskState.items()}
 """A dict, because the library searches all names twice for each lookup."""

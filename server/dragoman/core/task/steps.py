@@ -14,11 +14,8 @@ from typing import Final
 
 MAX_STEP_NAME_CHARS: Final = 200
 
-MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
-"""The largest result of a step."""
-
-CURRENT_TURN: Final = 0
-"""The turn of the steps that the next run of the turn finds."""
+MAX_RESULT_BYTES: Final = 16 * 1024 * 1024  # the largest result of a step
+CURRENT_TURN: Final = 0  # the turn of the steps that the next run of the turn finds
 
 NO_POSITION: Final = -1
 """The position of steps that run in other asyncio tasks or threads than the turn's own code."""
@@ -33,8 +30,7 @@ class StepState(IntEnum):
     """Its result is stored. It never runs again."""
     FAILED = 3
     """Its last attempt failed. It runs again if the turn does."""
-    SLEEPING = 4
-    """A pause until `wake_at`."""
+    SLEEPING = 4  # a pause until `wake_at`
 
 
 class StepMismatch(Exception):
@@ -46,22 +42,18 @@ class StepRecord:
     """A step as it is stored. Times are milliseconds since the epoch, 0 for none. Never changed; not frozen."""
 
     name: str
-    number: int
-    """Which of the steps with this name it is, from 1."""
+    number: int  # which of the steps with this name it is, from 1
     position: int
     """Its place among the steps of the turn's own code, from 0; else NO_POSITION."""
     state: StepState
     attempt: int = 1
     started: int = 0
     ended: int = 0
-    wake_at: int = 0
-    """When a pause ends."""
+    wake_at: int = 0  # when a pause ends
     result: bytes = b""
     """The encoded result: a serialized `lf.a2a.v1.Part` with `raw` and `media_type`."""
-    size: int = 0
-    """Bytes of the result."""
-    error: str = ""
-    """Of the last failed attempt."""
+    size: int = 0  # bytes of the result
+    error: str = ""  # of the last failed attempt
     turn: int = CURRENT_TURN
     """CURRENT_TURN; for steps of an earlier turn the number of the message with which that turn ended."""
 

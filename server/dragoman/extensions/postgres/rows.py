@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from asyncpg import Connection
 
-from dragoman.stores.shared.rows import TASK_COLUMNS
+from dragoman.stores.shared.rows import MUTABLE_COLUMNS, TASK_COLUMNS
 
 COLUMN_TYPES: Final[Mapping[str, str]] = {"i": "bigint", "y": "bytea", "t": "text", "b": "boolean"}
 """The letters that stand for column types."""
@@ -108,7 +108,7 @@ def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
     return f"WITH {', '.join(parts)} SELECT"
 
 
-_TYPES: Final = {"text": "t", "integer": "i", "boolean": "b"}
-RECORD_TYPES: Final = "".join(_TYPES[column.kind] for column in TASK_COLUMNS)
-MUTABLE_TYPES: Final = "".join(_TYPES[column.kind] for column in TASK_COLUMNS if column.mutable)
+_TYPES: Final = {"str": "t", "int": "i", "bool": "b"}
+RECORD_TYPES: Final = "".join(_TYPES[kind] for kind in TASK_COLUMNS.values())
+MUTABLE_TYPES: Final = "".join(_TYPES[TASK_COLUMNS[name]] for name in MUTABLE_COLUMNS.split(", "))
 """The types of RECORD_COLUMNS and MUTABLE_COLUMNS."""

@@ -14,7 +14,8 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from dragoman.core.audit import AuditRecord
-from dragoman.core.errors import InvalidParams, TaskNotFound
+from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound
+from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.core.task.contents import READ_BYTES, ContentMissing
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord
@@ -23,11 +24,9 @@ from dragoman.core.task.steps import StepRecord
 from dragoman.ports import Bus, Store, StoredMessage, TaskSignal
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.observe.audit import Auditor
-from dragoman.runtime.push.scheduler import PushHistory, Redelivery
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-EXPORT_READ_EVENTS: Final = 256
-"""Events of a task, or audit entries, read at a time."""
+EXPORT_READ_EVENTS: Final = 256  # events of a task, or audit entries, read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,14 @@ class ContentPiece:
     url: str
     offset: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PushHistory:
+    """A push configuration and its last attempts, newest first."""
+
+    push: PushRecord
+    attempts: list[DeliveryAttempt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,7 @@ class Maintenance:
                 yield ExportEntry(record, message=message)
         for step in await self.store.steps(record.ref, results=True):
             yield ExportEntry(record, step=step)
-        for push_history in await Redelivery(self.store, self.bus).of_task(record):
+        for push_history in await self.push_histories(record):
             yield ExportEntry(record, push_history=push_history)
 
     async def _contents(self, task: bytes) -> AsyncGenerator[ContentPiece, None]:
@@ -181,6 +188,41 @@ class Maintenance:
         if not records:
             raise TaskNotFound
         return await self.store.steps(records[0].ref)
+
+    # Push configurations ----------------------------------------------------------------------------------------
+
+    async def push_histories(self, record: TaskRecord) -> list[PushHistory]:
+        """Every push configuration of a task, oldest first."""
+        pushes = self.store.pushes
+        configs = await pushes.list_configs(record.ref)
+        return [PushHistory(push, await pushes.attempts(record.ref, push.config.id)) for push in configs]
+
+    async def push_histories_of(self, selection: TaskSelection) -> list[PushHistory]:
+        """Every push configuration of the tasks with an id. Raises TaskNotFound."""
+        return [history for record in await self._located(selection) for history in await self.push_histories(record)]
+
+    async def redeliver(self, selection: TaskSelection, id: str = "", after: int | None = None) -> list[PushRecord]:
+        """Restarts delivery to one configuration of a task, or to all: undelivered events, or all after event `after`.
+
+        Returns the restarted push records. Raises TaskNotFound for an unknown task or configuration, InvalidParams for
+        an id shared by several tasks and for an event beyond the task's last.
+        """
+        first, *more = await self._located(selection)
+        if more:
+            raise InvalidParams.field("taskId", "belongs to several tasks; name the agent, principal or scope")
+        if after is not None and not 0 <= after < first.last_sequence:
+            raise InvalidParams.field("from", f"must be an event of the task, 1 to {first.last_sequence}")
+        restarted = await self.store.pushes.restart(first.ref, [id] if id else [], after)
+        if not restarted:
+            raise PushConfigNotFound
+        self.bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
+        return restarted
+
+    async def _located(self, selection: TaskSelection) -> list[TaskRecord]:
+        records = [record for record in await self.store.locate(selection.task) if selection.matches(record, 0)]
+        if not records:
+            raise TaskNotFound
+        return records
 
     def _announce_erased(self, erased: list[TaskRecord]) -> None:
         for record in erased:

@@ -14,8 +14,7 @@ from dragoman.core.access.identity import check_grants, check_principal
 from dragoman.core.errors import InvalidParams, KeyNotFound
 from dragoman.ports import ApiKeys
 
-MAX_KEY_NAME_LENGTH: Final = 100
-"""Characters of a key's name."""
+MAX_KEY_NAME_LENGTH: Final = 100  # characters of a key's name
 
 MAX_KEY_LIFETIME_MS: Final = 100 * 366 * 86_400_000
 """Milliseconds of a key's lifetime or grace period; a longer one is taken for a mistake."""
@@ -28,11 +27,9 @@ class ApiKeyService:
     """The API keys of one store. Methods raise subclasses of core.errors.A2AError and then change nothing."""
 
     keys: ApiKeys
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
+    clock: Callable[[], int]  # milliseconds since the epoch
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
-    on_change: Callable[[str], None] = lambda id: None
-    """Called with the id of a rotated or revoked key."""
+    on_change: Callable[[str], None] = lambda id: None  # called with the id of a rotated or revoked key
 
     async def create(
         self, name: str, *, principal: str = "", grants: Iterable[str] = (), lifetime: int = 0

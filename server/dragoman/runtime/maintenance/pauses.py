@@ -8,20 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import KeyValues
+from dragoman.runtime.timings import wall_clock_ms
 
 log = logging.getLogger("dragoman.runtime")
 
 _STORED_NAME: Final = "agent pauses"
 
-MAX_PAUSED_AGENTS: Final = 1000
-"""They are read every few seconds."""
+MAX_PAUSED_AGENTS: Final = 1000  # they are read every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +39,10 @@ class AgentPauses:
     key_values: KeyValues
     on_resumed: Callable[[Iterable[str]], None] = lambda agents: None
     """Called when this process learns that these agents may run again."""
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    """Milliseconds since the epoch."""
+    clock: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
     by_agent: dict[str, AgentPause] = field(default_factory=dict, init=False)
     """The paused agents, as this process knows them."""
-    _text: str = field(default="", init=False)
-    """The value of the last read."""
+    _text: str = field(default="", init=False)  # the value of the last read
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """So that nothing older than `_text` is adopted."""
 

@@ -28,8 +28,7 @@ from dragoman.runtime.turn.finish import EXPIRED, system_status
 
 log = logging.getLogger("dragoman.retention")
 
-ERASE_BATCH_SIZE: Final = 512
-"""Tasks erased before other writers may use the store."""
+ERASE_BATCH_SIZE: Final = 512  # tasks erased before other writers may use the store
 
 
 CLOCK_JUMP_TOLERANCE: Final = 60.0
@@ -46,8 +45,7 @@ MAX_CLOCK_GAP: Final = 86_400.0
 LAST_TIME_KEY: Final = "clock.last"
 """The name under which the store keeps its last trusted time, in milliseconds since the epoch."""
 
-LAST_TIME_INTERVAL: Final = 60_000
-"""Milliseconds after which that time is written again."""
+LAST_TIME_INTERVAL: Final = 60_000  # milliseconds after which that time is written again
 
 
 class ClockWatch:
@@ -145,12 +143,9 @@ class RetentionCounters:
     """Counters of this process. They only grow and may be read at any time."""
 
     rounds: int = 0
-    skipped: int = 0
-    """Rounds left out because the clock was not trusted."""
-    expired: int = 0
-    """Tasks ended because they got no answer in time."""
-    erased: int = 0
-    """Tasks erased at the end of their retention time."""
+    skipped: int = 0  # rounds left out because the clock was not trusted
+    expired: int = 0  # tasks ended because they got no answer in time
+    erased: int = 0  # tasks erased at the end of their retention time
 
 
 @dataclass(eq=False, repr=False)
@@ -162,22 +157,22 @@ class Retention:
     maintenance: Maintenance
     rules: RetentionPolicy
     auditor: Auditor | None = None
-    audit_retention_ms: int = 0
-    """Milliseconds after which entries of the audit log are removed; 0: never."""
-    trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted
-    """Whether a round may be run now."""
-    batch_size: int = ERASE_BATCH_SIZE
-    """Tasks erased before other writers may use the store."""
+    audit_retention_ms: int = 0  # milliseconds after which entries of the audit log are removed; 0: never
+    trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted  # whether a round may be run now
+    batch_size: int = ERASE_BATCH_SIZE  # tasks erased before other writers may use the store
     counts: RetentionCounters = field(default_factory=RetentionCounters, init=False)
 
-    async def run_forever(self, interval: float) -> None:
-        """Runs a round every `interval` seconds, until canceled."""
-        while True:
-            if await self.trusts_clock():
-                await self.run_once()
-            else:
-                self.counts.skipped += 1
-            await asyncio.sleep(interval)
+    async def run_if_trusted(self) -> None:
+        """Runs a round, unless the clock is not trusted."""
+        if await self.trusts_clock():
+            await self.run_once()
+        else:
+            self.counts.skipped += 1
+
+    async def compact(self) -> None:
+        """Compacts the store, which truncates logs by their age, unless the clock is not trusted."""
+        if await self.trusts_clock():
+            await self.store.compact()
 
     async def run_once(self) -> None:
         """Ends tasks that waited too long, and erases those that ended too long ago."""
@@ -234,19 +229,6 @@ class Retention:
 
     def _report(self, text: str, selection: TaskSelection, tasks: int) -> None:
         if tasks:
-            state = states.name(selection.state).removeprefix("TASK_STATE_")
+            state = states.short_name(selection.state)
             fields = {"agent": selection.agent, "state": state, "after": format_age(selection.older_than)}
             log.info("%s: %d of %s in %s", text, tasks, selection.agent, state, extra={"tasks": tasks, **fields})
-
-
-async def compact_forever(
-    store: Store, interval: float, trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted
-) -> None:
-    """Compacts the store at once, then every `interval` seconds. Runs until canceled.
-
-    `trusts_clock`: whether a round may be run now. It truncates logs by their age.
-    """
-    while True:
-        if await trusts_clock():
-            await store.compact()
-        await asyncio.sleep(interval)

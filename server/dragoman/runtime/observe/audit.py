@@ -25,11 +25,8 @@ from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.audit")
 
-MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
-"""Entries that may be pending by default."""
-
-AUDIT_BATCH_SIZE: Final = 500
-"""Entries written at a time."""
+MAX_PENDING_AUDIT_ENTRIES: Final = 10_000  # entries that may be pending by default
+AUDIT_BATCH_SIZE: Final = 500  # entries written at a time
 
 MAX_COUNTED_CALLERS: Final = 1000
 """Principals whose rejections are counted apart; those of further ones are counted together."""
@@ -44,11 +41,9 @@ class Auditor:
     """Writes the audit log of one store. Create it on the event loop."""
 
     log: AuditLog
-    clock: Callable[[], int]
-    """Milliseconds since the epoch."""
+    clock: Callable[[], int]  # milliseconds since the epoch
     level: AuditLevel = "all"
-    flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval
-    """Seconds for which entries are gathered."""
+    flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval  # seconds for which entries are gathered
     count_interval: float = DEFAULT_TIMINGS.audit_count_interval
     """Seconds for which rejections without an entry of their own are counted."""
     max_pending: int = MAX_PENDING_AUDIT_ENTRIES
@@ -64,7 +59,6 @@ class Auditor:
     # Events ---------------------------------------------------------------------------------------------------------
 
     def note_call(self, action: str, call: Call, task: str) -> None:
-        """Notes what a call changed."""
         if self.level != "all":
             return
         caller, identity = call.caller, call.operator or call.caller.identity
@@ -117,20 +111,10 @@ class Auditor:
     async def record_operator_call(
         self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
     ) -> None:
-        """Records an operator's call. Durable when this returns. Raises the store's errors."""
-        await self.record(self._operator_entry(verb, who, about, outcome))
-
-    async def settle_operator_call(
-        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
-    ) -> None:
-        """Records what an operator's call has done, as `settle`."""
-        await self.settle(self._operator_entry(verb, who, about, outcome))
-
-    def _operator_entry(
-        self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
-    ) -> AuditEntry:
+        """Records an operator's call: as `record`, but what it has done as `settle`."""
         personal = {name: _short(value) for name, value in who.items()}
-        return AuditEntry(self.clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
+        entry = AuditEntry(self.clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
+        await (self.record(entry) if outcome in ("ok", "begun") else self.settle(entry))
 
     async def record_erasure(self, receipt: ErasureReceipt) -> None:
         """Records an erasure of tasks that has a receipt, as `settle`."""
@@ -183,7 +167,6 @@ class Auditor:
         return removed
 
     async def close(self) -> None:
-        """Writes pending entries."""
         self._note_counts()
         running = [task for task in (self._counting, self._write_task) if task is not None]
         self._counting = self._write_task = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +18,10 @@ from dragoman.ports import Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.sessions import LEASE_SECONDS
+from dragoman.runtime.timings import wall_clock_ms
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_DELEGATED: Final = 100
-"""Delegated tasks in an explanation."""
+MAX_DELEGATED: Final = 100  # delegated tasks in an explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,32 +29,22 @@ class Explanation:
     """A process's knowledge of a task besides the Task. Times are milliseconds since the epoch, 0 for none."""
 
     record: TaskRecord
-    spec: AgentSpec | None
-    """The spec of its agent; None when no such agent is served here."""
+    spec: AgentSpec | None  # the spec of its agent; None when no such agent is served here
     attempts_allowed: int
-    session_expires: int
-    """When the session that holds it expires."""
+    session_expires: int  # when the session that holds it expires
     here: bool
     stopping: bool
     subscribers: int
     free_slots: int
     now: int
-    retention_ms: int
-    """Milliseconds that it may stay in its state; 0: for ever."""
-    status_text: str
-    """Its status text: why it failed, or what it asks."""
-    pushes: Sequence[PushRecord]
-    """Its push configurations."""
-    worker: str
-    """The remote process that runs its turn, for people."""
-    usage: Usage
-    """Its usage, as reported by its agent."""
-    trace: str
-    """Its trace id."""
-    delegated: Sequence[TaskRecord]
-    """The first tasks that its agent delegated."""
-    next: str = ""
-    """The next events of the task, in a few sentences."""
+    retention_ms: int  # milliseconds that it may stay in its state; 0: for ever
+    status_text: str  # its status text: why it failed, or what it asks
+    pushes: Sequence[PushRecord]  # its push configurations
+    worker: str  # the remote process that runs its turn, for people
+    usage: Usage  # its usage, as reported by its agent
+    trace: str  # its trace id
+    delegated: Sequence[TaskRecord]  # the first tasks that its agent delegated
+    next: str = ""  # the next events of the task, in a few sentences
 
 
 @dataclass(eq=False, repr=False)
@@ -66,12 +55,10 @@ class Explainer:
     scheduler: Scheduler
     feeds: TaskFeeds
     agents: Mapping[str, AgentSpec]
-    delivery_count: Callable[[TaskRef], int] | None = None
-    """Subscribers of a task that are push deliveries."""
+    delivery_count: Callable[[TaskRef], int] | None = None  # subscribers of a task that are push deliveries
     retention_age: Callable[[str, int], int] = lambda agent, state: 0
     """Milliseconds that a task of an agent may stay in a state, 0 for ever."""
-    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    """Milliseconds since the epoch."""
+    now: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
 
     async def explain(self, task_id: str) -> list[Explanation]:
         """Explains every task with this id, which several clients may have chosen; empty when there is none."""
@@ -123,8 +110,7 @@ class Explainer:
         )
 
 
-MAX_STATUS_CHARS: Final = 200
-"""Characters of a status text that are shown."""
+MAX_STATUS_CHARS: Final = 200  # characters of a status text that are shown
 
 
 def describe_next(facts: Explanation, scheduler: Scheduler) -> str:
@@ -145,7 +131,7 @@ def _describe_state(facts: Explanation, scheduler: Scheduler) -> str:
     until = (
         f"Without an answer it ends as FAILED at about {_format_date(record.updated + facts.retention_ms)}."
         if facts.retention_ms
-        else f"Without an answer it waits indefinitely (--retention {_option_state(record.state)}=AGE is not set)."
+        else f"Without an answer it waits indefinitely (--retention {states.word(record.state)}=AGE is not set)."
     )
     waits = f"It waits for a message from its caller{_quoted(facts.status_text)}"
     if facts.spec is None:
@@ -304,10 +290,6 @@ def _format_duration(seconds: float) -> str:
     if total < 120:
         return f"{total} s"
     return f"{total // 60} min" if total < 7200 else f"{total // 3600} h {total % 3600 // 60} min"
-
-
-def _option_state(state: int) -> str:
-    return states.name(state).removeprefix("TASK_STATE_").replace("_", "-").lower()
 
 
 def _format_date(milliseconds: int) -> str:

@@ -26,11 +26,8 @@ from dragoman.supervision import FAILURES, log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
-STATS_CACHE_SECONDS: Final = 2.0
-"""Seconds for which the store's statistics are cached."""
-
-STATS_TIMEOUT: Final = 5.0
-"""Seconds to wait for the store: an unavailable one must not hide all other metrics."""
+STATS_CACHE_SECONDS: Final = 2.0  # seconds for which the store's statistics are cached
+STATS_TIMEOUT: Final = 5.0  # seconds to wait for the store: an unavailable one must not hide all other metrics
 
 _OUTCOMES: Final = {
     DeliveryOutcome.DELIVERED: "delivered",
@@ -120,7 +117,7 @@ def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     begun = [(agent, turns.started) for agent, turns in counts]
     yield _labeled("counter", "runs_begun", "Runs begun.", "agent", begun)
     ended = [
-        (agent, _state_label(state), count)
+        (agent, states.word(state), count)
         for agent, turns in counts
         for state, count in sorted(turns.ended_by_state.copy().items())
     ]
@@ -150,7 +147,7 @@ def _push_families(push_scheduler: PushScheduler) -> Iterator[MetricFamily]:
 
 def _store_families(stats: StoreStats) -> Iterator[MetricFamily]:
     """Metrics of the store, shared by all its servers."""
-    tasks = [(agent, _state_label(state), count) for (agent, state), count in sorted(stats.tasks.items())]
+    tasks = [(agent, states.word(state), count) for (agent, state), count in sorted(stats.tasks.items())]
     yield _labeled("gauge", "tasks", "Tasks in the store.", "agent state", tasks)
     backlogs = sorted(stats.backlog.items())
     waiting = [(agent, backlog.tasks) for agent, backlog in backlogs]
@@ -172,7 +169,3 @@ def _labeled(
     """A family with labels. Each row has the values of the labels, then that of the sample."""
     samples = [MetricSample(row[:-1], row[-1]) for row in rows]
     return MetricFamily(name, kind, help, tuple(labels.split()), samples)
-
-
-def _state_label(state: int) -> str:
-    return states.name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")

@@ -66,7 +66,7 @@ class TracedTurns:
             return ""
 
 
-_STATES: Final = {state: states.name(state).removeprefix("TASK_STATE_") for state in states.STORED_STATES}
+_STATES: Final = {state: states.short_name(state) for state in states.STORED_STATES}
 
 
 async def task_trace_context(store: Store, task: TaskRef) -> str:

@@ -18,9 +18,7 @@ from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.runtime")
 
-BLOCKED_LOOP_SECONDS: Final = 1.0
-"""Seconds without progress after which the loop counts as blocked."""
-
+BLOCKED_LOOP_SECONDS: Final = 1.0  # seconds without progress after which the loop counts as blocked
 WATCHDOG_INTERVAL: Final = 0.25
 
 _FOREIGN_PATHS: Final = (str(Path(__file__).resolve().parents[2]), sysconfig.get_path("stdlib"))
@@ -46,14 +44,12 @@ class Watchdog:
         self._blocked = blocked
         self._interval = interval
         self._loop_thread = threading.get_ident()
-        self.delays = Histogram()
-        """Seconds until the loop ran a new callback, sampled several times a second."""
+        self.delays = Histogram()  # seconds until the loop ran a new callback, sampled several times a second
         self._last_alive = time.monotonic()
         self._stop = threading.Event()
         self._thread = start_thread(Background.WATCHDOG, self._run)
 
     def stop(self) -> None:
-        """Ends the thread."""
         self._stop.set()
         self._thread.join()
 

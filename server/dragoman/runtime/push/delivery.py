@@ -55,14 +55,9 @@ from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.push")
 
-MAX_ERROR_LENGTH: Final = 300
-"""Stored characters of the reason of a failed attempt."""
-
-BREAKER_THRESHOLD: Final = 3
-"""Consecutive failed connections that open the breaker."""
-
-MAX_FAILING_HOSTS: Final = 1024
-"""Hosts remembered, the most recently failed."""
+MAX_ERROR_LENGTH: Final = 300  # stored characters of the reason of a failed attempt
+BREAKER_THRESHOLD: Final = 3  # consecutive failed connections that open the breaker
+MAX_FAILING_HOSTS: Final = 1024  # hosts remembered, the most recently failed
 
 
 class HostState:
@@ -95,7 +90,6 @@ class HostBreaker:
         return state is not None and state.failures >= BREAKER_THRESHOLD
 
     def record_failure(self, host: str, reason: str) -> None:
-        """Records a failed connection."""
         state = self._hosts.setdefault(host, HostState())
         self._hosts.move_to_end(host)
         state.failures += 1
@@ -132,9 +126,8 @@ class HostBreaker:
                 probe.set_result("")
 
 
-MAX_CALLS: Final = 256
+MAX_CALLS: Final = 256  # concurrent webhook requests
 MAX_CALLS_PER_HOST: Final = 8
-"""Concurrent webhook requests, in total and per host."""
 
 
 class HostLimiter:
@@ -166,11 +159,9 @@ class PushOptions:
     outbound: OutboundHttp
     encoder: WebhookEncoder
     retry_policy: PushRetryPolicy = DEFAULT_PUSH_RETRY_POLICY
-    random: Callable[[], float] = random.random
-    """Numbers from 0 to 1."""
+    random: Callable[[], float] = random.random  # numbers from 0 to 1
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ready: asyncio.Event | None = None
-    """Set once the server listens: webhook requests contain its URL."""
+    ready: asyncio.Event | None = None  # set once the server listens: webhook requests contain its URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +172,7 @@ class DeliveryDeps:
     feeds: TaskFeeds
     options: PushOptions
     recorder: DeliveryRecorder
-    clock: Callable[[], float]
-    """Monotonic seconds."""
+    clock: Callable[[], float]  # monotonic seconds
     timings: Timings = DEFAULT_TIMINGS
     tracer: Tracer | None = None
     counters: DeliveryCounters = field(default_factory=DeliveryCounters)
@@ -203,14 +193,12 @@ class PushDelivery:
         self._last_delivered = push.last_delivered
         self._last_state_sent = push.last_state_sent
         self._snapshots = TaskSnapshots(deps.store, push.task)
-        self._pending: Event | None = None
-        """An event that was read but not posted yet."""
+        self._pending: Event | None = None  # an event that was read but not posted yet
         self._wait_timeout: asyncio.Timeout | None = None
         self._call_timeout: asyncio.Timeout | None = None
         self._must_revalidate = False
         self._stopping = False
-        self._parent_trace: str | None = None
-        """The task's trace context, once it was read."""
+        self._parent_trace: str | None = None  # the task's trace context, once it was read
 
     def revalidate(self) -> None:
         """The configuration may have changed: checks the claim before the next request."""

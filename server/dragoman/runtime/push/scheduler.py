@@ -16,30 +16,25 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound, Unavailable
-from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
-from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.maintenance import TaskSelection
-from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
+from dragoman.core.errors import Unavailable
+from dragoman.core.push.delivery import PushRecord, PushState
+from dragoman.core.task.log import TaskRef
+from dragoman.ports import Bus, PushConfigKey, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
 from dragoman.runtime.push.delivery import DeliveryDeps, HostBreaker, PushDelivery
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.push")
 
-MAX_HOSTS_PER_POLL: Final = 64
-"""Hosts per query; the next one continues after them."""
-
+MAX_HOSTS_PER_POLL: Final = 64  # hosts per query; the next one continues after them
 MAX_HELD_PUSHES: Final = 4096
 MAX_HELD_PER_HOST: Final = 64
 """Claimed pushes, in total and per host: the rest stays in the store, and no slow host takes all places."""
 
-MAX_SETTLED_TASKS: Final = 65_536
-"""Tasks known to need no wake-up; when full, all are forgotten and checked again."""
+MAX_SETTLED_TASKS: Final = 65_536  # tasks known to need no wake-up; when full, all are forgotten and checked again
 
 
 class PushScheduler:
@@ -59,15 +54,13 @@ class PushScheduler:
         self._store = deps.store
         self._session = session
         self.deps = deps
-        self.breaker = HostBreaker(self._on_host_recovered)
-        """The circuit breakers of all hosts."""
+        self.breaker = HostBreaker(self._on_host_recovered)  # the circuit breakers of all hosts
         self._longest_delay = round(deps.options.retry_policy.max_delay * 1000)
         self._next_poll = 0.0
         self._deliveries: dict[PushConfigKey, PushDelivery] = {}
         self._tasks: dict[PushConfigKey, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()
-        self._woken_tasks: dict[TaskRef, None] = {}
-        """In the order in which they were woken."""
+        self._woken_tasks: dict[TaskRef, None] = {}  # in the order in which they were woken
         self._settled_tasks: set[TaskRef] = set()
         self._unknown_claims: dict[PushConfigKey, str] = {}
         """Claims of unknown outcome, with their hosts. The store may hold them for this session, and then no other
@@ -87,7 +80,6 @@ class PushScheduler:
             self._wakeup.set()
 
     def _on_signal(self, ref: TaskRef, signal: TaskSignal) -> None:
-        """Handles the bus signal that the push configurations of a task have changed."""
         if signal is TaskSignal.PUSH_CONFIGS:
             self._settled_tasks.discard(ref)
             for (task, _), delivery in self._deliveries.items():
@@ -96,7 +88,6 @@ class PushScheduler:
             self.wake(ref)
 
     def _on_host_recovered(self) -> None:
-        """The breaker of a host has closed: polls at once."""
         self._next_poll = 0.0
         self._wakeup.set()
 
@@ -112,7 +103,6 @@ class PushScheduler:
     # Start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, bus: Bus) -> None:
-        """Starts polling and listening to the bus."""
         self._unsubscribe = await bus.subscribe_signals(self._on_signal)
         self._running = start_task(Background.PUSH, self._run)
         if self._lease is not None:
@@ -237,54 +227,3 @@ class PushScheduler:
         self._settled_tasks.discard(push.task)
         if not done.cancelled() and (error := done.exception()):
             log.error("a push delivery failed unexpectedly", exc_info=error, extra={"task": push.task_id})
-
-
-@dataclass(frozen=True, slots=True)
-class PushHistory:
-    """A push configuration and its last attempts, newest first."""
-
-    push: PushRecord
-    attempts: list[DeliveryAttempt]
-
-
-@dataclass(frozen=True, slots=True)
-class Redelivery:
-    """Push operations for operators."""
-
-    store: Store
-    bus: Bus
-
-    async def of_task(self, record: TaskRecord) -> list[PushHistory]:
-        """Every configuration of a task, oldest first."""
-        pushes = self.store.pushes
-        return [
-            PushHistory(push, await pushes.attempts(record.ref, push.config.id))
-            for push in await pushes.list_configs(record.ref)
-        ]
-
-    async def of_selection(self, selection: TaskSelection) -> list[PushHistory]:
-        """Every configuration of the tasks with an id. Raises TaskNotFound."""
-        return [history for record in await self._records(selection) for history in await self.of_task(record)]
-
-    async def redeliver(self, selection: TaskSelection, id: str = "", after: int | None = None) -> list[PushRecord]:
-        """Restarts delivery to one configuration of a task, or to all: undelivered events, or all after event `after`.
-
-        Returns the restarted push records. Raises TaskNotFound for an unknown task or configuration, InvalidParams for
-        an id shared by several tasks and for an event beyond the task's last.
-        """
-        first, *more = await self._records(selection)
-        if more:
-            raise InvalidParams.field("taskId", "belongs to several tasks; name the agent, principal or scope")
-        if after is not None and not 0 <= after < first.last_sequence:
-            raise InvalidParams.field("from", f"must be an event of the task, 1 to {first.last_sequence}")
-        restarted = await self.store.pushes.restart(first.ref, [id] if id else [], after)
-        if not restarted:
-            raise PushConfigNotFound
-        self.bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
-        return restarted
-
-    async def _records(self, selection: TaskSelection) -> list[TaskRecord]:
-        records = [record for record in await self.store.locate(selection.task) if selection.matches(record, 0)]
-        if not records:
-            raise TaskNotFound
-        return records

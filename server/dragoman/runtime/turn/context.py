@@ -29,15 +29,11 @@ from dragoman.runtime.turn.finish import (
 )
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-NO_MESSAGE: Final = pb.Message()
-"""Stands for a message that has not been read yet."""
-
-MAX_REFERENCES: Final = 16
-"""Referenced tasks passed to an agent; further ones are dropped."""
+NO_MESSAGE: Final = pb.Message()  # stands for a message that has not been read yet
+MAX_REFERENCES: Final = 16  # referenced tasks passed to an agent; further ones are dropped
 
 
-DEFAULT_SLOTS: Final = 1000
-"""Concurrent turns in one process, unless the settings say otherwise."""
+DEFAULT_SLOTS: Final = 1000  # concurrent turns in one process, unless the settings say otherwise
 
 WORKER_WAIT_SECONDS: Final = 300.0
 """Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
@@ -47,14 +43,10 @@ WORKER_WAIT_SECONDS: Final = 300.0
 class TurnOptions:
     """How the turns of a process run."""
 
-    runs_agents: bool = True
-    """False: the turns of this process's own agents are left to other processes on the store."""
-    slots: int = DEFAULT_SLOTS
-    """Concurrent turns."""
-    worker_wait: float = WORKER_WAIT_SECONDS
-    """Seconds that tasks wait for absent remote agents."""
-    strict: bool = False
-    """Whether agents may make only the transitions of the strict table."""
+    runs_agents: bool = True  # False: the turns of this process's own agents are left to other processes on the store
+    slots: int = DEFAULT_SLOTS  # concurrent turns
+    worker_wait: float = WORKER_WAIT_SECONDS  # seconds that tasks wait for absent remote agents
+    strict: bool = False  # whether agents may make only the transitions of the strict table
     shows_error_texts: bool = True
     """Whether callers see what any exception of an agent says; else only what an AgentError says."""
     coalesce: Coalesce = NO_COALESCING
@@ -71,16 +63,14 @@ class TurnServices:
     store: Store
     event_log: EventLog
     options: TurnOptions
-    lease: Lease | None = None
-    """Of this process; None if no other process may act for it."""
+    lease: Lease | None = None  # of this process; None if no other process may act for it
 
 
 class FirstMessage(NamedTuple):
     """The first message of a new task, from the memory of the process that stored it."""
 
     message: StoredMessage
-    fresh_context: bool
-    """Whether its conversation is new, so nothing has to be read."""
+    fresh_context: bool  # whether its conversation is new, so nothing has to be read
 
 
 class RunContext:
@@ -97,15 +87,12 @@ class RunContext:
     references: Sequence[pb.Task] = ()
     waiting_messages = 0
     stopping = False
-    cancel_refusal = ""
-    """The agent's reason for refusing a cancel; empty when it does not refuse."""
+    cancel_refusal = ""  # the agent's reason for refusing a cancel; empty when it does not refuse
     usage_tracker: UsageTracker | None = None
-    end_is_late = False
-    """Whether the turn has ended, and the store does not take its end now."""
+    end_is_late = False  # whether the turn has ended, and the store does not take its end now
     response_error: A2AError | None = None
     _context = ContextState()
-    metadata_set = b""
-    """Task metadata that this turn has set, repeated in the event that ends it."""
+    metadata_set = b""  # task metadata that this turn has set, repeated in the event that ends it
     _message_arrived: asyncio.Event | None = None
     _journal: StepJournal | None = None
 
@@ -337,7 +324,6 @@ class RunContext:
         return conversation.unread(self._last_delivered) if conversation else []
 
     def log_fields(self) -> dict[str, str]:
-        """The fields of log lines about this turn."""
         record = self.record
         return {"task": task_id_of(record.ref.key), "agent": record.agent, "scope": record.ref.owner.scope}
 

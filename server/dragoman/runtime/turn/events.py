@@ -20,8 +20,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 Change = StatusChange | ArtifactChange
 
-MAX_COALESCED_BYTES: Final = 64 * 1024
-"""Text bytes in one event when only a time is set."""
+MAX_COALESCED_BYTES: Final = 64 * 1024  # text bytes in one event when only a time is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +97,15 @@ class EventBatch:
     """
 
     # Class attributes, because many turns put nothing.
-    _send_at = 0.0
-    """When the pending events are due, on the loop's clock; 0: at once."""
+    _send_at = 0.0  # when the pending events are due, on the loop's clock; 0: at once
     _flushing = 0
     _in_flight = False
     _scheduled = False
     _timer: asyncio.TimerHandle | None = None
-    _has_room: threading.Condition | None = None
-    """Where other threads wait for room; created by the first of them."""
+    _has_room: threading.Condition | None = None  # where other threads wait for room; created by the first of them
     _state_update = NO_CHANGE
-    _events = 0
-    """Uncommitted events, and their bytes; those of them that are not sent yet."""
-    _bytes = 0
-    _pending_bytes = 0
+    _events = _bytes = 0  # of uncommitted events
+    _pending_bytes = 0  # of those that are not sent yet
     _error: BaseException | None = None
 
     def __init__(self, send: SendBatch, coalesce: Coalesce = NO_COALESCING) -> None:
@@ -121,8 +116,7 @@ class EventBatch:
         self._lock = threading.RLock()
         self._pending: list[Change] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._stored: list[asyncio.Future[None]] = []
-        """Done when the pending changes without an event are committed."""
+        self._stored: list[asyncio.Future[None]] = []  # done when the pending changes without an event are committed
 
     @property
     def full(self) -> bool:
@@ -341,7 +335,6 @@ class TaskProjection:
         self._complete = bool(first) and first[0].sequence == 1
 
     def add(self, events: Sequence[Event]) -> None:
-        """Adds committed events of the run."""
         if not self._complete:
             return
         self._events += events

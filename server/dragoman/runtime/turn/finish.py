@@ -59,18 +59,14 @@ class StopToken:
     """
 
     # Class attributes, because most runs never change these.
-    state = Stop.NONE
-    """Of the current turn."""
-    reason: StopReason | Literal[""] = ""
-    """Of the current turn: the first request counts."""
-    metadata = b""
-    """Of the client's cancel request: a serialized Struct."""
+    state = Stop.NONE  # of the current turn
+    reason: StopReason | Literal[""] = ""  # of the current turn: the first request counts
+    metadata = b""  # of the client's cancel request: a serialized Struct
     requests: frozenset[StopReason] = frozenset()
     """All reasons for which a stop was requested, in this turn or an earlier one, in time for its end or not."""
 
     @property
     def requested(self) -> bool:
-        """Whether the turn has to stop."""
         return self.state is not Stop.NONE
 
     def note(self, reason: StopReason) -> None:
@@ -247,10 +243,8 @@ class Finish(NamedTuple):
     changes: Sequence[Change] = ()
     state_update: StateUpdate = NO_CHANGE
     reply: pb.Message | None = None
-    error: A2AError | None = None
-    """The sender's response in place of a task that no caller has seen."""
-    wake_at: int = 0
-    """After a release: when the turn continues, in milliseconds since the epoch; 0: at once."""
+    error: A2AError | None = None  # the sender's response in place of a task that no caller has seen
+    wake_at: int = 0  # after a release: when the turn continues, in milliseconds since the epoch; 0: at once
 
 
 WRITES_NOTHING: Final = Finish(FinishKind.NOTHING)
@@ -364,16 +358,13 @@ class TurnDeadlines:
         self._spec = spec
         self._on_exceeded = on_exceeded
         self._context = contextvars.copy_context()  # a canceled timer keeps its context: not one that leads to a turn
-        self.timers: list[asyncio.TimerHandle] = []
-        """Those of this turn, canceled or not."""
+        self.timers: list[asyncio.TimerHandle] = []  # those of this turn, canceled or not
         self.started_at = self._last_checked = 0.0
         self.last_activity = 0.0
         """When the agent last did something, in monotonic seconds. May be set from any thread."""
-        self._exceeded = (TIMED_OUT, "")
-        """The limit, and its text."""
+        self._exceeded = (TIMED_OUT, "")  # the limit, and its text
 
     def start(self) -> None:
-        """Starts the timers of a turn."""
         self.started_at = self.last_activity = self.clock()
         if limit := self._spec.time_limit:
             self.after(limit, lambda: self._exceed(TIMED_OUT, limit))
@@ -413,7 +404,6 @@ class TurnDeadlines:
         self._on_exceeded = lambda: None
 
     def exceed_budget(self, reason: str) -> None:
-        """Stops the turn because the task exceeded its budget."""
         self._exceeded = (OVER_BUDGET, reason)
         self._on_exceeded()
 
@@ -467,10 +457,8 @@ class UsageTracker:
     task: TaskRef
     guard: Guard
     budget: TaskBudget
-    on_exceeded: Callable[[str], None]
-    """Called once per turn with the reason when the budget is exceeded."""
-    initial: Usage = NO_USAGE
-    """The usage of earlier turns."""
+    on_exceeded: Callable[[str], None]  # called once per turn with the reason when the budget is exceeded
+    initial: Usage = NO_USAGE  # the usage of earlier turns
 
     def __post_init__(self) -> None:
         self.total = self._certain = self.initial

@@ -55,8 +55,7 @@ from dragoman.runtime.turn.finish import (
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
-turn_log = logging.getLogger("dragoman.turns")
-"""One line per turn, for people who develop agents."""
+turn_log = logging.getLogger("dragoman.turns")  # one line per turn, for people who develop agents
 
 _LOGGED_FINISHES: Final = {
     FinishKind.RETRY: "RETRYING", FinishKind.REQUEUE: "REQUEUED", FinishKind.SUSPEND: "SLEEPING",
@@ -92,12 +91,10 @@ class TurnRunner:
 
     # Class attributes, because most runs never change these.
     phase = Phase.PREPARING
-    task: asyncio.Task[None] | None = None
-    """The run, from its start by the scheduler to its end."""
+    task: asyncio.Task[None] | None = None  # the run, from its start by the scheduler to its end
     _end_task: asyncio.Task[None] | None = None
     _worker_lost: WorkerLost | None = None
-    _begun = False
-    """Whether the agent may have done anything in this turn."""
+    _begun = False  # whether the agent may have done anything in this turn
 
     def __init__(
         self,
@@ -358,7 +355,7 @@ class TurnRunner:
         if not turn_log.isEnabledFor(logging.INFO):  # in production: the check costs 0.1 us
             return
         record, ms = self.context.record, self.deadlines.elapsed * 1000
-        end = end or states.name(record.state).removeprefix("TASK_STATE_")
+        end = end or states.short_name(record.state)
         fields: dict[str, str | float] = {**self.context.log_fields(), "state": end, "ms": round(ms, 1)}
         if record.status_text:
             fields["text"] = record.status_text.partition("\n")[0]

@@ -20,14 +20,10 @@ from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, Unauthenticated
 from dragoman.ports import ApiKeys
 
-API_KEY_CACHE_TTL: Final = 5.0
-"""Seconds for which keys are cached."""
-
+API_KEY_CACHE_TTL: Final = 5.0  # seconds for which keys are cached
 MAX_CACHED_API_KEYS: Final = 1024
 
-API_KEY_USE_INTERVAL_MS: Final = 600_000
-"""Milliseconds between two writes of a key's last use."""
-
+API_KEY_USE_INTERVAL_MS: Final = 600_000  # milliseconds between two writes of a key's last use
 _log: Final = logging.getLogger("dragoman.security")
 
 
@@ -82,11 +78,9 @@ class ApiKeyAuthenticator:
             raise _unauthenticated("this API key was withdrawn" if key is None else f"this API key {problem}", id)
 
     def forget(self, id: str) -> None:
-        """Removes a key from the cache."""
         self._cache.pop(id, None)
 
     async def close(self) -> None:
-        """Waits for pending writes."""
         await asyncio.gather(*self._use_writes)
 
     async def _find(self, presented: PresentedKey, now: int) -> ApiKey | None:

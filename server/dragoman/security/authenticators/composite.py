@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.identity import OPERATOR_GRANT, WORKER_GRANT, Identity
@@ -22,26 +21,23 @@ if TYPE_CHECKING:
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
 
 
-class CredentialAuthenticator(Protocol):
-    """Authenticates one kind of credential."""
-
-    async def identify(self, credential: str) -> Identity | None:
-        """The identity of a credential; None if it is of another kind. Raises Unauthenticated."""
+Identify = Callable[[str], Awaitable[Identity | None]]
+"""Returns the identity of one kind of credential; None for another kind. Raises Unauthenticated."""
 
 
 class CompositeAuthenticator:
-    """Tries authenticators in order. Implements `dragoman.ports.Authenticator`."""
+    """Tries kinds of credentials in order. Implements `dragoman.ports.Authenticator`."""
 
     def __init__(
         self,
-        authenticators: Iterable[CredentialAuthenticator],
+        kinds: Iterable[Identify],
         api_keys: ApiKeyAuthenticator | None = None,
         check_certificate: Callable[[str], None] | None = None,
     ) -> None:
-        """api_keys: one of `authenticators`, the only one for X-API-Key. check_certificate: raises Unauthenticated for
+        """api_keys: one of `kinds`, the only one for X-API-Key. check_certificate: raises Unauthenticated for
         the credential id of a certificate that is no longer valid."""
         self._check_certificate = check_certificate
-        self._authenticators = tuple(authenticators)
+        self._kinds = tuple(kinds)
         self._api_keys = api_keys
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
@@ -49,9 +45,9 @@ class CompositeAuthenticator:
         credentials = read_credentials(headers, keys=self._api_keys is not None)
         if credentials is None:
             return None
-        candidates = (self._api_keys,) if credentials.key and self._api_keys else self._authenticators
-        for authenticator in candidates:
-            if (identity := await authenticator.identify(credentials.key or credentials.bearer)) is not None:
+        kinds = (self._api_keys.identify,) if credentials.key and self._api_keys else self._kinds
+        for identify in kinds:
+            if (identity := await identify(credentials.key or credentials.bearer)) is not None:
                 return identity
         source = "X-API-Key" if credentials.key else "the bearer token"
         raise Unauthenticated(f"{source} is not known to this server", error="invalid_token")
@@ -68,9 +64,7 @@ class CompositeAuthenticator:
             await self._api_keys.check(identity.credential_id)
 
 
-MAX_CREDENTIAL_HEADER_BYTES: Final = 8192
-"""Maximum size of one header value."""
-
+MAX_CREDENTIAL_HEADER_BYTES: Final = 8192  # maximum size of one header value
 API_KEY_HEADER_NAME: Final = "x-api-key"
 
 _INVALID_REQUEST_ERROR: Final = "invalid_request"
@@ -126,33 +120,24 @@ def _malformed(reason: str) -> Unauthenticated:
 STATIC_TOKEN_PRINCIPAL: Final = "token"
 
 
-class StaticTokenAuthenticator:
+def static_token(token: str) -> Identify:
     """Authenticates all callers with the static token as principal `token`, operator and worker."""
+    expected, identity = token.encode(), Identity(STATIC_TOKEN_PRINCIPAL, frozenset((OPERATOR_GRANT, WORKER_GRANT)))
 
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
+    async def identify(credential: str) -> Identity | None:
+        return identity if hmac.compare_digest(credential.encode(errors="replace"), expected) else None
 
-    async def identify(self, credential: str) -> Identity | None:
-        """The identity of the token; None for other texts."""
-        if not hmac.compare_digest(credential.encode(errors="replace"), self._token):
-            return None
-        return Identity(STATIC_TOKEN_PRINCIPAL, frozenset((OPERATOR_GRANT, WORKER_GRANT)))
+    return identify
 
 
 _log: Final = logging.getLogger("dragoman.security")
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
+class Security(NamedTuple):
     """The authentication of a server; without an authenticator it is off."""
 
-    authenticator: Authenticator | None = None
-    api_keys: ApiKeyAuthenticator | None = None
-
-    def forget(self, id: str) -> None:
-        """Removes a rotated or revoked API key from the cache."""
-        if self.api_keys is not None:
-            self.api_keys.forget(id)
+    authenticator: Authenticator | None
+    forget: Callable[[str], None]  # removes a rotated or revoked API key from the cache
 
 
 @asynccontextmanager
@@ -170,10 +155,10 @@ async def open_security(
     Fetches the keys of issuers at once, in the background. certificates: called by the bindings, with the connection's
     certificate. clock: milliseconds since the epoch.
     """
-    authenticators: list[CredentialAuthenticator] = [StaticTokenAuthenticator(token)] if token else []
+    kinds: list[Identify] = [static_token(token)] if token else []
     keys = ApiKeyAuthenticator(api_keys, clock=clock) if api_keys is not None else None
     if keys is not None and api_keys is not None:
-        authenticators.append(keys)
+        kinds.append(keys.identify)
         if not token and not issuers and certificates is None:
             await _warn_without_operator(api_keys, clock())
     key_sets: list[IssuerKeySet] = []
@@ -183,15 +168,12 @@ async def open_security(
         from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
 
         key_sets = [jwks.IssuerKeySet(issuer, jwks.outbound_fetcher(outbound)) for issuer in issuers]
-        authenticators.append(JwtAuthenticator(zip(issuers, key_sets, strict=True)))
+        kinds.append(JwtAuthenticator(zip(issuers, key_sets, strict=True)).identify)
     fetches = [asyncio.create_task(key_set.fetch(), name="keys of an issuer") for key_set in key_sets]
     try:
-        composite = (
-            CompositeAuthenticator(authenticators, keys, certificates.check if certificates else None)
-            if authenticators or certificates
-            else None
-        )
-        yield Security(composite, keys)
+        check_certificate = certificates.check if certificates else None
+        composite = CompositeAuthenticator(kinds, keys, check_certificate) if kinds or certificates else None
+        yield Security(composite, keys.forget if keys else lambda _: None)
     finally:
         for fetch in fetches:
             fetch.cancel()
@@ -203,7 +185,6 @@ async def open_security(
 
 
 async def _warn_without_operator(api_keys: ApiKeys, now: int) -> None:
-    """Warns if no API key may create further ones."""
     if not any(key.identity.is_operator and not key.problem(now) for key in await api_keys.list()):
         _log.warning(
             "no API key has the operator grant, so no key can be created; stop the server and create one: "

@@ -23,18 +23,10 @@ from dragoman.core.errors import A2AError, Unavailable
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
 from dragoman.wire.json import request as json_request
 
-JWKS_REFRESH_AGE: Final = 600.0
-"""Seconds after which keys are fetched again in the background."""
-
-JWKS_MAX_AGE: Final = 86_400.0
-"""Seconds after which keys that could not be fetched again are no longer valid."""
-
-JWKS_MIN_FETCH_INTERVAL: Final = 10.0
-"""Seconds between two attempts to fetch."""
-
-MAX_JWKS_KEYS: Final = 100
-"""Maximum keys of one issuer; further keys are ignored."""
-
+JWKS_REFRESH_AGE: Final = 600.0  # seconds after which keys are fetched again in the background
+JWKS_MAX_AGE: Final = 86_400.0  # seconds after which keys that could not be fetched again are no longer valid
+JWKS_MIN_FETCH_INTERVAL: Final = 10.0  # seconds between two attempts to fetch
+MAX_JWKS_KEYS: Final = 100  # maximum keys of one issuer; further keys are ignored
 MIN_RSA_BITS: Final = 2048
 
 _PRIVATE_MEMBERS: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
@@ -80,7 +72,6 @@ class IssuerKeySet:
         raise invalid_token("the token's issuer publishes no key that fits the token", **log_details)
 
     async def close(self) -> None:
-        """Cancels a fetch in progress."""
         if self._fetch_task is not None:
             self._fetch_task.cancel()
             await asyncio.wait((self._fetch_task,))
@@ -118,23 +109,17 @@ class IssuerKeySet:
     async def _read_keys(self) -> list[Any]:
         source = self._issuer.jwks
         if not source:
-            document = _json_object(self._issuer.discovery, await self._fetch_url(self._issuer.discovery))
-            # OpenID Connect Discovery §4.3: otherwise a file at this URL could give keys for another issuer.
-            if document.get("issuer") != self._issuer.url:
-                raise Unavailable(f"{self._issuer.discovery} names another issuer")
-            source = str(document.get("jwks_uri"))
+            source = str((await discover(self._issuer, self._fetch_url)).get("jwks_uri"))
             if "://" not in source:
                 raise Unavailable(f"{self._issuer.discovery} has no jwks_uri")
         data = await self._fetch_url(source) if "://" in source else await asyncio.to_thread(_read_file, source)
-        keys = _json_object(source, data).get("keys")
+        keys = json_object(source, data).get("keys")
         if not isinstance(keys, list):
             raise Unavailable(f"{source} has no list of keys")
         return keys
 
 
 def outbound_fetcher(outbound: OutboundHttp) -> FetchUrl:
-    """A fetcher that uses the outbound client."""
-
     async def get(url: str) -> bytes:
         try:
             response = await outbound.get(url, {"Accept": "application/json"})
@@ -145,6 +130,14 @@ def outbound_fetcher(outbound: OutboundHttp) -> FetchUrl:
         return response.body
 
     return get
+
+
+async def discover(issuer: Issuer, fetch_url: FetchUrl) -> dict[str, Any]:
+    """The discovery document of an issuer (OpenID Connect Discovery §4). Raises Unavailable."""
+    document = json_object(issuer.discovery, await fetch_url(issuer.discovery))
+    if document.get("issuer") != issuer.url:  # §4.3: otherwise a file at this URL could give keys for another issuer
+        raise Unavailable(f"{issuer.discovery} names another issuer")
+    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +213,8 @@ def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
     return jwk
 
 
-def _json_object(source: str, data: bytes) -> dict[str, Any]:
+def json_object(source: str, data: bytes) -> dict[str, Any]:
+    """Reads what an issuer sent. Raises Unavailable."""
     try:
         document = json_request.loads(data, lossy_numbers=True)
     except A2AError as error:

@@ -27,9 +27,7 @@ from dragoman.core.errors import A2AError, PermissionDenied, Unauthenticated
 from dragoman.security.authenticators.jwks import IssuerKeySet
 from dragoman.wire.json import request as json_request
 
-MAX_VERIFIED_TOKENS: Final = 1024
-"""Maximum tokens with a cached signature check."""
-
+MAX_VERIFIED_TOKENS: Final = 1024  # maximum tokens with a cached signature check
 _JWT_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 _JWS_VERIFIER: Final = PyJWS(algorithms=list(TOKEN_ALGORITHMS))
 

@@ -6,7 +6,6 @@ so validity and revocation are checked again with each request.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -26,14 +25,13 @@ from dragoman.core.access.caller_credentials import (
 )
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import Unauthenticated
-from dragoman.security.tls.certificate_files import FileStamps, InvalidCertificate
+from dragoman.security.tls.certificate_files import InvalidFile, ReloadedFiles, log
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
 
 
-IsRevoked = Callable[[str, int], bool]
-"""Whether the certificate with this issuer and serial number is revoked."""
+IsRevoked = Callable[[str, int], bool]  # whether the certificate with this issuer and serial number is revoked
 
 _NameType = type[x509.UniformResourceIdentifier] | type[x509.DNSName] | type[x509.RFC822Name]
 _NAME_TYPES: Final[dict[CertificateName, _NameType]] = {
@@ -115,51 +113,37 @@ def _certificate_rejected(reason: str, key: str = "") -> Unauthenticated:
     return Unauthenticated(reason, error="invalid_token", log_details={"certificate": key.split(":")[1]} if key else {})
 
 
-ANY_ISSUER: Final = ""
-"""The issuer of a serial number from a list without issuers: any issuer."""
+ANY_ISSUER: Final = ""  # the issuer of a serial number from a list without issuers: any issuer
 
 _CRL_PATTERN: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 _SERIAL_PATTERN: Final = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2}:)*[0-9a-fA-F]+)")
 
-log = logging.getLogger("dragoman.tls")
 
-
-class Revocations:
+class Revocations(ReloadedFiles[frozenset[tuple[str, int]]]):
     """The revoked certificates of one file: CRLs, or a list of serial numbers."""
 
+    FAILURE = "revocations cannot be read, the previous ones stay in force"
+
     def __init__(self, path: Path, authorities: Callable[[], bytes], *, clock: Callable[[], float] = time.time) -> None:
-        """authorities: returns the CA certificates in PEM. Raises InvalidCertificate."""
+        """authorities: returns the CA certificates in PEM. Raises InvalidFile."""
         self._path = path
         self._authorities = authorities
         self._clock = clock
-        self._stamps = FileStamps(path)
-        self._revoked = self._read()
+        super().__init__(path)
 
     def is_revoked(self, issuer: str, serial: int) -> bool:
         """Whether a certificate is revoked. issuer: its name as in RFC 4514."""
-        return (issuer, serial) in self._revoked or (ANY_ISSUER, serial) in self._revoked
+        return (issuer, serial) in self._content or (ANY_ISSUER, serial) in self._content
 
-    def refresh(self, *, force: bool = False) -> bool:
-        """Reloads the file if it has changed. Returns whether the revocations changed."""
-        if not self._stamps.changed() and not force:
-            return False
-        try:
-            revoked = self._read()
-        except InvalidCertificate as error:
-            log.error("revocations cannot be read, the previous ones stay in force: %s", error)
-            return False
-        if revoked == self._revoked:
-            return False
-        self._revoked = revoked
-        log.info("revoked certificates in %s: %d", self._path, len(revoked))
-        return True
+    def _describe(self) -> str:
+        return f"revoked certificates in {self._path}: {len(self._content)}"
 
     def _read(self) -> frozenset[tuple[str, int]]:
-        """Reads pairs of issuer and serial number. Raises InvalidCertificate."""
+        """Reads pairs of issuer and serial number. Raises InvalidFile."""
         try:
             data = self._path.read_bytes()
         except OSError as error:
-            raise InvalidCertificate(f"{self._path}: {error.strerror}") from error
+            raise InvalidFile(f"{self._path}: {error.strerror}") from error
         if blocks := _CRL_PATTERN.findall(data):
             return self._parse_crls(map(x509.load_pem_x509_crl, blocks))
         if data[:1] == b"\x30" and not data.isascii():  # an ASN.1 sequence; a serial number may begin with "0", too
@@ -173,28 +157,26 @@ class Revocations:
             for crl in crls:
                 issuer = crl.issuer.rfc4514_string()
                 if not any(_is_signed_by(crl, authority) for authority in authorities):
-                    raise InvalidCertificate(f"{self._path}: a CRL of {issuer} is not signed by any of the CAs")
+                    raise InvalidFile(f"{self._path}: a CRL of {issuer} is not signed by any of the CAs")
                 if crl.next_update_utc and crl.next_update_utc.timestamp() < self._clock():
                     log.warning("the CRL in %s is old: the next one was due at %s", self._path, crl.next_update_utc)
                 revoked |= {(issuer, entry.serial_number) for entry in crl}
         except ValueError as error:
-            raise InvalidCertificate(f"{self._path}: contains an invalid CRL: {error}") from error
+            raise InvalidFile(f"{self._path}: contains an invalid CRL: {error}") from error
         return frozenset(revoked)
 
     def _parse_serials(self, data: bytes) -> Iterable[int]:
         try:
             lines = data.decode("ascii").splitlines()
         except UnicodeDecodeError as error:
-            raise InvalidCertificate(f"{self._path}: is neither a CRL nor a list of serial numbers") from error
+            raise InvalidFile(f"{self._path}: is neither a CRL nor a list of serial numbers") from error
         for number, line in enumerate(lines, 1):
             text = line.partition("#")[0].strip().removeprefix("serial=")
             if not text:
                 continue
             match = _SERIAL_PATTERN.fullmatch(text)
             if match is None:
-                raise InvalidCertificate(
-                    f"{self._path}, line {number}: is neither a serial number in hexadecimal nor a CRL"
-                )
+                raise InvalidFile(f"{self._path}, line {number}: is neither a serial number in hexadecimal nor a CRL")
             yield int(match[1].replace(":", ""), 16)
 
 

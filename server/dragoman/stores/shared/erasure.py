@@ -13,15 +13,125 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
+from dragoman.core.access.identity import SHARED_PRINCIPAL
+from dragoman.core.names import task_key_of
+from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
-from dragoman.stores.shared import task_selection
 from dragoman.stores.shared.queries import Query, QueryRunner, change, marks, select, select_first
+from dragoman.stores.shared.rows import RECORD_WIDTH, TABLE_RECORD_COLUMNS, records_with_owners
 from dragoman.stores.shared.tables import anonymize_audit_entries, delete_revoked_api_keys
-from dragoman.stores.shared.task_selection import RangeCursor, SelectionSql
+
+# Selection: page by page. A range may contain tasks that do not match: the eraser checks each -------------------------
+
+SELECTION_PAGE_TASKS: Final = 128  # examined in one read
+
+RangeCursor = tuple[Any, ...]
+"""The sort key of the last task examined."""
+
+BY_TIME: Final = "t.updated, t.owner, t.task"
+BY_KEY: Final = "t.owner, t.task"
+
+_SELECT_PAGE: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}, {{order}}
+FROM tasks t {{index}} {{join}} owners o ON o.owner = t.owner WHERE {{where}}{{after}}
+ORDER BY {{order}} LIMIT {SELECTION_PAGE_TASKS}
+"""
+_NEXT_INACTIVE_STATE: Final = """
+SELECT agent, state FROM tasks WHERE state > 2 AND (agent, state) > (?1, ?2) ORDER BY agent, state LIMIT 1
+"""
+_INACTIVE: Final = "t.state > 2 AND t.agent = ?1 AND t.state = ?2 AND t.updated <= ?3"
+_OF_CONTEXT: Final = "t.owner = ?1 AND t.context = ?2"
+_SELECT_OWNERS: Final = (
+    "SELECT owner FROM owners WHERE (?1 = '' OR scope = ?1) AND (?2 = '' OR principal = ?2) ORDER BY owner"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRange:
+    """Rows of `tasks t` in an order. `index`: the one to use, where a store names one."""
+
+    where: str
+    values: tuple[Any, ...]
+    order: str = BY_KEY
+    index: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSql:
+    """The SQL of a store that selects tasks, where stores differ."""
+
+    by_id: str
+    """Selects the owner's number and key of tasks with the id ?1, of which ?2 is the key."""
+    of_context: Sequence[tuple[str, str]]
+    """Conditions and indexes that together find every task of a context."""
+    inactive_index: str = ""
+    join: str = "JOIN"
+
+
+def inactive_states() -> Query[list[tuple[str, int]]]:
+    """The pairs of agent and state of tasks that have ended or wait for their caller."""
+    found: list[tuple[str, int]] = []
+    at: tuple[str, int] = ("", 0)
+    while row := (yield from select_first(_NEXT_INACTIVE_STATE, *at)):
+        if (row[0], row[1]) <= at:  # damaged text, which reads as a smaller one
+            break
+        at = (row[0], row[1])
+        found.append(at)
+    return found
+
+
+def selected_owners(selection: TaskSelection) -> Query[list[int]]:
+    """The numbers of the owners that a selection covers."""
+    rows = yield from select(_SELECT_OWNERS, selection.scope, selection.principal)
+    return [row[0] for row in rows]
+
+
+def task_ranges(sql: SelectionSql, selection: TaskSelection, now: int) -> Query[list[TaskRange]]:
+    """Where tasks of the selection are; arguments are numbered from ?1."""
+    if selection.task:
+        rows = yield from select(sql.by_id, selection.task, task_key_of(selection.task) or b"")
+        return [TaskRange("t.owner = ?1 AND t.task = ?2", tuple(row)) for row in rows]
+    if selection.context:
+        owners = yield from selected_owners(selection)
+        return [
+            TaskRange(f"{where} AND {_OF_CONTEXT}", (number, selection.context), index=index)
+            for number in owners
+            for where, index in sql.of_context
+        ]
+    if selection.principal:  # its own tasks, and those that it shares with others
+        own = yield from selected_owners(selection)
+        shared = yield from selected_owners(replace(selection, principal=SHARED_PRINCIPAL))
+        return [TaskRange("t.owner = ?1", (number,)) for number in dict.fromkeys((*own, *shared))]
+    before = now - selection.older_than
+    ranges = [
+        TaskRange(_INACTIVE, (agent, state, before), BY_TIME, sql.inactive_index)
+        for agent, state in (yield from inactive_states())
+        if state in selection.states and selection.agent in ("", agent)
+    ]
+    if selection.state in (states.SUBMITTED, states.WORKING):  # no index helps here: only operators select these
+        ranges.append(TaskRange("t.state = ?1 AND t.updated <= ?2", (selection.state, before)))
+    return ranges
+
+
+def read_page(
+    sql: SelectionSql, task_range: TaskRange, cursor: RangeCursor | None
+) -> Query[tuple[list[TaskRecord], RangeCursor | None]]:
+    """The next tasks of a range, and the next cursor; None at the end."""
+    order, after = task_range.order, ""
+    if cursor is not None:
+        after = f" AND ({order}) > ({marks(len(task_range.values) + 1, len(cursor))})"
+    index = f"INDEXED BY {task_range.index}" if task_range.index else ""
+    text = _SELECT_PAGE.format(index=index, join=sql.join, where=task_range.where, after=after, order=order)
+    rows = yield from select(text, *task_range.values, *(cursor or ()))
+    following = tuple(rows[-1])[3 + RECORD_WIDTH :] if len(rows) == SELECTION_PAGE_TASKS else None
+    return records_with_owners(rows), following
+
+
+# Deletion -------------------------------------------------------------------------------------------------------------
 
 ERASURE_STEP_ROWS: Final = 512
 ERASURE_STEP_BYTES: Final = 4 * 1024 * 1024
@@ -36,6 +146,14 @@ CONTENT_TABLES: Final = (
 )
 """(table, key columns within a task, amount that a row counts for, bytes of a row), in the order of `ErasureCounts`,
 which counts only the bytes of steps."""
+
+_SUMS: Final = ", ".join(
+    f"(SELECT coalesce(sum({value}), 0) FROM {table} WHERE task = ?3"
+    " AND owner = (SELECT owner FROM owners WHERE scope = ?1 AND principal = ?2))"
+    for table, _, *values in CONTENT_TABLES
+    for value in values
+)
+"""The amount and the bytes of a task in each table."""
 
 QueuedTask = tuple[str, int, bytes]
 """A row of `erasure_queue`: id, owner and key of a task."""
@@ -84,9 +202,6 @@ SELECT receipt, reason, selection, began, ended, tasks, events, messages, artifa
 FROM receipts
 """
 
-CONTEXT_TABLES: Final = ("context_state",)
-"""Tables with rows of a context. They are deleted with the context's last task, or when the context is erased."""
-
 PRINCIPAL_TABLES: Final = ("totals", "idempotency", "owners")
 """Tables with rows of an owner, which are deleted when all of a principal is erased."""
 
@@ -103,9 +218,8 @@ def delete_empty_contexts(contexts: Iterable[tuple[int, str]]) -> Query[None]:
             yield from _delete_context(*context)
 
 
-def _delete_context(owner: int, context: str) -> Query[None]:
-    for table in CONTEXT_TABLES:
-        yield from change(f"DELETE FROM {table} WHERE owner = ?1 AND context = ?2", owner, context)
+def _delete_context(owner: int, context: str) -> Query[int]:
+    return change("DELETE FROM context_state WHERE owner = ?1 AND context = ?2", owner, context)
 
 
 def delete_context_or_principal(selection: TaskSelection) -> Query[bool]:
@@ -113,7 +227,7 @@ def delete_context_or_principal(selection: TaskSelection) -> Query[bool]:
     if selection.covers_principal:
         yield from delete_revoked_api_keys(selection.principal)
         yield from anonymize_audit_entries(selection.principal)
-    owners = yield from task_selection.selected_owners(selection)
+    owners = yield from selected_owners(selection)
     for owner in owners:
         if selection.covers_context:
             yield from _delete_context(owner, selection.context)
@@ -175,6 +289,16 @@ def _finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
     return (yield from change(_DELETE_QUEUED_TASKS, number)) < ERASURE_STEP_ROWS
 
 
+def _measure(records: Iterable[TaskRecord]) -> Query[ErasureCounts]:
+    """Counts the content of these tasks."""
+    total = ErasureCounts()
+    for record in records:
+        ((*sums,),) = yield from select(f"SELECT {_SUMS}", *record.ref.owner, record.ref.key)
+        events, messages, artifacts, chunks, _ = map(int, sums[::2])
+        total += ErasureCounts(1, events, messages, artifacts, chunks, sum(map(int, sums[1::2])))
+    return total
+
+
 def _receipts(condition: str, value: int) -> Query[list[ErasureReceipt]]:
     rows = yield from select(f"{_SELECT_RECEIPT} {condition}", value)
     return [receipt_from_row(row) for row in rows]
@@ -189,10 +313,6 @@ class Eraser(ABC):
         self._sql = sql
         self._after_erasure = after_erasure
         self._lock = asyncio.Lock()
-
-    @abstractmethod
-    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        """Counts the content of these tasks."""
 
     @abstractmethod
     async def _delete_task_records(
@@ -219,10 +339,10 @@ class Eraser(ABC):
 
     async def select(self, selection: TaskSelection, now: int | None = None) -> AsyncGenerator[list[TaskRecord], None]:
         now = await self._runner.now() if now is None else now
-        for task_range in await self._runner.read(task_selection.task_ranges, self._sql, selection, now):
+        for task_range in await self._runner.read(task_ranges, self._sql, selection, now):
             cursor: RangeCursor | None = None
             while True:
-                records, cursor = await self._runner.read(task_selection.read_page, self._sql, task_range, cursor)
+                records, cursor = await self._runner.read(read_page, self._sql, task_range, cursor)
                 if matching := [record for record in records if selection.matches(record, now)]:
                     yield matching
                 if cursor is None:
@@ -232,7 +352,7 @@ class Eraser(ABC):
         total = ErasureCounts()
         async with aclosing(self.select(selection)) as pages:
             async for records in pages:
-                total += await self._measure(records)
+                total += await self._runner.read(_measure, records)
         return total
 
     async def erase(
@@ -269,7 +389,7 @@ class Eraser(ABC):
         return await self._runner.read(_receipts, "ORDER BY receipt DESC LIMIT ?1", limit)
 
     async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._runner.read(task_selection.inactive_states)
+        return await self._runner.read(inactive_states)
 
     async def _finish(self, number: int) -> ErasureReceipt:
         """Deletes the rest of a receipt's tasks, and completes it."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, TypeVar
 
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.audit import AuditEntry, AuditRecord, audited_principal, canonical_json
@@ -18,44 +18,15 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.steps import StepRecord, StepState
 
-
-class TaskColumn(NamedTuple):
-    """A column of `tasks` that is a field of TaskRecord with the same name."""
-
-    name: str
-    kind: Literal["text", "integer", "boolean"]
-    mutable: bool = True
-    """Whether an append may change it."""
+T = TypeVar("T")
 
 
-TASK_COLUMNS: Final = (
-    TaskColumn("agent", "text", mutable=False),
-    TaskColumn("id", "text", mutable=False),
-    TaskColumn("context", "text", mutable=False),
-    TaskColumn("state", "integer"),
-    TaskColumn("updated", "integer"),
-    TaskColumn("last_sequence", "integer"),
-    TaskColumn("message_count", "integer"),
-    TaskColumn("status_message", "integer"),
-    TaskColumn("question", "integer"),
-    TaskColumn("last_received", "integer"),
-    TaskColumn("last_delivered", "integer"),
-    TaskColumn("session", "integer"),
-    TaskColumn("token", "integer"),
-    TaskColumn("ready", "boolean"),
-    TaskColumn("visible", "boolean"),
-    TaskColumn("attempt", "integer"),
-    TaskColumn("last_completed", "integer"),
-    TaskColumn("has_live_push", "boolean"),
-    TaskColumn("wake_at", "integer"),
-    TaskColumn("status_text", "text"),
-    TaskColumn("dialect", "text", mutable=False),
-    TaskColumn("alias", "boolean", mutable=False),
-    TaskColumn("principal", "text", mutable=False),
-    TaskColumn("summary", "text", mutable=False),
-)
-"""The columns that a `TaskRecord` has, in the order of its fields after `ref`. Rows, statements and conversions of both
-stores come from this table; their first migrations declare the same columns."""
+TASK_COLUMNS: Final = {field.name: str(field.type) for field in fields(TaskRecord)[1:]}
+"""The columns of `tasks` that a `TaskRecord` has, with the types of its fields after `ref`. Rows, statements and
+conversions of both stores come from it; their first migrations declare the same columns."""
+
+_FIXED_COLUMNS: Final = frozenset(("agent", "id", "context", "dialect", "alias", "principal", "summary"))
+"""Those that no append changes."""
 
 
 def qualified(columns: str, table: str) -> str:
@@ -63,18 +34,15 @@ def qualified(columns: str, table: str) -> str:
     return ", ".join(f"{table}.{name.strip()}" for name in columns.split(","))
 
 
-RECORD_COLUMNS: Final = ", ".join(column.name for column in TASK_COLUMNS)
-TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
-"""RECORD_COLUMNS of `tasks t`."""
-MUTABLE_COLUMNS: Final = ", ".join(column.name for column in TASK_COLUMNS if column.mutable)
-
+RECORD_COLUMNS: Final = ", ".join(TASK_COLUMNS)
+TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")  # of `tasks t`
+MUTABLE_COLUMNS: Final = ", ".join(name for name in TASK_COLUMNS if name not in _FIXED_COLUMNS)
 RECORD_WIDTH: Final = len(TASK_COLUMNS)
 
-record_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*(column.name for column in TASK_COLUMNS))
-"""Returns the values of RECORD_COLUMNS."""
-
-mutable_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter(*MUTABLE_COLUMNS.split(", "))
-"""Returns the values of MUTABLE_COLUMNS."""
+# Each returns the values of its columns.
+Values = Callable[[T], tuple[Any, ...]]
+record_values: Final[Values[TaskRecord]] = attrgetter(*TASK_COLUMNS)
+mutable_values: Final[Values[TaskRecord]] = attrgetter(*MUTABLE_COLUMNS.split(", "))
 
 
 def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
@@ -96,31 +64,23 @@ def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
 
 STEP_COLUMNS: Final = "turn, name, number, position, state, attempt, started, ended, wake_at, size, result, error"
 
-
-def step_values(step: StepRecord) -> tuple[Any, ...]:
-    """The values of STEP_COLUMNS."""
-    return (
-        step.turn, step.name, step.number, step.position, int(step.state), step.attempt, step.started, step.ended,
-        step.wake_at, step.size, step.result, step.error,
-    )  # fmt: skip
+step_values: Final[Values[StepRecord]] = attrgetter(*STEP_COLUMNS.split(", "))
 
 
 def step_from_row(row: Sequence[Any]) -> StepRecord:
     """The step in a row of STEP_COLUMNS."""
-    turn, name, number, position, state, attempt, started, ended, wake_at, size, result, error = row
-    return StepRecord(
-        name, number, position, StepState(state), attempt, started, ended, wake_at, result, size, error, turn
-    )
+    step = StepRecord(**dict(zip(STEP_COLUMNS.split(", "), row, strict=True)))
+    step.state = StepState(step.state)
+    return step
 
 
 # Idempotency keys -------------------------------------------------------------------------------------------------
 
 IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
-"""Milliseconds after which an idempotency key may be used for something else."""
 
 
 def is_key_expired(created: int, now: int) -> bool:
-    """Whether a key that was used at `created` may be reused."""
+    """Whether a key that was used at `created` may be used for something else."""
     return created + IDEMPOTENCY_KEY_TTL_MS < now
 
 
@@ -172,17 +132,11 @@ _DELIVERY_FIELDS: Final = (
 )  # fmt: skip
 DELIVERY_COLUMNS: Final = ", ".join(_DELIVERY_FIELDS).replace("token", "claim_token")
 PUSH_COLUMNS: Final = f"id, {PUSH_CONFIG_COLUMNS}, created, {DELIVERY_COLUMNS}"
-PUSH_TASK_COLUMNS: Final = "t.last_sequence, t.state, t.id, t.agent"
-"""Columns of a push's task."""
+PUSH_TASK_COLUMNS: Final = "t.last_sequence, t.state, t.id, t.agent"  # of the push's task
 
-push_task_values: Final[Callable[[TaskRecord], tuple[Any, ...]]] = attrgetter("last_sequence", "state", "id", "agent")
-"""Returns the values of PUSH_TASK_COLUMNS."""
-
-config_values: Final[Callable[[PushConfig], tuple[Any, ...]]] = attrgetter(*PUSH_CONFIG_COLUMNS.split(", "))
-"""Returns the values of PUSH_CONFIG_COLUMNS."""
-
-delivery_values: Final[Callable[[PushRecord], tuple[Any, ...]]] = attrgetter(*_DELIVERY_FIELDS)
-"""Returns the values of DELIVERY_COLUMNS."""
+push_task_values: Final[Values[TaskRecord]] = attrgetter("last_sequence", "state", "id", "agent")
+config_values: Final[Values[PushConfig]] = attrgetter(*PUSH_CONFIG_COLUMNS.split(", "))
+delivery_values: Final[Values[PushRecord]] = attrgetter(*_DELIVERY_FIELDS)
 
 
 def new_push(

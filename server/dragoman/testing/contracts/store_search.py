@@ -17,8 +17,8 @@ from dragoman.core.task.cursors import (
     SearchOrder,
     TaskQuery,
     TaskSearch,
-    parse_search_token,
-    search_token,
+    page_token,
+    parse_page_token,
 )
 from dragoman.core.task.log import Append, Appended, TaskRef
 from dragoman.ports import Store
@@ -75,8 +75,8 @@ class StoreSearches:
         """Returns all pages of a search."""
         pages = [await store.search(query)]
         while pages[-1].next is not None:
-            token = search_token(query, pages[-1].next)
-            pages.append(await store.search(replace(query, after=parse_search_token(query, token))))
+            token = page_token(query, pages[-1].next)
+            pages.append(await store.search(replace(query, after=parse_page_token(query, token))))
         return pages
 
     async def test_tasks_of_all_owners_are_found_last_changed_first(self, store: Store, clock: Clock) -> None:
@@ -202,11 +202,11 @@ class StoreSearches:
 
     async def test_a_token_belongs_to_its_search(self) -> None:
         query = TaskSearch(principal="ann")
-        token = search_token(query, (1, 2, bytes(16)))
-        assert parse_search_token(replace(query, page_size=7), token) == (1, 2, bytes(16))
+        token = page_token(query, (1, 2, bytes(16)))
+        assert parse_page_token(replace(query, page_size=7), token) == (1, 2, bytes(16))
         for other in (replace(query, text="x"), replace(query, agents=frozenset({"a"})), replace(query, principal="")):
             with pytest.raises(InvalidParams, match="other filters"):
-                parse_search_token(other, token)
+                parse_page_token(other, token)
 
     async def test_many_tasks_are_counted_up_to_a_limit(self, store: Store) -> None:
         changes = [store.append(created(new_ref(ANN))) for _ in range(MAX_TOTAL + 1)]

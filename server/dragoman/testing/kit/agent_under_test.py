@@ -33,12 +33,8 @@ from dragoman.testing.kit.story import Exchange
 from dragoman.testing.kit.task_run import TaskRun
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-TURN_TIMEOUT: Final = 60.0
-"""Default timeout of a turn, in seconds."""
-
-UNWIND_TIMEOUT: Final = 2.0
-"""Seconds for the agent functions of a crashed process to stop; slower ones are abandoned."""
-
+TURN_TIMEOUT: Final = 60.0  # seconds
+UNWIND_TIMEOUT: Final = 2.0  # seconds for the functions of a crashed process to stop; slower ones are abandoned
 Testable = Agent | Callable[..., object]
 Files = Mapping[str, bytes] | Mapping[str, str] | Iterable[Path | pb.Part | bytes]
 
@@ -227,14 +223,12 @@ class AgentUnderTest:
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime of the current process."""
         if self._runtime is None or self._process is None:
             raise RuntimeError("use an AgentUnderTest inside `async with`")
         return self._runtime
 
     @property
     def store(self) -> SqliteStore:
-        """The store of the tasks."""
         assert self._store is not None
         return self._store
 
@@ -244,7 +238,6 @@ class AgentUnderTest:
         return self._agents
 
     def call(self, agent: str = "", cursor: str = "") -> Call:
-        """Creates a call by the test's principal."""
         return Call(self.runtime.operations.access.authorize(agent, self._identity), cursor=cursor)
 
 

@@ -18,9 +18,7 @@ from dragoman.wiring.app import App, open_app
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-LOOPBACK_ADDRESS: Final = "127.0.0.1:0"
-"""A free port on loopback."""
+LOOPBACK_ADDRESS: Final = "127.0.0.1:0"  # a free port on loopback
 
 
 def run(agent: Testable, *messages: str, **first: Any) -> Story:
@@ -86,11 +84,9 @@ class BlockingAgent:
         self.kit = loop.open(kit)
 
     def send(self, text: str = "", **message: Any) -> BlockingRun:
-        """Blocking variant of `AgentUnderTest.send`."""
         return BlockingRun(self._loop, self._loop.call(self.kit.send(text, **message)))
 
     def crash(self) -> None:
-        """Blocking variant of `AgentUnderTest.crash`."""
         self._loop.call(self.kit.crash())
 
 

@@ -21,11 +21,8 @@ from dragoman.testing.kit.story import Exchange, PartsView, Step, Story, state_n
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-RECORDING_FORMAT: Final = 1
-"""Version of the file format."""
-
-MAX_LAST_TEXT_CHARS: Final = 60
-"""Characters of the output before a message that arrived during a turn."""
+RECORDING_FORMAT: Final = 1  # version of the file format
+MAX_LAST_TEXT_CHARS: Final = 60  # of the output before a message that arrived during a turn
 
 
 @dataclass
@@ -40,7 +37,6 @@ class Recording:
     turns: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, path: Path | str) -> None:
-        """Writes the recording to a file."""
         values = {"recording": RECORDING_FORMAT, "agent": self.agent, "turns": self.turns}
         Path(path).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -95,7 +91,6 @@ def recording_of_export(entries: Iterable[ops.ExportTaskResponse]) -> Recording:
 def recorded(
     agent: str, events: Sequence[Step], exchange: Sequence[Exchange], reply: pb.Message | None = None
 ) -> Recording:
-    """Returns the recording of these events and messages."""
     task = events[0].proto.task if events else pb.Task()
     clean = make_cleaner([(task.id, "<task>"), (task.context_id, "<context>")])
     if reply is not None:
@@ -210,8 +205,7 @@ def _artifacts_json(artifacts: Iterable[pb.Artifact], clean: Cleaner) -> dict[st
     return entries
 
 
-MAX_READABLE_BYTES: Final = 64 * 1024
-"""Maximum bytes of a text file that is recorded as text."""
+MAX_READABLE_BYTES: Final = 64 * 1024  # of a text file that is recorded as text
 
 RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b|\bid-\d+\b")
 """A UUID, with or without dashes, or an id of `dragoman.testing.Ids`."""
@@ -304,7 +298,6 @@ def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
 
 
 def clean_json(value: Any, clean: Cleaner) -> Any:
-    """Applies `clean` to all strings in a JSON value."""
     match value:
         case str():
             return clean(value)

@@ -15,8 +15,7 @@ from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_REPR_CHARS: Final = 60
-"""Maximum characters of a text in a repr."""
+MAX_REPR_CHARS: Final = 60  # of a text in a repr
 
 
 def state_name(state: int) -> str:
@@ -106,7 +105,6 @@ class Step:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The event's metadata."""
         update = self.proto.artifact_update if self.artifact else self.proto.status_update
         return struct_to_json(update.metadata)
 
@@ -159,7 +157,6 @@ class Story:
 
     @property
     def context_id(self) -> str:
-        """The id of the context."""
         return self.task.context_id or (self.reply.context_id if self.reply else "")
 
     @property
@@ -264,8 +261,7 @@ class Story:
         return f"<task of {self.agent}: {self.state}{': ' if text else ''}{_short(text)}>"
 
 
-RECENT: Final[deque[Story]] = deque(maxlen=10)
-"""The last tasks of this process, which a failed test shows."""
+RECENT: Final[deque[Story]] = deque(maxlen=10)  # the last tasks of this process, which a failed test shows
 
 
 def describe_recent() -> str:

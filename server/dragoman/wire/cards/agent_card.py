@@ -34,8 +34,7 @@ V1_INTERFACE_VERSION: Final = "1.0"
 V03_INTERFACE_VERSION: Final = "0.3"
 """`protocolVersion` of interfaces, without a patch number: one SDK compares this text exactly."""
 
-V03_CARD_VERSION: Final = "0.3.0"
-"""`protocolVersion` of a 0.3 card, which has a patch number (0.3 §5.5)."""
+V03_CARD_VERSION: Final = "0.3.0"  # `protocolVersion` of a 0.3 card, which has a patch number (0.3 §5.5)
 
 
 # Required in 1.0 and empty for most agents. a2a-rust rejects cards without them.
@@ -112,20 +111,22 @@ def no_signatures(_: Sequence[bytes]) -> list[tuple[str, str]]:
     return []
 
 
-def sign_v1_card(card: pb.AgentCard, sign: SignPayloads) -> pb.AgentCard:
-    """Adds signatures to a 1.0 card, in place."""
-    return _add_signatures(card, lambda: card_security.v1_payloads(card), sign)
+def v1_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+    """The 1.0 card in protobuf."""
+    card = v1_card(spec, addresses)
+    return _signed_message(card, lambda: card_security.v1_payloads(card), sign)
 
 
-def sign_v03_card(card: v03.AgentCard, sign: SignPayloads) -> v03.AgentCard:
-    """Adds signatures to a 0.3 card, in place."""
-    return _add_signatures(card, lambda: card_security.v03_payloads(_V03_CODEC.to_dict(card)), sign)
+def v03_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+    """The 0.3 card in protobuf."""
+    card = v03_card(spec, addresses)
+    return _signed_message(card, lambda: card_security.v03_payloads(_V03_CODEC.to_dict(card)), sign)
 
 
-def _add_signatures(card: C, payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> C:
+def _signed_message(card: C, payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> bytes:
     for protected, signature in _signatures(payloads, sign):
         card.signatures.add(protected=protected, signature=signature)
-    return card
+    return card.SerializeToString()
 
 
 def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:

@@ -9,7 +9,7 @@ needs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -312,12 +312,8 @@ def choose_interfaces(
             kept.append(interface)
     if not kept:
         raise InvalidRemoteCard(f"names no interface that may be called: {'; '.join(skipped)}")
-    return InterfaceChoice(tuple(rank_interfaces(kept)), tuple(skipped))
-
-
-def rank_interfaces(interfaces: Iterable[Interface]) -> Sequence[Interface]:
-    """Newest dialect first, otherwise in the given order."""
-    return sorted(interfaces, key=lambda interface: _DIALECT_ORDER.index(interface.dialect))
+    ranked = sorted(kept, key=lambda interface: _DIALECT_ORDER.index(interface.dialect))
+    return InterfaceChoice(tuple(ranked), tuple(skipped))
 
 
 def grpc_url(address: str, *, encrypted: bool) -> str:

@@ -13,19 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from dragoman.wire.dialects import json_v01, json_v03, parts
-from dragoman.wire.dialects.json_proto import (
-    ENUM_ALIASES,
-    ENUM_WORDS,
-    decode_hook,
-    read_blocking,
-    read_context,
-    read_history,
-    read_push,
-)
-from dragoman.wire.dialects.json_v03 import encode_hook, union_member, unwrap_union, wrap_union, write_blocking
+from dragoman.wire.dialects import json_proto, json_v01, json_v03, parts
 from dragoman.wire.json import protojson
-from dragoman.wire.json.protojson import Encode
+from dragoman.wire.json.wellknown import Encode
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _ALWAYS_EMITTED: Final = {
@@ -38,41 +28,35 @@ _ALWAYS_EMITTED: Final = {
 
 JSON_FASTA2A: Final = protojson.JsonDialect(
     "fasta2a",
-    enums=ENUM_ALIASES,
-    enum_words=ENUM_WORDS,
+    enums=json_proto.ENUM_ALIASES,
+    enum_words=json_proto.ENUM_WORDS,
     always_emitted=_ALWAYS_EMITTED,
     decode_hooks={
         "lf.a2a.v1.Part": parts.part_decoder,
-        "lf.a2a.v1.SendMessageConfiguration": decode_hook(lambda value: read_history(read_blocking(value))),
-        "lf.a2a.v1.GetTaskRequest": decode_hook(read_history),
-        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
+        "lf.a2a.v1.SendMessageConfiguration": json_proto.decode_hook(json_v03.read_configuration),
+        "lf.a2a.v1.GetTaskRequest": json_proto.decode_hook(json_proto.read_history),
+        "lf.a2a.v1.TaskPushNotificationConfig": json_proto.decode_hook(json_proto.read_push),
     },
-    encode_hooks={"lf.a2a.v1.SendMessageConfiguration": encode_hook(write_blocking)},
+    encode_hooks={"lf.a2a.v1.SendMessageConfiguration": json_v03.encode_hook(json_v03.write_blocking)},
 )
 """fasta2a 2.x."""
 
 
-def _read_rust_configuration(value: dict[str, Any]) -> dict[str, Any]:
-    push = value.pop("pushNotificationConfig", None)
-    if push is not None:
-        value["taskPushNotificationConfig"] = push
-    return read_blocking(value)
-
-
 JSON_RUST: Final = protojson.JsonDialect(
     "a2a-rust",
-    enums=ENUM_ALIASES,
+    fields={"lf.a2a.v1.SendMessageConfiguration": [json_proto.PUSH_CONFIG_KEYS]},
+    enums=json_proto.ENUM_ALIASES,
     always_emitted=_ALWAYS_EMITTED,
     decode_hooks={
         "lf.a2a.v1.Part": parts.part_decoder,
-        "lf.a2a.v1.SendMessageRequest": decode_hook(read_context),
-        "lf.a2a.v1.SendMessageConfiguration": decode_hook(_read_rust_configuration),
-        "lf.a2a.v1.SendMessageResponse": wrap_union(union_member),
-        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
+        "lf.a2a.v1.SendMessageRequest": json_proto.decode_hook(json_proto.read_context),
+        "lf.a2a.v1.SendMessageConfiguration": json_proto.decode_hook(json_proto.read_blocking),
+        "lf.a2a.v1.SendMessageResponse": json_v03.wrap_union(json_v03.union_member),
+        "lf.a2a.v1.TaskPushNotificationConfig": json_proto.decode_hook(json_proto.read_push),
     },
     encode_hooks={
         "lf.a2a.v1.Part": lambda _: parts.part_encoder("type"),
-        "lf.a2a.v1.SendMessageResponse": unwrap_union,
+        "lf.a2a.v1.SendMessageResponse": json_v03.unwrap_union,
     },
 )
 """a2a-rust 0.3.x."""
@@ -129,10 +113,8 @@ def _event_writer(dialect: protojson.JsonDialect) -> Callable[[pb.StreamResponse
     return lambda event, is_last: {**json_v03.write_event(event, is_last), **encode(event)}
 
 
-write_v01_task: Final = _task_writer(json_v01.JSON_V01)
-"""Encodes a task created over 0.1, readable for 0.3 too."""
-write_fasta2a_task: Final = _TASK_FASTA2A.to_dict
-"""Encodes a task created by fasta2a 2.x, readable for 0.3 too."""
+write_v01_task: Final = _task_writer(json_v01.JSON_V01)  # encodes a task created over 0.1, readable for 0.3 too
+write_fasta2a_task: Final = _TASK_FASTA2A.to_dict  # encodes a task created by fasta2a 2.x, readable for 0.3 too
 write_rust_task: Final = _task_writer(JSON_RUST)
 """Encodes a task created by a2a-rust 0.3, with the keys of 0.3 added. States and roles are a2a-rust's."""
 

@@ -11,38 +11,23 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dragoman.core.push.configuration import join_schemes
+from dragoman.core.task import states
 from dragoman.wire.dialects import parts
-from dragoman.wire.json.protojson import Decode, JsonDialect
-from dragoman.wire.json.wellknown import FieldError
+from dragoman.wire.json.protojson import JsonDialect
+from dragoman.wire.json.wellknown import Decode, FieldError
 
 STATE_WORDS: Final = {
     "TASK_STATE_UNSPECIFIED": "unknown",
-    "TASK_STATE_SUBMITTED": "submitted",
-    "TASK_STATE_WORKING": "working",
-    "TASK_STATE_COMPLETED": "completed",
-    "TASK_STATE_FAILED": "failed",
-    "TASK_STATE_CANCELED": "canceled",
-    "TASK_STATE_INPUT_REQUIRED": "input-required",
-    "TASK_STATE_REJECTED": "rejected",
-    "TASK_STATE_AUTH_REQUIRED": "auth-required",
+    **{states.name(state): states.word(state) for state in sorted(states.STORED_STATES)},
 }
 ROLE_WORDS: Final = {"ROLE_USER": "user", "ROLE_AGENT": "agent", "ROLE_UNSPECIFIED": "unspecified"}
 
 ENUM_WORDS: Final = {"lf.a2a.v1.TaskState": STATE_WORDS, "lf.a2a.v1.Role": ROLE_WORDS}
 
-_CANCELED_ALIASES: Final = (
-    "TASK_STATE_CANCELED",
-    "TASK_STATE_CANCELLED",
-    "canceled",
-    "cancelled",
-    "CANCELED",
-    "CANCELLED",
-)
-
 ENUM_ALIASES: Final[Mapping[str, Sequence[Sequence[str]]]] = {
     # "Cancelled" with two l's, and a client that sends the states of 0.1 in capitals.
     "lf.a2a.v1.TaskState": [
-        _CANCELED_ALIASES,
+        ("TASK_STATE_CANCELED", "TASK_STATE_CANCELLED", "canceled", "cancelled", "CANCELED", "CANCELLED"),
         ("TASK_STATE_UNSPECIFIED", "UNKNOWN", "unknown", "unspecified"),
         *((name, word, name.removeprefix("TASK_STATE_")) for name, word in STATE_WORDS.items()),
     ],
@@ -154,6 +139,9 @@ def _data_part(decode: Decode) -> Decode:
     return read
 
 
+PUSH_CONFIG_KEYS: Final = ("task_push_notification_config", "push_notification_config", "pushNotificationConfig")
+"""The push configuration of a send: in 1.0, and in its release candidate and 0.3."""
+
 _STATUS_AFTER: Final = ("status_timestamp_after", "statusTimestampAfter", "last_updated_time", "lastUpdatedTime")
 
 PROTOJSON_V03: Final = JsonDialect(
@@ -194,10 +182,7 @@ PROTOJSON_V1: Final = JsonDialect(
     fields={
         # The filter of the Go client.
         "lf.a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
-        # The 1.0 release candidate.
-        "lf.a2a.v1.SendMessageConfiguration": [
-            ("task_push_notification_config", "push_notification_config", "pushNotificationConfig")
-        ],
+        "lf.a2a.v1.SendMessageConfiguration": [PUSH_CONFIG_KEYS],
     },
     enums=ENUM_ALIASES,
     # A2A 1.0 §3.1.4: the fields of the response are required, so zero and empty are written.

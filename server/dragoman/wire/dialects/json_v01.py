@@ -15,24 +15,17 @@ from uuid import uuid4
 
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID
 from dragoman.core.task import states
-from dragoman.wire.dialects import parts
-from dragoman.wire.dialects.json_proto import (
-    ENUM_ALIASES,
-    ROLE_WORDS,
-    STATE_WORDS,
-    STATUS_HOOK,
-    decode_hook,
-    read_history,
-    read_push,
-)
+from dragoman.wire.dialects import json_proto, parts
 from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, unwrap_union, wrap_union, write_push
 from dragoman.wire.json import protojson
-from dragoman.wire.json.protojson import Encode
-from dragoman.wire.json.wellknown import FieldError, encode_struct
+from dragoman.wire.json.wellknown import Encode, FieldError, encode_struct
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _TASK_REQUESTS: Final = ("GetTask", "CancelTask", "SubscribeToTask")
-_STATES: Final = {**STATE_WORDS, "TASK_STATE_REJECTED": "failed", "TASK_STATE_AUTH_REQUIRED": "input-required"}
+_STATES: Final = json_proto.STATE_WORDS | {
+    "TASK_STATE_REJECTED": "failed",
+    "TASK_STATE_AUTH_REQUIRED": "input-required",
+}
 
 
 def _without(*keys: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -66,7 +59,7 @@ def _read_task(value: dict[str, Any]) -> dict[str, Any]:
 
 def _read_push(value: dict[str, Any]) -> dict[str, Any]:
     # 0.1 has one configuration per task, without an id.
-    return _without("id")(read_push(value))
+    return _without("id")(json_proto.read_push(value))
 
 
 def _write_task_request(value: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +122,7 @@ def _send_encoder(encode: Encode) -> Encode:
 
 def _read_get(value: dict[str, Any]) -> dict[str, Any]:
     _required_id(value)
-    return read_history(value)
+    return json_proto.read_history(value)
 
 
 def _task_of(message: pb.Message) -> pb.Task:
@@ -158,9 +151,9 @@ def _read_event(value: dict[str, Any]) -> dict[str, Any]:
 
 JSON_V01: Final = protojson.JsonDialect(
     "0.1",
-    enums=ENUM_ALIASES,
+    enums=json_proto.ENUM_ALIASES,
     # Two states are written as one word, which is read as the state of that name.
-    enum_words={"lf.a2a.v1.TaskState": _STATES, "lf.a2a.v1.Role": ROLE_WORDS},
+    enum_words={"lf.a2a.v1.TaskState": _STATES, "lf.a2a.v1.Role": json_proto.ROLE_WORDS},
     always_emitted={
         "lf.a2a.v1.Task": {"id", "context_id"},
         "lf.a2a.v1.Message": {"role", "parts"},
@@ -168,16 +161,16 @@ JSON_V01: Final = protojson.JsonDialect(
         "lf.a2a.v1.TaskStatus": {"state"},
     },
     decode_hooks={
-        **STATUS_HOOK,
+        **json_proto.STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
-        "lf.a2a.v1.Task": decode_hook(_read_task),
-        "lf.a2a.v1.Artifact": decode_hook(_read_artifact),
-        "lf.a2a.v1.SendMessageRequest": decode_hook(_read_send),
+        "lf.a2a.v1.Task": json_proto.decode_hook(_read_task),
+        "lf.a2a.v1.Artifact": json_proto.decode_hook(_read_artifact),
+        "lf.a2a.v1.SendMessageRequest": json_proto.decode_hook(_read_send),
         "lf.a2a.v1.SendMessageResponse": wrap_union(lambda _: "task"),
-        "lf.a2a.v1.StreamResponse": decode_hook(_read_event),
-        "lf.a2a.v1.GetTaskRequest": decode_hook(_read_get),
-        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(_read_push),
-        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": decode_hook(
+        "lf.a2a.v1.StreamResponse": json_proto.decode_hook(_read_event),
+        "lf.a2a.v1.GetTaskRequest": json_proto.decode_hook(_read_get),
+        "lf.a2a.v1.TaskPushNotificationConfig": json_proto.decode_hook(_read_push),
+        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": json_proto.decode_hook(
             lambda value: {**read_list_push_configs(value), "id": OLDEST_CONFIG_ID}
         ),
     },

@@ -13,19 +13,9 @@ from typing import Any, Final
 
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID, split_schemes
 from dragoman.core.task import states
-from dragoman.wire.dialects import parts
-from dragoman.wire.dialects.json_proto import (
-    ENUM_ALIASES,
-    ENUM_WORDS,
-    STATUS_HOOK,
-    decode_hook,
-    read_blocking,
-    read_history,
-    read_push,
-)
+from dragoman.wire.dialects import json_proto, parts
 from dragoman.wire.json import protojson
-from dragoman.wire.json.protojson import Decode, Encode
-from dragoman.wire.json.wellknown import FieldError
+from dragoman.wire.json.wellknown import Decode, Encode, FieldError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -40,7 +30,7 @@ def encode_hook(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], E
 
 def wrap_union(member_name: Callable[[dict[str, Any]], str]) -> Callable[[Decode], Decode]:
     """A hook that decodes a union without its wrapper. `member_name` returns the name of an object's member."""
-    return decode_hook(lambda value: {member_name(value): value})
+    return json_proto.decode_hook(lambda value: {member_name(value): value})
 
 
 def unwrap_union(encode: Encode) -> Encode:
@@ -77,12 +67,9 @@ def write_push(value: dict[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key not in ("taskId", "tenant")}
 
 
-def _read_configuration(value: dict[str, Any]) -> dict[str, Any]:
-    for key in ("pushNotificationConfig", "push_notification_config", "pushNotification"):
-        push = value.pop(key, None)
-        if push is not None:
-            value["taskPushNotificationConfig"] = push
-    return read_history(read_blocking(value))
+def read_configuration(value: dict[str, Any]) -> dict[str, Any]:
+    """Reads `blocking`, and a `historyLength` of zero as "all"."""
+    return json_proto.read_history(json_proto.read_blocking(value))
 
 
 def _write_configuration(value: dict[str, Any]) -> dict[str, Any]:
@@ -151,18 +138,19 @@ ALWAYS_EMITTED: Final = {
 
 JSON_V03: Final = protojson.JsonDialect(
     "0.3",
-    enums=ENUM_ALIASES,
-    enum_words=ENUM_WORDS,
+    fields={"lf.a2a.v1.SendMessageConfiguration": [(*json_proto.PUSH_CONFIG_KEYS, "pushNotification")]},
+    enums=json_proto.ENUM_ALIASES,
+    enum_words=json_proto.ENUM_WORDS,
     always_emitted=ALWAYS_EMITTED,
     decode_hooks={
-        **STATUS_HOOK,
+        **json_proto.STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
-        "lf.a2a.v1.SendMessageConfiguration": decode_hook(_read_configuration),
-        "lf.a2a.v1.GetTaskRequest": decode_hook(read_history),
-        "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
-        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": decode_hook(_read_get_push_config),
-        "lf.a2a.v1.DeleteTaskPushNotificationConfigRequest": decode_hook(_read_delete_push_config),
-        "lf.a2a.v1.ListTaskPushNotificationConfigsRequest": decode_hook(read_list_push_configs),
+        "lf.a2a.v1.SendMessageConfiguration": json_proto.decode_hook(read_configuration),
+        "lf.a2a.v1.GetTaskRequest": json_proto.decode_hook(json_proto.read_history),
+        "lf.a2a.v1.TaskPushNotificationConfig": json_proto.decode_hook(json_proto.read_push),
+        "lf.a2a.v1.GetTaskPushNotificationConfigRequest": json_proto.decode_hook(_read_get_push_config),
+        "lf.a2a.v1.DeleteTaskPushNotificationConfigRequest": json_proto.decode_hook(_read_delete_push_config),
+        "lf.a2a.v1.ListTaskPushNotificationConfigsRequest": json_proto.decode_hook(read_list_push_configs),
         "lf.a2a.v1.SendMessageResponse": wrap_union(union_member),
         "lf.a2a.v1.StreamResponse": wrap_union(union_member),
     },

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
 
 from dragoman.wire.json import wellknown
-from dragoman.wire.json.protojson import Decode, Encode
-from dragoman.wire.json.wellknown import FieldError
+from dragoman.wire.json.wellknown import Decode, Encode, FieldError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DATA_WRAPPER_KEY: Final = "data_part_compat"

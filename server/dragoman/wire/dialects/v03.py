@@ -9,7 +9,6 @@ stream is `final`. Without a 0.3 field and omitted: media type and file name of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
@@ -18,7 +17,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from dragoman.core.errors import InvalidParams
-from dragoman.core.limits import message_limits
+from dragoman.core.limits.message_limits import check_parts
 from dragoman.core.names import split_resource_name
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID, join_schemes, split_schemes
 from dragoman.core.task import states
@@ -63,8 +62,7 @@ def _define(source: Descriptor, target: Descriptor) -> str:
     if name in _CONVERTERS:
         return name
     old, new = (source, target) if source.file.package == "a2a.v1" else (target, source)
-    first = f"first_{source.full_name.replace('.', '_')}"
-    lines = [f"def {name}(source, target):", f" {first}(source, target)" if first in _CONVERTERS else " pass"]
+    lines = [f"def {name}(source, target):", f" {_FIRST_STATEMENTS.get(source.full_name, 'pass')}"]
     for field in old.fields:
         renamed = _V1_NAMES.get(field.name, field.name)
         if renamed not in new.fields_by_name:
@@ -91,36 +89,15 @@ def _define(source: Descriptor, target: Descriptor) -> str:
     return name
 
 
-def _check_parts(source: v03.Message | v03.Artifact, _: Message) -> None:
-    parts = source.content if isinstance(source, v03.Message) else source.parts
-    message_limits.check_parts("message.parts", len(parts))
-
-
-def _read_blocking(source: v03.SendMessageConfiguration, target: pb.SendMessageConfiguration) -> None:
-    target.return_immediately = not source.blocking
-
-
-def _write_blocking(source: pb.SendMessageConfiguration, target: v03.SendMessageConfiguration) -> None:
-    target.blocking = not source.return_immediately
-
-
-def _read_schemes(source: v03.AuthenticationInfo, target: pb.AuthenticationInfo) -> None:
-    target.scheme = join_schemes(source.schemes)
-
-
-def _write_schemes(source: pb.AuthenticationInfo, target: v03.AuthenticationInfo) -> None:
-    target.schemes.extend(split_schemes(source.scheme))
-
-
-_FIRST_STEPS: Final[dict[str, Callable[[Any, Any], None]]] = {
-    "a2a.v1.Message": _check_parts,
-    "a2a.v1.Artifact": _check_parts,
-    "a2a.v1.SendMessageConfiguration": _read_blocking,
-    "lf.a2a.v1.SendMessageConfiguration": _write_blocking,
-    "a2a.v1.AuthenticationInfo": _read_schemes,
-    "lf.a2a.v1.AuthenticationInfo": _write_schemes,
+_FIRST_STATEMENTS: Final = {
+    "a2a.v1.Message": "check_parts('message.parts', len(source.content))",
+    "a2a.v1.Artifact": "check_parts('message.parts', len(source.parts))",
+    "a2a.v1.SendMessageConfiguration": "target.return_immediately = not source.blocking",
+    "lf.a2a.v1.SendMessageConfiguration": "target.blocking = not source.return_immediately",
+    "a2a.v1.AuthenticationInfo": "target.scheme = join_schemes(source.schemes)",
+    "lf.a2a.v1.AuthenticationInfo": "target.schemes.extend(split_schemes(source.scheme))",
 }
-"""Steps before a conversion copies fields, by the type that it reads."""
+"""The statement with which a conversion begins, by the type that it reads: for fields that differ in more than name."""
 
 
 def _read_part(part: v03.Part, out: pb.Part) -> None:
@@ -169,11 +146,12 @@ def _write_part(part: pb.Part, out: v03.Part) -> None:
             out.metadata.fields[DATA_WRAPPER_KEY].bool_value = True
 
 
-_CONVERTERS: Final[dict[str, Callable[[Any, Any], None]]] = {
+_CONVERTERS: Final[dict[str, Any]] = {
     "convert_a2a_v1_Part_to_Part": _read_part,
     "convert_lf_a2a_v1_Part_to_Part": _write_part,
-    **{f"first_{name.replace('.', '_')}": step for name, step in _FIRST_STEPS.items()},
+    **{function.__name__: function for function in (check_parts, join_schemes, split_schemes)},
 }
+"""The namespace of the generated functions."""
 
 
 # Requests and responses --------------------------------------------------------------------------------------
@@ -181,8 +159,7 @@ _CONVERTERS: Final[dict[str, Callable[[Any, Any], None]]] = {
 
 PUSH_CONFIGS_COLLECTION: Final = "/pushNotificationConfigs"
 
-_MISSING_IDS: Final = ("", "None", "undefined", "null")
-"""Placeholders in names from clients without a configuration id."""
+_MISSING_IDS: Final = ("", "None", "undefined", "null")  # placeholders in names from clients without a configuration id
 
 
 def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:

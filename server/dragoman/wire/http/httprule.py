@@ -34,8 +34,7 @@ class Wildcard(Enum):
     REST = "**"
 
 
-Segment = str | Wildcard
-"""A literal or a wildcard."""
+Segment = str | Wildcard  # a literal or a wildcard
 
 
 class TemplateError(ValueError):

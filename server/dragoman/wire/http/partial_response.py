@@ -7,6 +7,7 @@ every field. A mask applies to each element of an array, and to each element of 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor
@@ -17,9 +18,7 @@ from dragoman.wire.json.protojson import JsonDialect, is_map
 FieldTree = dict[str, Any]
 """The selected fields by JSON name, each with the tree below it; None selects everything below."""
 
-MAX_MASK_DEPTH: Final = 32
-"""Levels of a mask: more than any response has."""
-
+MAX_MASK_DEPTH: Final = 32  # levels of a mask: more than any response has
 _ALL: Final = "*"
 _TOKEN: Final = re.compile(r"\s*([^\s/.,()]+|[/.,()])")
 _FREE_FORM: Final = {"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"}
@@ -33,13 +32,15 @@ class FieldMask:
         """Raises InvalidParams for `parameter`: invalid syntax, or a field that the type does not have."""
         self._dialect = dialect
         self._parameter = parameter
-        self._tokens = [match[1] for match in _TOKEN.finditer(text)]
-        if "".join(self._tokens) != "".join(text.split()) or not self._tokens:
+        tokens = [match[1] for match in _TOKEN.finditer(text)]
+        if "".join(tokens) != "".join(text.split()) or not tokens:
             raise self._error("must name fields of the response, such as id,status/state")
-        self._position = 0
-        tree = self._read_list(1)
-        if self._position < len(self._tokens):
-            raise self._error(f'has an unexpected "{self._tokens[self._position][:40]}"')
+        tree: FieldTree = {}
+        for path in self._paths(tokens):
+            below: FieldTree | None = None
+            for name in reversed(path[1:]):
+                below = {name: below}
+            _add(tree, path[0], below)
         self._tree = self._resolve(tree, descriptor)
 
     def apply(self, value: Any) -> Any:
@@ -49,43 +50,32 @@ class FieldMask:
     def _error(self, rule: str) -> InvalidParams:
         return InvalidParams.field(self._parameter, rule)
 
-    def _next(self) -> str:
-        return self._tokens[self._position] if self._position < len(self._tokens) else ""
-
-    def _read_list(self, depth: int) -> FieldTree:
-        tree: FieldTree = {}
-        while True:
-            self._read_path(tree, depth)
-            if self._next() != ",":
-                return tree
-            self._position += 1
-
-    def _read_path(self, tree: FieldTree, depth: int) -> None:
-        names = [self._read_name()]
-        while self._next() in ("/", "."):
-            self._position += 1
-            names.append(self._read_name())
-        depth += len(names)
-        if depth > MAX_MASK_DEPTH:
-            raise self._error(f"has more than {MAX_MASK_DEPTH} levels")
-        below: FieldTree | None = None
-        if self._next() == "(":
-            self._position += 1
-            below = self._read_list(depth)
-            if self._next() != ")":
-                raise self._error('has a "(" without a ")"')
-            self._position += 1
-        for name in reversed(names[1:]):
-            below = {name: below}
-        _add(tree, names[0], below)
-
-    def _read_name(self) -> str:
-        name = self._next()
-        if not name or name in "/.,()":
-            place = f'before "{name}"' if name else "at its end"
-            raise self._error(f"needs the name of a field {place}")
-        self._position += 1
-        return name
+    def _paths(self, tokens: Sequence[str]) -> Iterator[list[str]]:
+        """The selected fields, each as the names that lead to it."""
+        path: list[str] = []
+        groups: list[int] = []  # for each open parenthesis, how many names lead to it
+        needs_name, after_group = True, False
+        for token in (*tokens, ""):
+            if needs_name:
+                if token in "/.,()":  # so is the end
+                    place = f'before "{token}"' if token else "at its end"
+                    raise self._error(f"needs the name of a field {place}")
+                path.append(token)
+                if len(path) == MAX_MASK_DEPTH:
+                    raise self._error(f"has more than {MAX_MASK_DEPTH} levels")
+                needs_name = after_group = False
+            elif token in ("/", ".", "(") and not after_group:
+                groups += [len(path)] if token == "(" else []
+                needs_name = True
+            elif token in ("", ",") or (token == ")" and groups):
+                if not after_group:
+                    yield path
+                needs_name, after_group = token == ",", token == ")"
+                path = path[: groups.pop() if after_group else groups[-1] if groups else 0]
+            else:
+                raise self._error(f'has an unexpected "{token[:40]}"')
+        if groups:
+            raise self._error('has a "(" without a ")"')
 
     def _resolve(self, tree: FieldTree, descriptor: Descriptor) -> FieldTree:
         """The tree with JSON names, `*` written out."""

@@ -22,8 +22,7 @@ from dragoman.wire.json.wellknown import WRAPPER_TYPES, FieldError, decode_durat
 
 M = TypeVar("M", bound=Message)
 
-WHOLE_REQUEST: Final = ""
-"""The body shape in which the body is the request itself."""
+WHOLE_REQUEST: Final = ""  # the body shape in which the body is the request itself
 
 _TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
     "google.protobuf.Timestamp": decode_timestamp,

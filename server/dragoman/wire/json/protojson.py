@@ -26,20 +26,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.core.errors import InvalidParams
 from dragoman.wire.json import wellknown
-from dragoman.wire.json.wellknown import FieldError, describe_value
+from dragoman.wire.json.wellknown import WELL_KNOWN, Decode, Encode, FieldError, describe_value
 
 M = TypeVar("M", bound=Message)
-
-Encode = Callable[[Any], Any]
-
-Decode = Callable[[Any, object], None]
-"""Decodes a JSON value into an empty message. Raises FieldError."""
 
 Convert = Callable[[object], Any]
 """Converts a JSON value to a field's value. Raises FieldError."""
 
-Spellings = Sequence[Sequence[str]]
-"""Groups of synonymous names."""
+Spellings = Sequence[Sequence[str]]  # groups of synonymous names
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,26 +166,16 @@ def compile(type_: type[M] | Descriptor, dialect: JsonDialect) -> Codec[M]:
 #
 # Functions call each other through their shared namespace, so recursive types need no special case.
 
-WELL_KNOWN_ENCODERS: Mapping[str, Encode] = {
-    "google.protobuf.Timestamp": wellknown.encode_timestamp,
-    "google.protobuf.Struct": wellknown.encode_struct,
-    "google.protobuf.Value": wellknown.encode_value,
-    "google.protobuf.ListValue": wellknown.encode_list,
-    "google.protobuf.Duration": wellknown.encode_duration,
-    "google.protobuf.FieldMask": wellknown.encode_mask,
-    "google.protobuf.Empty": lambda _: {},
-}
-
 INT64_TYPES = {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64}
 """In JSON these are strings, because JavaScript rounds large numbers."""
-_PLAIN_TYPES = {FieldDescriptor.CPPTYPE_BOOL, FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32}
-_FLOAT_TYPES = {FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT}
-
-
-def _encode_double(value: float) -> float | str:
-    if value - value == 0:
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+_FLOAT_TYPES = {FieldDescriptor.TYPE_DOUBLE: "double", FieldDescriptor.TYPE_FLOAT: "short"}
+_NAMESPACE = {
+    "encode_bytes": wellknown.encode_bytes,
+    "double": wellknown.encode_double,
+    "short": wellknown.encode_float,
+    "text": str,
+}
+"""The functions that generated code calls for scalars."""
 
 
 class Encoders:
@@ -199,12 +183,7 @@ class Encoders:
 
     def __init__(self, dialect: JsonDialect) -> None:
         self._dialect = dialect
-        self._namespace: dict[str, Any] = {
-            "encode_bytes": wellknown.encode_bytes,
-            "double": _encode_double,
-            "short": wellknown.encode_float,
-            "text": str,
-        }
+        self._namespace: dict[str, Any] = dict(_NAMESPACE)
 
     def encoder_for(self, descriptor: Descriptor) -> Encode:
         """The encoding function of a message type. Raises TypeError for a field of an unsupported kind."""
@@ -230,8 +209,8 @@ class Encoders:
     def _message(self, descriptor: Descriptor) -> str:
         name = "encode_" + _identifier(descriptor.full_name)
         if name not in self._namespace:
-            if descriptor.full_name in WELL_KNOWN_ENCODERS:
-                self._namespace[name] = WELL_KNOWN_ENCODERS[descriptor.full_name]
+            if descriptor.full_name in WELL_KNOWN:
+                self._namespace[name], _ = WELL_KNOWN[descriptor.full_name]
             elif descriptor.full_name == wellknown.ANY_TYPE:
                 self._namespace[name] = wellknown.any_encoder(self.encoder_for)
             elif descriptor.full_name in wellknown.WRAPPER_TYPES:
@@ -284,31 +263,21 @@ class Encoders:
         return lines
 
     def _map_key(self, field: FieldDescriptor) -> str:
-        match _entry(field, "key").type:
-            case FieldDescriptor.TYPE_STRING:
-                return "k"
-            case FieldDescriptor.TYPE_BOOL:
-                return "'true' if k else 'false'"
-            case _:
-                return "text(k)"
+        texts = {FieldDescriptor.TYPE_STRING: "k", FieldDescriptor.TYPE_BOOL: "'true' if k else 'false'"}
+        return texts.get(_entry(field, "key").type, "text(k)")
 
     def _value(self, field: FieldDescriptor, variable: str) -> str:
-        if field.cpp_type in _PLAIN_TYPES or field.type == FieldDescriptor.TYPE_STRING:
-            return variable
-        if field.cpp_type in INT64_TYPES:
-            return f"text({variable})"
         match field.type:
-            case FieldDescriptor.TYPE_BYTES:
-                return f"encode_bytes({variable})"
-            case FieldDescriptor.TYPE_DOUBLE:
-                return f"double({variable})"
-            case FieldDescriptor.TYPE_FLOAT:
-                return f"short({variable})"
             case FieldDescriptor.TYPE_MESSAGE:
                 return f"{self._message(cast(Descriptor, field.message_type))}({variable})"
             case FieldDescriptor.TYPE_ENUM:
                 return self._enum(cast(EnumDescriptor, field.enum_type), variable)
-        raise TypeError(f"{field.full_name} is of a kind that has no JSON codec")
+            case FieldDescriptor.TYPE_BYTES:
+                return f"encode_bytes({variable})"
+            case FieldDescriptor.TYPE_GROUP:
+                raise TypeError(f"{field.full_name} is of a kind that has no JSON codec")
+        call = "text" if field.cpp_type in INT64_TYPES else _FLOAT_TYPES.get(field.type)
+        return f"{call}({variable})" if call else variable
 
     def _enum(self, enum: EnumDescriptor, variable: str) -> str:
         if enum.full_name == "google.protobuf.NullValue":
@@ -346,15 +315,6 @@ def _identifier(full_name: str) -> str:
 # Lenient where ProtoJSON is (both spellings, unknown keys, numbers for enums) and where real clients need it. Rejects
 # ambiguous input: two members of one oneof, one field under two keys, characters outside of base64, unknown enum names.
 
-WELL_KNOWN_DECODERS: Mapping[str, Decode] = {
-    "google.protobuf.Timestamp": wellknown.decode_timestamp,
-    "google.protobuf.Struct": wellknown.decode_struct,
-    "google.protobuf.Value": wellknown.decode_value,
-    "google.protobuf.ListValue": wellknown.decode_list,
-    "google.protobuf.Duration": wellknown.decode_duration,
-    "google.protobuf.FieldMask": wellknown.decode_mask,
-}
-
 _INTEGER = re.compile(r"-?[0-9]+(?:\.0+)?")
 _BOUNDS = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
@@ -384,8 +344,8 @@ class Decoders:
 
     def _decoder(self, descriptor: Descriptor) -> Decode:
         name = descriptor.full_name
-        if name in WELL_KNOWN_DECODERS:
-            return WELL_KNOWN_DECODERS[name]
+        if name in WELL_KNOWN:
+            return WELL_KNOWN[name][1]
         if name not in self._decoders:
             # A recursive type uses this while its own function is being created.
             self._decoders[name] = partial(self._decode_later, name)

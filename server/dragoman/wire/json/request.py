@@ -19,8 +19,7 @@ import orjson
 from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
 from dragoman.core.limits.message_limits import MAX_VALUES
 
-MAX_JSON_INTEGER = 2**53
-"""Largest integer up to which all are exact as doubles (RFC 7493 §2.2)."""
+MAX_JSON_INTEGER = 2**53  # largest integer up to which all are exact as doubles (RFC 7493 §2.2)
 
 MAX_JSON_DEPTH = 254
 """Containers around a value, orjson's limit for writing. It bounds recursion in hostile input; the limit for client

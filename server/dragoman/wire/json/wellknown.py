@@ -9,7 +9,7 @@ import json
 import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import MAXYEAR, date, datetime, timedelta
 from functools import lru_cache
 from math import copysign
@@ -20,6 +20,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any, object], None]
+"""Decodes a JSON value into an empty message. Raises FieldError."""
+
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _FIRST_SECOND = (date.min.toordinal() - _EPOCH_DAY) * 86400
@@ -27,7 +31,7 @@ _LAST_SECOND = (date(MAXYEAR, 12, 31).toordinal() - _EPOCH_DAY + 1) * 86400 - 1
 _LARGEST_EXACT = 2**53
 
 _TIMESTAMP = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})"
     r"(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?"
 )
 _BASE64_RULE = "must be valid base64 (standard or URL-safe alphabet)"
@@ -36,8 +40,7 @@ _UTC_SEPARATORS = ("--T::Z", "--T::.")
 
 _TIMESTAMP_RULE = "must be an RFC 3339 time such as 2026-11-20T10:11:12.345Z, from year 0001 to 9999"
 
-MAX_QUOTED_CHARS: Final = 40
-"""Maximum characters of a value that an error quotes."""
+MAX_QUOTED_CHARS: Final = 40  # maximum characters of a value that an error quotes
 
 
 def describe_value(value: object) -> str:
@@ -123,23 +126,18 @@ def encode_timestamp(message: Any) -> str:
 
 def decode_timestamp(message: Any, data: object) -> None:
     """Decodes an RFC 3339 time. A time without a zone is UTC, as clients that omit it intend."""
-    if type(data) is str and len(data) in (20, 24, 27) and data[4:20:3] in _UTC_SEPARATORS and data[-1] == "Z":
-        try:
-            elapsed = datetime.fromisoformat(data[:-1]) - _EPOCH
-        except (ValueError, TypeError):  # TypeError: a zone before the Z
-            raise FieldError(_TIMESTAMP_RULE) from None
-        message.seconds = elapsed.days * 86400 + elapsed.seconds
-        message.nanos = elapsed.microseconds * 1000
-        return
-    match = _TIMESTAMP.fullmatch(data) if type(data) is str else None
-    if match is None:
-        raise FieldError(_TIMESTAMP_RULE)
-    year, month, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
+    fraction = sign = hours = minutes = ""
     try:
-        moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
-    except ValueError:
+        if type(data) is str and len(data) in (20, 24, 27) and data[4:20:3] in _UTC_SEPARATORS and data[-1] == "Z":
+            elapsed = datetime.fromisoformat(data[:-1]) - _EPOCH
+        elif type(data) is str and (match := _TIMESTAMP.fullmatch(data)):
+            day, time, fraction, sign, hours, minutes = match.groups()
+            elapsed = datetime.fromisoformat(f"{day}T{time}") - _EPOCH
+        else:
+            raise FieldError(_TIMESTAMP_RULE)
+    except (ValueError, TypeError):  # TypeError: a zone before the Z
         raise FieldError(_TIMESTAMP_RULE) from None
-    seconds = (moment.toordinal() - _EPOCH_DAY) * 86400 + moment.hour * 3600 + moment.minute * 60 + moment.second
+    seconds = elapsed.days * 86400 + elapsed.seconds
     if sign:
         if int(hours) > 23 or int(minutes) > 59:
             raise FieldError(_TIMESTAMP_RULE)
@@ -148,7 +146,7 @@ def decode_timestamp(message: Any, data: object) -> None:
         if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
             raise FieldError(_TIMESTAMP_RULE)
     message.seconds = seconds
-    message.nanos = int(fraction.ljust(9, "0")) if fraction else 0
+    message.nanos = int(fraction.ljust(9, "0")) if fraction else elapsed.microseconds * 1000
 
 
 # ---- Struct, Value, ListValue
@@ -275,14 +273,6 @@ _WRITABLE_MASK_PATH: Final = re.compile(r"(?:[^A-Z_\s,]|_(?=[a-z]))+")
 # ---- Duration
 
 
-def encode_duration(message: Any) -> str:
-    """Seconds with `s` and 0, 3, 6 or 9 fractional digits.
-
-    Raises ValueError beyond ten thousand years, and for seconds and nanoseconds of different signs.
-    """
-    return cast(str, message.ToJsonString())
-
-
 def decode_duration(message: Any, data: object) -> None:
     """Decodes seconds such as `1.5s`."""
     match = _DURATION.fullmatch(data) if type(data) is str else None
@@ -314,13 +304,31 @@ def decode_mask(message: Any, data: object) -> None:
         message.paths.append(re.sub("[A-Z]", lambda found: "_" + found[0].lower(), path))
 
 
+WELL_KNOWN: Final[Mapping[str, tuple[Encode, Decode]]] = {
+    "google.protobuf.Timestamp": (encode_timestamp, decode_timestamp),
+    "google.protobuf.Struct": (encode_struct, decode_struct),
+    "google.protobuf.Value": (encode_value, decode_value),
+    "google.protobuf.ListValue": (encode_list, decode_list),
+    "google.protobuf.Duration": (lambda message: message.ToJsonString(), decode_duration),
+    "google.protobuf.FieldMask": (encode_mask, decode_mask),
+}
+"""Messages whose JSON is not an object of their fields."""
+
+
 # ---- float
+
+
+def encode_double(value: float) -> float | str:
+    """The number, or its name if JSON has no such number."""
+    if value - value == 0:
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def encode_float(value: float) -> float | str:
     """The shortest number with the same 32-bit float: 0.1 instead of 0.10000000149011612."""
     if value - value != 0:
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        return encode_double(value)
     for digits in range(6, 9):
         short = float(f"{value:.{digits}g}")
         if _float32_bytes(short) == _float32_bytes(value):
@@ -347,13 +355,8 @@ def _float32_bytes(value: float) -> bytes:
 
 ANY_TYPE: Final = "google.protobuf.Any"
 
-_VALUE_TYPES: Final = WRAPPER_TYPES | {
-    f"google.protobuf.{name}" for name in ("Any", "Duration", "FieldMask", "ListValue", "Struct", "Timestamp", "Value")
-}
+_VALUE_TYPES: Final = WRAPPER_TYPES | {ANY_TYPE, *WELL_KNOWN}
 """Types whose JSON is not a plain object; it is written under `value`, beside `@type`."""
-
-Encode = Callable[[Any], Any]
-Decode = Callable[[Any, object], None]
 
 
 def any_encoder(encoder_for: Callable[[Descriptor], Encode]) -> Encode:

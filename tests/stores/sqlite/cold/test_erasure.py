@@ -17,7 +17,6 @@ from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection, task_ids_digest
 from dragoman.stores.shared.erasure import ERASURE_STEP_ROWS, QUEUE_START, QueuedTask, delete_task_content
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.cold import erasure
 from dragoman.stores.sqlite.queries import run_query
 from dragoman.testing.fixtures import (
     OWNER,
@@ -117,9 +116,7 @@ async def test_a_task_that_changed_after_its_selection_is_kept(store: SqliteStor
     assert [head.ref for head in stale] == [asking.ref]
     await store.append(created(new_ref()))
     await store.append(by_runner(await _answered(store, asking), artifact("a", "x")))
-    number, taken = await store.writer.submit(
-        lambda connection: erasure.delete_task_records(connection, 0, selection, stale, clock.now, "purge")
-    )
+    number, taken = await store.erasures._delete_task_records(0, selection, stale, clock.now, "purge")
     assert (number, taken) == (0, [])
     assert await store.read(asking.ref) is not None
 
@@ -131,11 +128,7 @@ async def _answered(store: SqliteStore, asking: TaskRecord) -> Any:
 async def test_an_erasure_interrupted_by_a_crash_is_completed_afterwards(path: Path, clock: Clock) -> None:
     store = open_store(path, clock=clock)
     records = [(await finished(store, artifact("a", "x"))).record for _ in range(5)]
-    await store.writer.submit(
-        lambda connection: erasure.delete_task_records(
-            connection, 0, TaskSelection(context="context"), records, clock.now, "purge"
-        )
-    )
+    await store.erasures._delete_task_records(0, TaskSelection(context="context"), records, clock.now, "purge")
     await store.close()
     assert rows_by_table(path)["log"] == 10
     store = open_store(path, clock=clock)
@@ -153,9 +146,7 @@ async def test_an_erasure_step_is_limited_in_rows_and_bytes(store: SqliteStore, 
     for _ in range(4):
         await store.append(by_runner(claimed, *[artifact("a", "x", append=True) for _ in range(500)]))
     selection = TaskSelection(task=claimed.record.id)
-    number, _ = await store.writer.submit(
-        lambda connection: erasure.delete_task_records(connection, 0, selection, [claimed.record], clock.now, "purge")
-    )
+    number, _ = await store.erasures._delete_task_records(0, selection, [claimed.record], clock.now, "purge")
     place: QueuedTask | None = QUEUE_START
     left = rows_by_table(path)["chunks"]
     while place is not None:

@@ -21,13 +21,13 @@ from dragoman.extensions.postgres.rows import PostgresBulkStatement
 from dragoman.stores.shared.erasure import (
     Eraser,
     QueuedTask,
+    SelectionSql,
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
 )
 from dragoman.stores.shared.queries import Query, change
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
-from dragoman.stores.shared.task_selection import SelectionSql
 
 # Two indexes: one has the tasks that callers see, the other those that are not visible yet.
 SELECTION: Final = SelectionSql(
@@ -63,28 +63,6 @@ SELECT r.receipt FROM receipts r
 WHERE r.receipt IN (SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue)
     AND (r.receipt = ANY ($1::bigint[]) OR r.touched < $2::bigint - {ABANDONED_AFTER_MS}) ORDER BY r.receipt
 """
-_MEASURE: Final = PostgresBulkStatement(
-    """
-    SELECT r.owner, r.task,
-        (SELECT coalesce(sum(length(data)), 0) FROM log l WHERE l.owner = r.owner AND l.task = r.task)::bigint,
-        (SELECT coalesce(sum(length(data) + length(envelope)), 0) FROM messages m
-            WHERE m.owner = r.owner AND m.task = r.task)::bigint,
-        (SELECT coalesce(sum(length(result)), 0) FROM steps s WHERE s.owner = r.owner AND s.task = r.task)::bigint,
-        a.count, a.size::bigint, c.count, c.size::bigint
-    FROM {rows}
-    CROSS JOIN LATERAL (SELECT count(*) AS count, coalesce(sum(length(head)), 0) AS size FROM artifacts a
-        WHERE a.owner = r.owner AND a.task = r.task) a
-    CROSS JOIN LATERAL (SELECT count(*) AS count, coalesce(sum(length(data)), 0) AS size FROM chunks c
-        WHERE c.owner = r.owner AND c.task = r.task) c
-    """,
-    "iy",
-    "owner, task",
-)
-_SELECT_ROW_KEYS: Final = PostgresBulkStatement(
-    "SELECT o.owner, r.task FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal",
-    "tty",
-    "scope, principal, task",
-)
 
 
 async def delete_task_records(
@@ -137,22 +115,6 @@ async def unfinished_receipts(connection: Connection, own_receipts: Collection[i
     return [row[0] for row in await connection.fetch(_SELECT_UNFINISHED, list(own_receipts), now)]
 
 
-async def measure(connection: Connection, records: Sequence[TaskRecord]) -> ErasureCounts:
-    """Counts and bytes of these tasks."""
-    refs = [(ref.owner.scope, ref.owner.principal, ref.key) for ref in (record.ref for record in records)]
-    row_keys = [tuple(row) for row in await _SELECT_ROW_KEYS.fetch(connection, refs)]
-    total = ErasureCounts(
-        tasks=len(row_keys),
-        events=sum(record.last_sequence for record in records),
-        messages=sum(record.message_count for record in records),
-    )
-    for row in await _MEASURE.fetch(connection, row_keys):
-        _, _, log, messages, steps, artifacts, artifact_bytes, chunks, chunk_bytes = row
-        size = log + messages + steps + artifact_bytes + chunk_bytes
-        total += ErasureCounts(artifacts=artifacts, chunks=chunks, bytes=size)
-    return total
-
-
 class PostgresEraser(Eraser):
     """Erases from a database that several processes may share."""
 
@@ -162,9 +124,6 @@ class PostgresEraser(Eraser):
         self._counter_slot = counter_slot
         self._own_receipts: set[int] = set()
         """Receipts that this process created and that are not complete. Another process may be working on others."""
-
-    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        return await self._database.read_snapshot(measure, records)
 
     async def _delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str

@@ -12,10 +12,15 @@ from typing import Final
 
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
-from dragoman.stores.shared.erasure import Eraser, add_to_receipt, delete_context_or_principal, delete_empty_contexts
+from dragoman.stores.shared.erasure import (
+    Eraser,
+    SelectionSql,
+    add_to_receipt,
+    delete_context_or_principal,
+    delete_empty_contexts,
+)
 from dragoman.stores.shared.queries import select
 from dragoman.stores.shared.rows import record_from_row
-from dragoman.stores.shared.task_selection import SelectionSql
 from dragoman.stores.sqlite.cold import daily_usage, task_tables
 from dragoman.stores.sqlite.hot.figures import ADD_TO_TOTALS
 from dragoman.stores.sqlite.hot.transaction import SELECT_RECORD
@@ -41,59 +46,6 @@ _INSERT_QUEUED_TASK: Final = "INSERT INTO erasure_queue (receipt, id, owner, tas
 _SELECT_UNFINISHED: Final = (
     "SELECT receipt FROM receipts WHERE digest = '' UNION SELECT receipt FROM erasure_queue ORDER BY 1"
 )
-_MEASURE: Final = """
-SELECT (SELECT count(*) FROM artifacts WHERE owner = ?1 AND task = ?2),
-    (SELECT count(*) FROM chunks WHERE owner = ?1 AND task = ?2),
-    (SELECT coalesce(sum(length(head)), 0) FROM artifacts WHERE owner = ?1 AND task = ?2)
-    + (SELECT coalesce(sum(length(data)), 0) FROM chunks WHERE owner = ?1 AND task = ?2)
-    + (SELECT coalesce(sum(length(data)), 0) FROM log WHERE owner = ?1 AND task = ?2)
-    + (SELECT coalesce(sum(length(data) + length(envelope)), 0) FROM messages WHERE owner = ?1 AND task = ?2)
-    + (SELECT coalesce(sum(length(result)), 0) FROM steps WHERE owner = ?1 AND task = ?2)
-"""
-
-
-def delete_task_records(
-    connection: sqlite3.Connection,
-    number: int,
-    selection: TaskSelection,
-    records: Iterable[TaskRecord],
-    now: int,
-    reason: str,
-) -> tuple[int, list[TaskRecord]]:
-    """See `Eraser`."""
-    erased: list[TaskRecord] = []
-    totals: Counter[tuple[int, str, int]] = Counter()
-    contexts: set[tuple[int, str]] = set()
-    with overwriting_deleted_rows(connection):
-        for selected in records:
-            owner, key = owner_number(connection, selected.ref.owner), selected.ref.key
-            row = connection.execute(SELECT_RECORD, (owner, key)).fetchone()
-            record = record_from_row(selected.ref, row) if row else None
-            if owner is None or record is None or not selection.matches(record, now):
-                continue
-            if not number:
-                number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
-            connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
-            connection.execute(_INSERT_QUEUED_TASK, (number, record.id, owner, key))
-            task_tables.clear_task_keys(connection, owner, key)
-            task_tables.delete_rows_beside_task(connection, owner, key)
-            totals[owner, record.agent, record.state] -= record.visible
-            contexts.add((owner, record.context))
-            erased.append(record)
-        ADD_TO_TOTALS.run(connection, [(*key, count) for key, count in totals.items() if count])
-        run_query(connection, delete_empty_contexts(contexts))
-        if erased:
-            run_query(connection, add_to_receipt(number, ErasureCounts(tasks=len(erased))))
-    return number, erased
-
-
-def _measure(connection: sqlite3.Connection, records: Iterable[TaskRecord]) -> ErasureCounts:
-    total = ErasureCounts()
-    for record in records:
-        where = (owner_number(connection, record.ref.owner), record.ref.key)
-        artifacts, chunks, size = connection.execute(_MEASURE, where).fetchone()
-        total += ErasureCounts(1, record.last_sequence, record.message_count, artifacts, chunks, size)
-    return total
 
 
 class SqliteEraser(Eraser):
@@ -111,28 +63,54 @@ class SqliteEraser(Eraser):
         runner = SqliteQueryRunner(read, writer.submit, clock)
         runner.secure_delete = True
         super().__init__(runner, SELECTION, after_erasure)
-        self._read = read
         self._writer = writer
         self._clear_caches = clear_caches
-
-    async def _measure(self, records: list[TaskRecord]) -> ErasureCounts:
-        return await self._read(_measure, records)
 
     async def _delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
     ) -> tuple[int, list[TaskRecord]]:
         def delete(connection: sqlite3.Connection) -> tuple[int, list[TaskRecord]]:
-            receipt, erased = delete_task_records(connection, number, selection, records, now, reason)
-            for record in erased:
-                owner = owner_number(connection, record.ref.owner)
-                assert owner is not None, "the task existed"
-                self._writer.committer.quota_counters.record_erasure(connection, owner, record)
-            return receipt, erased
+            with overwriting_deleted_rows(connection):
+                return self._delete(connection, number, selection, records, now, reason)
 
         result: tuple[int, list[TaskRecord]] = await self._writer.submit(delete, low_priority=True)
         if result[1]:
             self._clear_caches()
         return result
+
+    def _delete(
+        self,
+        connection: sqlite3.Connection,
+        number: int,
+        selection: TaskSelection,
+        records: Iterable[TaskRecord],
+        now: int,
+        reason: str,
+    ) -> tuple[int, list[TaskRecord]]:
+        erased: list[TaskRecord] = []
+        totals: Counter[tuple[int, str, int]] = Counter()
+        contexts: set[tuple[int, str]] = set()
+        for selected in records:
+            owner, key = owner_number(connection, selected.ref.owner), selected.ref.key
+            row = connection.execute(SELECT_RECORD, (owner, key)).fetchone()
+            record = record_from_row(selected.ref, row) if row else None
+            if owner is None or record is None or not selection.matches(record, now):
+                continue
+            if not number:
+                number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
+            connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
+            connection.execute(_INSERT_QUEUED_TASK, (number, record.id, owner, key))
+            task_tables.clear_task_keys(connection, owner, key)
+            task_tables.delete_rows_beside_task(connection, owner, key)
+            self._writer.committer.quota_counters.record_erasure(connection, owner, record)
+            totals[owner, record.agent, record.state] -= record.visible
+            contexts.add((owner, record.context))
+            erased.append(record)
+        ADD_TO_TOTALS.run(connection, [(*key, count) for key, count in totals.items() if count])
+        run_query(connection, delete_empty_contexts(contexts))
+        if erased:
+            run_query(connection, add_to_receipt(number, ErasureCounts(tasks=len(erased))))
+        return number, erased
 
     async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
         def delete(connection: sqlite3.Connection) -> None:

@@ -9,8 +9,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.daily_usage import DailyCounter, DailyKeys
@@ -21,45 +20,7 @@ from dragoman.core.task.plan import Plan
 from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.sqlite.cold import daily_usage
 from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
-
-
-class Flush(Enum):
-    """Why rows are written now."""
-
-    READ = "a statement of the batch may read them"
-    COMMIT = "the batch is complete"
-    JOB = "a job follows, which may read and change everything"
-
-
-class CommitBatch(Protocol):
-    """The batch of appends that an observer counts."""
-
-    connection: sqlite3.Connection
-    cursor: sqlite3.Cursor
-    """Of the connection: each execution on a connection makes a cursor."""
-
-    def flushed_connection(self) -> sqlite3.Connection:
-        """The connection, after pending rows were written: called only when rows have to be read."""
-
-
-class CommitObserver:
-    """Figures that are kept of appends, in the same commit. A subclass has what it needs of these."""
-
-    has_deferred_rows = False
-    """Whether rows of earlier commits wait for the next one."""
-
-    def admit(self, batch: CommitBatch, plan: Plan, now: int) -> None:
-        """Raises AppendRejected for a change with a quota that must not be applied, before any of it is written."""
-
-    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
-        """Counts a change, after its rows were written; or, if it discards its task, before that."""
-
-    def flush(self, batch: CommitBatch, reason: Flush) -> None:
-        """Writes the rows that cannot wait."""
-
-    def end_batch(self, *, committed: bool) -> None:
-        """Called after the commit, or when the batch was rolled back."""
-
+from dragoman.stores.sqlite.hot.transaction import CommitObserver, Flush, SqliteTransaction
 
 # Quota counters -------------------------------------------------------------------------------------------------------
 
@@ -124,7 +85,7 @@ class SqliteQuotaCounters(CommitObserver):
         """Undelivered messages by task, as far as they are cached."""
         self._token_buckets = TokenBuckets()
 
-    def admit(self, batch: CommitBatch, plan: Plan, now: int) -> None:
+    def admit(self, batch: SqliteTransaction, plan: Plan, now: int) -> None:
         """Raises QuotaExceeded for a message that would exceed its sender's quota."""
         if (quota := plan.change.quota) is None:
             return
@@ -145,7 +106,7 @@ class SqliteQuotaCounters(CommitObserver):
         if every and starts_turn(plan):
             self._token_buckets.take((sender, agent), now, every)
 
-    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+    def record(self, batch: SqliteTransaction, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         if not self.loads:
             return
         before, record = plan.before, plan.record
@@ -271,7 +232,7 @@ class SqliteArtifactGrowth(CommitObserver):
     def __init__(self) -> None:
         self._growth = ArtifactGrowth()
 
-    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+    def record(self, batch: SqliteTransaction, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         row_key = owner, plan.record.ref.key
         rows, is_long = self._growth.record(row_key, plan)
         if rows:
@@ -293,14 +254,14 @@ class SqliteTotals(CommitObserver):
     def __init__(self) -> None:
         self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
 
-    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+    def record(self, batch: SqliteTransaction, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         before, record = plan.before, plan.record
         if before is not None and before.visible:
             self._totals[owner, record.agent, before.state] -= 1
         if record.visible and not plan.change.discard:
             self._totals[owner, record.agent, record.state] += 1
 
-    def flush(self, batch: CommitBatch, reason: Flush) -> None:
+    def flush(self, batch: SqliteTransaction, reason: Flush) -> None:
         if self._totals:
             ADD_TO_TOTALS.run(batch.cursor, [(*key, count) for key, count in self._totals.items() if count])
             self._totals.clear()
@@ -321,13 +282,13 @@ class SqliteDailyFigures(CommitObserver):
         self._committed = DailyCounter()
         """Figures of the commit before, while they are not in a later commit."""
 
-    def record(self, batch: CommitBatch, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+    def record(self, batch: SqliteTransaction, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         self._counter.count(plan, now)
         report = plan.change.usage_report
         if is_usage_counted and report is not None and report.has_amount:
             self._counter.count_usage(plan.record, report, now)
 
-    def flush(self, batch: CommitBatch, reason: Flush) -> None:
+    def flush(self, batch: SqliteTransaction, reason: Flush) -> None:
         if reason is Flush.JOB or (reason is Flush.COMMIT and (self._deferred or not self._counter.can_wait)):
             self._counter.add(self._deferred)
             daily_usage.add_counts(batch.connection, batch.cursor, self._keys, self._counter)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any, Final
 
 from dragoman.core.names import Owner
@@ -26,7 +27,6 @@ from dragoman.stores.shared.rows import (
 )
 from dragoman.stores.sqlite.cold import pushes, task_tables
 from dragoman.stores.sqlite.cold.blobs import use_blobs
-from dragoman.stores.sqlite.hot.figures import CommitObserver, Flush
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SqliteBulkStatement
 
 MAX_CACHED_OWNERS: Final = 16_384
@@ -87,6 +87,33 @@ _DELETE_TASK_ROWS: Final = tuple(
 )
 
 
+class Flush(Enum):
+    """Why rows are written now."""
+
+    READ = "a statement of the batch may read them"
+    COMMIT = "the batch is complete"
+    JOB = "a job follows, which may read and change everything"
+
+
+class CommitObserver:
+    """Figures that are kept of appends, in the same commit. A subclass has what it needs of these."""
+
+    has_deferred_rows = False
+    """Whether rows of earlier commits wait for the next one."""
+
+    def admit(self, batch: SqliteTransaction, plan: Plan, now: int) -> None:
+        """Raises AppendRejected for a change with a quota that must not be applied, before any of it is written."""
+
+    def record(self, batch: SqliteTransaction, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
+        """Counts a change, after its rows were written; or, if it discards its task, before that."""
+
+    def flush(self, batch: SqliteTransaction, reason: Flush) -> None:
+        """Writes the rows that cannot wait."""
+
+    def end_batch(self, *, committed: bool) -> None:
+        """Called after the commit, or when the batch was rolled back."""
+
+
 class SqliteTransaction:
     """One batch on the writer's connection.
 
@@ -102,7 +129,7 @@ class SqliteTransaction:
         observers: Sequence[CommitObserver],
     ) -> None:
         self.connection = connection
-        self.cursor = connection.cursor()
+        self.cursor = connection.cursor()  # each execution on a connection makes a cursor
         self._clock = clock
         self._owner_numbers = owner_numbers
         self._observers = observers

@@ -28,13 +28,12 @@ from dragoman.stores.sqlite.errors import explain, failure_or_self, is_undecodab
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.figures import (
-    CommitObserver,
     SqliteArtifactGrowth,
     SqliteDailyFigures,
     SqliteQuotaCounters,
     SqliteTotals,
 )
-from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
+from dragoman.stores.sqlite.hot.transaction import CommitObserver, SqliteTransaction
 from dragoman.supervision import Background, RepeatedFailures, start_thread
 
 log = logging.getLogger("dragoman.store")
