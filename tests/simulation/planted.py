@@ -179,9 +179,8 @@ MUTATIONS: Final = (
     ),
     # Dead servers ----------------------------------------------------------------------------------------------------
     Mutation(
-        "nobody reaps", "G3", "runtime.sessions",
-        "            await asyncio.sleep(interval)\n            await self.reap()\n",
-        "            await asyncio.sleep(interval)\n",
+        "nobody reaps", "G3", "runtime.assembly",
+        "    yield polling(Background.REAPER, timings.renew_interval, reaper.reap)\n", "",
     ),
     Mutation(
         "the reaper repeats every turn", "G3", "runtime.sessions",

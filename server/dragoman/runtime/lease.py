@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class Lease:
         return self._ends - self.now()
 
     def hold(self) -> LeaseHold:
-        return LeaseHold(self)
+        return LeaseHold(self, self.term)
 
     def is_lost(self, term: int) -> bool:
         """Whether the lease has lapsed since this term began."""
@@ -70,14 +71,12 @@ class Lease:
         return began + seconds - min(self._margin, seconds / 4)
 
 
+@dataclass(slots=True)
 class LeaseHold:
     """The term of a lease, held by a turn or a claim."""
 
-    __slots__ = ("_lease", "_term")
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._term = lease.term
+    _lease: Lease
+    _term: int
 
     @property
     def lost(self) -> bool:
