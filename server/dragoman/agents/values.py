@@ -183,7 +183,7 @@ def set_metadata(target: Any, metadata: Mapping[str, object] | None) -> None:
     """Merges `metadata` into the metadata of a Part, Artifact, Message or event."""
     if metadata:
         try:
-            fill_struct(target.metadata, to_json(metadata))
+            target.metadata.update(to_json(metadata))
         except InvalidAgentResponse as error:
             raise InvalidAgentResponse(f"metadata: {error}") from None
 
@@ -311,7 +311,7 @@ def is_record(value: object) -> bool:
 
 
 def fill_value(target: Any, value: Any) -> None:
-    """Writes a JSON value into a protobuf Value of any descriptor pool."""
+    """Writes a JSON value into a protobuf Value."""
     match value:
         case None:
             target.null_value = 0
@@ -323,16 +323,10 @@ def fill_value(target: Any, value: Any) -> None:
             target.number_value = value
         case list():
             target.list_value.SetInParent()  # the empty list is a value too
-            for item in value:
-                fill_value(target.list_value.values.add(), item)
+            target.list_value.extend(value)
         case dict():
             target.struct_value.SetInParent()
-            fill_struct(target.struct_value, value)
-
-
-def fill_struct(target: Any, value: Mapping[str, Any]) -> None:
-    for key, item in value.items():
-        fill_value(target.fields[key], item)
+            target.struct_value.update(value)
 
 
 def value_to_json(value: Any) -> Any:

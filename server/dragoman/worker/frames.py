@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from google.protobuf.json_format import ParseDict
-
-from dragoman.core.cards.agent_spec import CARD_SKILL_FIELDS, AgentSpec, Extension, Skill
+from dragoman.core.cards.agent_spec import AgentSpec, card_skills
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.maintenance import RETENTION_STATES
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnResult
@@ -150,16 +148,16 @@ def encode_registration(spec: AgentSpec, turns: int) -> wk.AgentRegistration:
         version=spec.version,
         documentation_url=spec.documentation_url,
         icon_url=spec.icon_url or None,
-        provider=None if spec.provider is None else asdict(spec.provider),
+        provider=asdict(spec.provider) if spec.provider else None,
         default_input_modes=spec.input_modes,
         default_output_modes=spec.output_modes,
-        skills=_encode_skills(spec.skills),
-        capabilities=pb.AgentCapabilities(streaming=spec.streaming, extensions=map(_encode_extension, spec.extensions)),
+        skills=card_skills(spec.skills),
+        capabilities={"streaming": spec.streaming, "extensions": map(asdict, spec.extensions)},
     )
     encoded = wk.AgentRegistration(
         id=spec.id,
         card=card,
-        extended_skills=_encode_skills(spec.extended_skills),
+        extended_skills=card_skills(spec.extended_skills),
         direct=spec.direct,
         uncancelable=not spec.cancelable,
         refuses_messages=spec.while_working == "refuse",
@@ -173,15 +171,4 @@ def encode_registration(spec: AgentSpec, turns: int) -> wk.AgentRegistration:
     for name, state in RETENTION_STATES.items():
         if state in spec.retention:
             encoded.retention[name].FromMilliseconds(spec.retention[state])
-    return encoded
-
-
-def _encode_skills(skills: Iterable[Skill]) -> list[pb.AgentSkill]:
-    return [pb.AgentSkill(**{field: getattr(skill, field) for field in CARD_SKILL_FIELDS}) for skill in skills]
-
-
-def _encode_extension(extension: Extension) -> pb.AgentExtension:
-    encoded = pb.AgentExtension(uri=extension.uri, description=extension.description, required=extension.required)
-    if extension.params:
-        ParseDict(dict(extension.params), encoded.params)
     return encoded

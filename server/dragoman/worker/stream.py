@@ -104,7 +104,9 @@ class ServerStream:
                 frame = self._queue.get(timeout=min(max(due - time.monotonic(), 0.0), self._heartbeat))
             except queue.Empty:
                 due = time.monotonic() + self._heartbeat
-                frame = wk.ConnectRequest(heartbeat=self._next_heartbeat())
+                number = next(self._heartbeat_numbers)
+                self._heartbeats_sent[number] = self.lease.now()
+                frame = wk.ConnectRequest(heartbeat=wk.Heartbeat(number=number))
             if frame is None:
                 return
             if time.monotonic() - self._last_received_at > self._lease:
@@ -116,23 +118,15 @@ class ServerStream:
                 return
             yield frame
 
-    def _next_heartbeat(self) -> wk.Heartbeat:
-        number = next(self._heartbeat_numbers)
-        self._heartbeats_sent[number] = self.lease.now()
-        return wk.Heartbeat(number=number)
-
-    def _renew_lease(self, answer: wk.Heartbeat) -> None:
-        sent_at = self._heartbeats_sent.pop(answer.number, None)
-        if sent_at is not None:
-            self.lease.extend(sent_at, answer.lease.ToNanoseconds() / 1e9)
-
     def _read(self) -> None:
         failure: ClientError | None = None
         try:
             for frame in self._call:
                 self._last_received_at = time.monotonic()
                 if frame.HasField("heartbeat"):
-                    self._renew_lease(frame.heartbeat)
+                    sent_at = self._heartbeats_sent.pop(frame.heartbeat.number, None)
+                    if sent_at is not None:
+                        self.lease.extend(sent_at, frame.heartbeat.lease.ToNanoseconds() / 1e9)
                 self._call_soon(self._on_frame, frame)
         except grpc.RpcError as error:
             failure = ClientError.from_rpc_error(cast("grpc.aio.AioRpcError", error))

@@ -136,7 +136,6 @@ class RemoteTurnContext:
             self.task.cancel()
 
     def on_message(self, message: wk.MessageArrived) -> None:
-        """Handles a message for the running turn."""
         self._message_requested = False
         self._received_messages.append(message)
         self._message_received.set()

@@ -241,12 +241,9 @@ class Worker:
 
         Sets context variables: call it in an asyncio task of its own.
         """
-        if self._tracer is None:
-            trace.CURRENT_TRACE.set(turn_context.traceparent)
-            return await self._call_agent(agent, turn_context)
         parent, started_at = trace.parse_traceparent(turn_context.traceparent), time.perf_counter()
-        context = self._tracer.start_span(parent)
-        if not trace.is_recorded(context):
+        context = turn_context.traceparent if self._tracer is None else self._tracer.start_span(parent)
+        if self._tracer is None or not trace.is_recorded(context):
             trace.CURRENT_TRACE.set(context)
             return await self._call_agent(agent, turn_context)
         self._tracer.activate(context)

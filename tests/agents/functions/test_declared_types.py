@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, RootModel, field_validator
 from typing_extensions import TypedDict
 
 from dragoman import Extension, Skill, Turn, agent
-from dragoman.agents.functions.declared_types import InputType, InvalidInput
+from dragoman.agents.functions.declared_types import InvalidInput, read_input
 from dragoman.agents.functions.incoming import Incoming
 from dragoman.agents.values import data_part
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -209,16 +209,16 @@ def message(*parts: pb.Part) -> Incoming:
 
 
 def test_an_input_without_a_type_is_read_as_json() -> None:
-    assert InputType().read(message(data_part({"a": 1}))) == {"a": 1}
-    assert InputType().read(message(pb.Part(text='{"a": '), pb.Part(text="1}"))) == {"a": 1}
+    assert read_input(message(data_part({"a": 1})), None) == {"a": 1}
+    assert read_input(message(pb.Part(text='{"a": '), pb.Part(text="1}")), None) == {"a": 1}
 
 
 def test_a_message_has_one_input() -> None:
     with pytest.raises(InvalidInput, match=r"The message has 2 data parts. Send one"):
-        InputType().read(message(data_part(1), data_part(2)))
+        read_input(message(data_part(1), data_part(2)), None)
     for text in ("", "two teas"):
         with pytest.raises(InvalidInput, match=r"has no input. Send it as a data part, or as a text that is JSON"):
-            InputType().read(message(pb.Part(text=text)))
+            read_input(message(pb.Part(text=text)), None)
 
 
 # Turns -------------------------------------------------------------------------------------------------------------

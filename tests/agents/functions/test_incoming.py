@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dragoman import types
 from dragoman.agents.functions.incoming import Incoming
-from dragoman.agents.values import fill_struct
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -46,7 +45,7 @@ def test_the_request_of_a_message_is_read() -> None:
     envelope = pb.SendMessageRequest()
     envelope.configuration.accepted_output_modes.append("text/plain")
     envelope.message.extensions.append("https://example.org/extension")
-    fill_struct(envelope.metadata, {"trace": 1})
+    envelope.metadata.update({"trace": 1})
     message = incoming(envelope=envelope)
     assert (message.accepts, message.extensions, message.request_metadata) == (
         ["text/plain"],

@@ -16,7 +16,6 @@ from tests.agents.turn_context import RecordingTurnContext, state_of, status_tex
 from dragoman import Turn, TurnEnded, agent, types
 from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.steps import TurnSteps
-from dragoman.agents.values import fill_struct
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
@@ -57,7 +56,7 @@ async def test_a_turn_has_the_text_files_and_data_of_its_message() -> None:
 async def test_a_turn_has_the_fields_of_its_task_and_request() -> None:
     envelope = pb.SendMessageRequest()
     envelope.configuration.accepted_output_modes.append("text/plain")
-    fill_struct(envelope.metadata, {"trace": [1, "a"]})
+    envelope.metadata.update({"trace": [1, "a"]})
     question = types.message("which?")
     turn_context = RecordingTurnContext("x", history=[question], question=question, envelope=envelope)
     turn = make_turn(turn_context)

@@ -28,11 +28,11 @@ class Worker:
         spec = read_registration(entry)
         self.agent = WorkerAgent(spec, "", lambda: 0, 0)
         self.connection = WorkerConnection(
-            wk.Hello(name="w", agents=[entry]), "peer", "", {spec.id: spec}, on_capacity_change=self.note_capacity,
+            wk.Hello(name="w", agents=[entry]), "peer", {spec.id: spec}, on_capacity_change=self.note_capacity,
             new_id=lambda: "id", frame_bytes=1_000_000, lease_left=lease_left,
         )  # fmt: skip
         self.connection.timings = timings or HeartbeatTimings()
-        self.agent.add_worker(self.connection)
+        self.agent.workers.append(self.connection)
         self.capacities: list[tuple[int, int]] = []
         """The capacity at each notice that it has grown, and the frames that were on their way to the worker."""
 

@@ -127,7 +127,6 @@ class CalledTurn(ABC):
         self._wakeup.clear()
 
     def invalid(self, text: str) -> TurnResult:
-        """FAILED because what the other server sent is not valid."""
         return self.failed("InvalidAgentResponse", text, InvalidAgentResponse)
 
     @abstractmethod

@@ -107,20 +107,17 @@ def _check_function(function: object) -> None:
         raise TypeError(
             f"@agent: {function.__qualname__}{inspect.signature(function)} cannot be called with one argument, the turn"
         ) from None
-    first = next(iter(_evaluated_signature(function).parameters.values()))
+    try:
+        evaluated = inspect.signature(function, eval_str=True)
+    except Exception:  # a name that only type checkers can see
+        evaluated = inspect.signature(function)
+    first = next(iter(evaluated.parameters.values()))
     if not _accepts_turn(first.annotation):
         raise TypeError(
             f"@agent: {function.__qualname__}: the argument {first.name} is annotated as "
             f"{inspect.formatannotation(first.annotation)}, but an agent is called with the turn; "
             f"write {first.name}: Turn, and read turn.text, turn.data or turn.files"
         )
-
-
-def _evaluated_signature(function: Callable[..., object]) -> inspect.Signature:
-    try:
-        return inspect.signature(function, eval_str=True)
-    except Exception:  # a name that only type checkers can see
-        return inspect.signature(function)
 
 
 def _accepts_turn(annotation: Any) -> bool:

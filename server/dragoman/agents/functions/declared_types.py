@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
 from dragoman.agents.functions.incoming import Incoming
-from dragoman.agents.functions.spec import check_known, checked_json
+from dragoman.agents.functions.spec import check_known, check_type, checked_json
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import (
     ANNOTATIONS,
@@ -36,19 +36,14 @@ class InvalidInput(ValueError):
     """A message does not have the declared input. The text names the fields and the rules, for the caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputType:
-    """The declared input of an agent or a skill. `validate` is None for a JSON Schema, whose values are not checked."""
-
-    validate: ValidateJson | None = None
-
-    def read(self, message: Incoming) -> Any:
-        """The input in a message: its only data part, or its text as JSON. Raises InvalidInput."""
-        value = _json_of(message)
-        return value if self.validate is None else _validated(self.validate, value)
+InputTypes = Mapping[str, ValidateJson | None]
+"""The declared inputs by skill id, "" for the agent's own. None: by a JSON Schema, whose values are not checked."""
 
 
-InputTypes = Mapping[str, InputType]  # the declared inputs by skill id, "" for the agent's own
+def read_input(message: Incoming, validate: ValidateJson | None) -> Any:
+    """The input in a message: its only data part, or its text as JSON. Raises InvalidInput."""
+    value = _json_of(message)
+    return value if validate is None else _validated(validate, value)
 
 
 def with_declared_types(
@@ -65,7 +60,7 @@ def with_declared_types(
             for index, skill in enumerate(skills)
         ]
     schemas: dict[str, SkillSchemas] = {}
-    types: dict[str, InputType] = {}
+    types: dict[str, ValidateJson | None] = {}
     for id, prefix, input, output, annotations in declarations:
         input_schema = output_schema = None
         if input is not None:
@@ -83,7 +78,7 @@ def with_declared_types(
         spec,
         skills=_plain(spec.skills),
         extended_skills=_plain(spec.extended_skills),
-        validates_input=frozenset(id for id, type in types.items() if type.validate is not None),
+        validates_input=frozenset(id for id, validate in types.items() if validate is not None),
     )
     declared = with_schemas(plain, schemas)
     if len(schemas_of(declared)) < len(schemas):
@@ -97,7 +92,7 @@ def _plain(skills: tuple[Skill, ...]) -> tuple[Skill, ...]:
     return tuple(replace(skill, input=None, output=None, annotations=None) for skill in skills)
 
 
-def _read_declared(argument: str, declared: object, *, is_input: bool) -> tuple[InputType, Mapping[str, Any]]:
+def _read_declared(argument: str, declared: object, *, is_input: bool) -> tuple[ValidateJson | None, Mapping[str, Any]]:
     """The validation and the JSON Schema of a declared input or output."""
     validate = None
     if isinstance(declared, Mapping):
@@ -110,7 +105,7 @@ def _read_declared(argument: str, declared: object, *, is_input: bool) -> tuple[
         schema, validate = _root_definition(schema), adapter.validate_json
     if problem := input_schema_problem(schema) if is_input else schema_problem(schema):
         raise ValueError(f"@agent: {argument} {problem}")
-    return InputType(validate), schema
+    return validate, schema
 
 
 def _adapter_and_schema(argument: str, declared: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -138,15 +133,15 @@ def _root_definition(schema: dict[str, Any]) -> dict[str, Any]:
     return {**definition, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
-def _annotations(argument: str, annotations: object) -> Mapping[str, Any]:
-    if not isinstance(annotations, Mapping):
-        raise TypeError(f"@agent: {argument}={annotations!r} must be a dict")
+def _annotations(argument: str, annotations: Any) -> Mapping[str, Any]:
+    check_type(argument, annotations, Mapping, "a dict")
     check_known(argument, annotations, ANNOTATIONS)
     for name, value in annotations.items():
-        if not isinstance(value, ANNOTATIONS[name]):
-            rule = "a string" if ANNOTATIONS[name] is str else "True or False"
-            raise TypeError(f"@agent: {argument}.{name}={value!r} must be {rule}")
+        check_type(f"{argument}.{name}", value, ANNOTATIONS[name], _ANNOTATION_RULES[ANNOTATIONS[name]])
     return dict(annotations)
+
+
+_ANNOTATION_RULES: Final[Mapping[type, str]] = {str: "a string", bool: "True or False"}
 
 
 def _json_of(message: Incoming) -> Any:

@@ -165,7 +165,7 @@ class TaskMetadata:
             return b""
         update = struct_of(b"")
         try:
-            values.fill_struct(update, values.to_json(self._value))
+            update.update(values.to_json(self._value))
         except InvalidAgentResponse as error:
             raise InvalidAgentResponse(f"turn.metadata: {error}") from None
         for key, saved in self._saved_values.items():

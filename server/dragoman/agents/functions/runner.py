@@ -170,21 +170,15 @@ class DeclaredAgent(Generic[P, R]):
             error_id = secrets.token_hex(ERROR_ID_BYTES)
         # The store is away or memory is used up: the author's frames would explain nothing.
         is_expected = is_a(cause, Unavailable) or lacks_memory(cause)
-        log_exception(
-            log,
-            logging.WARNING if then else logging.ERROR,
-            FAILED_AT_DECLARATION if where.is_declaration else FAILED_AT_LINE,
-            (
-                {
-                    "where": where,
-                    "agent": agent,
-                    "text": f"{text} (error id {error_id})" if error_id else text,
-                    "then": then,
-                },
-            ),
-            None if is_expected else error,
-            {"task": output.turn_context.task_id, "agent": agent, **({"error_id": error_id} if error_id else {})},
-        )
+        level, line = logging.WARNING if then else logging.ERROR, FAILED_AT_LINE
+        logged = {"where": where, "agent": agent, "text": text, "then": then}
+        fields = {"task": output.turn_context.task_id, "agent": agent}
+        if where.is_declaration:
+            line = FAILED_AT_DECLARATION
+        if error_id:
+            logged["text"] = f"{text} (error id {error_id})"
+            fields["error_id"] = error_id
+        log_exception(log, level, line, (logged,), None if is_expected else error, fields)
         shown = generic_error_text(error_id) if error_id else text
         if is_a(cause, InvalidAgentResponse):
             place = f"{Path(where.file).name} line {where.line}"

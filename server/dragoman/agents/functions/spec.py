@@ -125,8 +125,7 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
             check_string(argument, given[argument])
     flags = {argument: given.get(argument, default) for argument, default in _FLAGS.items()}
     for argument, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise TypeError(f"@agent: {argument}={flag!r} must be True or False")
+        check_type(argument, flag, bool, "True or False")
     while_working = options.get("while_working", "queue")
     if while_working not in ("queue", "refuse"):
         raise ValueError(f'@agent: while_working={while_working!r} must be "queue" or "refuse"')
@@ -137,6 +136,12 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
         name = _display_name(id)
     if (description := options.get("description")) is None:
         description = (function.__doc__ or "").strip().partition("\n")[0].strip() or name
+    try:
+        retention = {} if (given_ages := options.get("retention")) is None else parse_retention_ages(given_ages)
+    except ValueError as error:
+        raise ValueError(f"@agent: retention: {error}") from error
+    retry = ONCE if (given_retry := options.get("retry")) is None else given_retry
+    check_type("retry", retry, Retry, "a Retry, such as Retry(attempts=3)")
     skills = _parse_each("skills", options.get("skills", ()), Skill, _skill, "id")
     schemes = options.get("security_schemes", {})
     return AgentSpec(
@@ -158,12 +163,16 @@ def spec_of(function: Callable[..., object], options: AgentOptions) -> AgentSpec
         ),
         while_working=while_working,
         crash_retries=_crash_retries(options.get("on_crash", "fail")),
-        max_attempts=_max_attempts(options.get("retry")),
+        max_attempts=retry.attempts,
         idle_limit=_seconds("idle_limit", options.get("idle_limit", 0.0)),
         time_limit=_seconds("time_limit", options.get("time_limit", 0.0)),
-        retention=_retention(options.get("retention")),
+        retention=retention,
         **flags,
     )
+
+
+def _display_name(id: str) -> str:
+    return id.replace("-", " ").capitalize()
 
 
 def retry(times: int) -> CrashRetry:
@@ -181,35 +190,17 @@ def _crash_retries(on_crash: object) -> int:
     return 0
 
 
-def _max_attempts(retry: object) -> int:
-    if retry is not None and not isinstance(retry, Retry):
-        raise TypeError(f"@agent: retry={retry!r} must be a Retry, such as Retry(attempts=3)")
-    return 1 if retry is None else retry.attempts
-
-
 def _seconds(argument: str, value: object) -> float:
     if not is_seconds(value):
         raise ValueError(f"@agent: {argument}={value!r} must be seconds, 0 for no limit")
     return float(value)
 
 
-def _retention(value: RetentionLike | None) -> dict[int, int]:
-    try:
-        return {} if value is None else parse_retention_ages(value)
-    except ValueError as error:
-        raise ValueError(f"@agent: retention: {error}") from error
-
-
-def _display_name(id: str) -> str:
-    return id.replace("-", " ").capitalize()
-
-
 def _parse_each(
     argument: str, values: Any, kind: type[T], parse: Callable[[str, Any], T], key: str, existing: tuple[T, ...] = ()
 ) -> tuple[T, ...]:
     """Parses a list of skills or extensions. `key`: the field that no two of them share."""
-    if isinstance(values, (str, Mapping, kind)) or not isinstance(values, Iterable):
-        raise TypeError(f"@agent: {argument}={values!r} must be a list of {kind.__name__}, dict or str")
+    _check_list(argument, values, f"a list of {kind.__name__}, dict or str", but_not=kind)
     parsed = tuple(parse(f"{argument}[{index}]", value) for index, value in enumerate(values))
     for index, one in enumerate(parsed):
         if (value := getattr(one, key)) in [getattr(earlier, key) for earlier in (*existing, *parsed[:index])]:
@@ -244,10 +235,8 @@ def _skill(argument: str, skill: SkillLike) -> Skill:
 def _extension(argument: str, extension: ExtensionLike) -> Extension:
     given = dataclass_fields(argument, {"uri": extension} if isinstance(extension, str) else extension, Extension)
     required, params = given.get("required", False), given.get("params", {})
-    if not isinstance(required, bool):
-        raise TypeError(f"@agent: {argument}.required={required!r} must be True or False")
-    if not isinstance(params, Mapping):
-        raise TypeError(f"@agent: {argument}.params={params!r} must be a dict")
+    check_type(f"{argument}.required", required, bool, "True or False")
+    check_type(f"{argument}.params", params, Mapping, "a dict")
     uri = check_string(f"{argument}.uri", given.get("uri"))
     if not EXTENSION_URI_PATTERN.fullmatch(uri):
         raise ValueError(
@@ -280,14 +269,13 @@ def _media_types(argument: str, modes: Iterable[str], *, allow_empty: bool = Fal
     return checked
 
 
-def dataclass_fields(argument: str, value: object, dataclass_type: type[Any]) -> dict[str, Any]:
+def dataclass_fields(argument: str, value: Any, dataclass_type: type[Any]) -> dict[str, Any]:
     """The fields of `dataclass_type` that `value` sets: an instance of it, or a mapping."""
     known = [field.name for field in dataclasses.fields(dataclass_type)]
     if isinstance(value, dataclass_type):
         return {name: getattr(value, name) for name in known}
-    if not isinstance(value, Mapping):
-        article = "an" if dataclass_type.__name__[0] in "AEIO" else "a"
-        raise TypeError(f"@agent: {argument}={value!r} must be {article} {dataclass_type.__name__} or a dict")
+    article = "an" if dataclass_type.__name__[0] in "AEIO" else "a"
+    check_type(argument, value, Mapping, f"{article} {dataclass_type.__name__} or a dict")
     check_known(argument, value, known)
     return dict(value)
 
@@ -310,18 +298,28 @@ def checked_json(argument: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_strings(argument: str, values: Iterable[str]) -> tuple[str, ...]:
     """Returns a tuple of non-empty strings. Raises TypeError or ValueError."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"@agent: {argument}={values!r} must be a list of strings")
+    _check_list(argument, values, "a list of strings")
     return tuple(check_string(argument, value) for value in values)
 
 
-def check_string(argument: str, value: object, *, allow_empty: bool = False) -> str:
+def check_string(argument: str, value: Any, *, allow_empty: bool = False) -> str:
     """Returns a string, non-empty unless `allow_empty`. Raises TypeError or ValueError."""
-    if not isinstance(value, str):
-        raise TypeError(f"@agent: {argument}={value!r} must be a string")
+    check_type(argument, value, str, "a string")
     if not value and not allow_empty:
         raise ValueError(f"@agent: {argument} is empty")
-    return value
+    text: str = value
+    return text
+
+
+def check_type(argument: str, value: object, kind: Any, rule: str) -> None:
+    """Raises TypeError for a value of another type. `rule`: what it must be."""
+    if not isinstance(value, kind):
+        raise TypeError(f"@agent: {argument}={value!r} must be {rule}")
+
+
+def _check_list(argument: str, values: object, rule: str, but_not: type[Any] = str) -> None:
+    if isinstance(values, (str, Mapping, but_not)) or not isinstance(values, Iterable):
+        raise TypeError(f"@agent: {argument}={values!r} must be {rule}")
 
 
 API_KEY_LOCATIONS: Final = ("header", "query", "cookie")
@@ -347,8 +345,7 @@ OAUTH_FLOW_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] 
 
 def parse_security_schemes(value: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
     """Checks schemes by name, such as {"bearer": {"type": "http", "scheme": "bearer"}}."""
-    if not isinstance(value, Mapping):
-        raise TypeError(f"@agent: security_schemes={value!r} must be a dict of schemes by name")
+    check_type("security_schemes", value, Mapping, "a dict of schemes by name")
     return {
         check_string("a key of security_schemes", name): _parse_scheme(name, scheme) for name, scheme in value.items()
     }
@@ -358,13 +355,11 @@ def parse_security_requirements(
     value: Iterable[Mapping[str, Iterable[str]]], known_schemes: Mapping[str, object]
 ) -> tuple[Mapping[str, tuple[str, ...]], ...]:
     """Checks the alternative requirements; each maps the names of its schemes to scopes."""
-    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-        raise TypeError(f"@agent: security={value!r} must be a list of dicts, each of scopes by scheme")
+    _check_list("security", value, "a list of dicts, each of scopes by scheme")
     requirements = []
     for index, requirement in enumerate(value):
         argument = f"security[{index}]"
-        if not isinstance(requirement, Mapping):
-            raise TypeError(f"@agent: {argument}={requirement!r} must be a dict of scopes by scheme")
+        check_type(argument, requirement, Mapping, "a dict of scopes by scheme")
         if unknown := [str(name) for name in requirement if name not in known_schemes]:
             raise ValueError(f"@agent: {argument} names {', '.join(unknown)}; security_schemes has no such scheme")
         requirements.append(
@@ -375,8 +370,7 @@ def parse_security_requirements(
 
 def _parse_scheme(name: str, scheme: Mapping[str, Any]) -> dict[str, Any]:
     argument = f"security_schemes[{name!r}]"
-    if not isinstance(scheme, Mapping):
-        raise TypeError(f"@agent: {argument}={scheme!r} must be a dict")
+    check_type(argument, scheme, Mapping, "a dict")
     fields = SECURITY_SCHEME_FIELDS.get(str(scheme.get("type")))
     if fields is None:
         raise ValueError(
@@ -386,21 +380,9 @@ def _parse_scheme(name: str, scheme: Mapping[str, Any]) -> dict[str, Any]:
     _check_fields(argument, scheme, required, ("type", *optional, "description"))
     if scheme.get("in", API_KEY_LOCATIONS[0]) not in API_KEY_LOCATIONS:
         raise ValueError(f"@agent: {argument}.in is {scheme['in']!r}; use one of {', '.join(API_KEY_LOCATIONS)}")
-    parsed = dict(scheme)
-    if "flows" in parsed:
-        parsed["flows"] = _parse_flows(f"{argument}.flows", parsed["flows"])
-    return parsed
-
-
-def _parse_flows(argument: str, flows: Any) -> dict[str, Any]:
-    if not isinstance(flows, Mapping):
-        raise TypeError(f"@agent: {argument}={flows!r} must be a dict of flows by name")
-    check_known(argument, flows, OAUTH_FLOW_FIELDS, "flow")
-    for name, flow in flows.items():
-        if not isinstance(flow, Mapping):
-            raise TypeError(f"@agent: {argument}.{name}={flow!r} must be a dict")
-        _check_fields(f"{argument}.{name}", flow, *OAUTH_FLOW_FIELDS[name])
-    return {name: {"scopes": {}, **flow} for name, flow in flows.items()}
+    if "flows" not in scheme:
+        return dict(scheme)
+    return {**scheme, "flows": {name: {"scopes": {}, **flow} for name, flow in scheme["flows"].items()}}
 
 
 def _check_fields(
@@ -412,15 +394,17 @@ def _check_fields(
     for key, value in mapping.items():
         match key:
             case "flows":
-                pass  # _parse_flows checks them
+                check_type(f"{argument}.flows", value, Mapping, "a dict of flows by name")
+                check_known(f"{argument}.flows", value, OAUTH_FLOW_FIELDS, "flow")
+                for name, flow in value.items():
+                    check_type(f"{argument}.flows.{name}", flow, Mapping, "a dict")
+                    _check_fields(f"{argument}.flows.{name}", flow, *OAUTH_FLOW_FIELDS[name])
             case "scopes":
-                if not isinstance(value, Mapping):
-                    raise TypeError(f"@agent: {argument}.scopes={value!r} must be a dict of descriptions by scope")
+                check_type(f"{argument}.scopes", value, Mapping, "a dict of descriptions by scope")
                 for scope, description in value.items():
                     check_string(f"a key of {argument}.scopes", scope)
                     check_string(f"{argument}.scopes[{scope!r}]", description, allow_empty=True)
             case "pkceRequired":
-                if not isinstance(value, bool):
-                    raise TypeError(f"@agent: {argument}.pkceRequired={value!r} must be True or False")
+                check_type(f"{argument}.pkceRequired", value, bool, "True or False")
             case _:
                 check_string(f"{argument}.{key}", value)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -52,7 +52,6 @@ AUTHOR_FRAME: Final = 3
 
 SUSPEND_AFTER_MS: Final = 1_000
 """Milliseconds from which a pause releases the turn; during a shorter one it stays in memory."""
-
 
 _FAILURES: Final = (Exception, GeneratorExit, KeyboardInterrupt, SystemExit)
 """Exceptions of a failed step. A cancel and the end of the turn are not failures."""
@@ -124,11 +123,11 @@ class TurnSteps:
         with self._lock:
             return self.context.journal.begin(name, self.clock(), own_code=self._is_own_code)
 
-    def run_from_thread(self, work: Awaitable[T]) -> T:
+    def run_from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs it on the event loop while the calling thread waits."""
         if self.is_on_loop:
             raise RuntimeError("wait() blocks the event loop: in an async function, await the step instead")
-        return asyncio.run_coroutine_threadsafe(_awaited(work), self.loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     @property
     def _is_own_code(self) -> bool:
@@ -136,10 +135,6 @@ class TurnSteps:
         if thread != self._loop_thread:
             return thread == self._own_thread
         return not self._own_thread and asyncio.current_task() is self._own_task()
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work
 
 
 class CalledStep(Coroutine[Any, Any, T]):

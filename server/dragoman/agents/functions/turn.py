@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial, wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
-from dragoman.agents.functions.declared_types import InputTypes, InvalidInput
+from dragoman.agents.functions.declared_types import InputTypes, InvalidInput, read_input
 from dragoman.agents.functions.incoming import Incoming
 from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, Context, TurnOutput
 from dragoman.agents.functions.spec import ONCE, Retry
@@ -74,11 +74,11 @@ class Turn(Incoming):
         unchecked. A message without a valid input ends the task as REJECTED, and the caller reads which field is wrong
         and why. Raises TypeError if nothing is declared.
         """
-        declared = self._inputs.get(self.skill) or self._inputs.get("")
-        if declared is None:
+        id = self.skill if self.skill in self._inputs else ""
+        if id not in self._inputs:
             raise TypeError("turn.input: the agent declares no input; pass input= to @agent, or read turn.data")
         try:
-            return declared.read(self)
+            return read_input(self, self._inputs[id])
         except InvalidInput as error:
             self.reject(str(error))
 

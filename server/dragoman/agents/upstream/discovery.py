@@ -76,6 +76,13 @@ async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple
     raise ProtocolError(f"there is no card: {statuses}")
 
 
+_CARD_FIELDS: Final = (
+    "name", "description", "version", "skills", "input_modes", "output_modes", "provider", "icon_url",
+    "documentation_url",
+)  # fmt: skip
+"""Fields of a card that an agent here has as they are."""
+
+
 def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundStreams) -> DiscoveredAgent:
     """The agent that a card describes. Raises ValueError for an agent that cannot be called."""
     choice = remote_card.choose_interfaces(
@@ -87,16 +94,8 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundSt
     ours = {extension.uri for extension in SERVER_EXTENSIONS}
     spec = AgentSpec(
         id=upstream_agent_id(upstream, card.name),
-        name=card.name,
-        description=card.description,
-        version=card.version,
-        skills=card.skills,
-        input_modes=card.input_modes,
-        output_modes=card.output_modes,
+        **{name: getattr(card, name) for name in _CARD_FIELDS},
         checks_own_modes=True,  # many accept more than their cards declare
-        provider=card.provider,
-        icon_url=card.icon_url,
-        documentation_url=card.documentation_url,
         extensions=tuple(one for one in card.extensions if one.uri not in ours),
         streaming=True,  # as served here; whether the upstream streams shows when it is called
         direct=True,

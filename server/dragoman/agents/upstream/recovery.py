@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.agents.upstream import turn_writer
 from dragoman.calling import retry
@@ -94,22 +94,18 @@ class FollowUpSender:
         self._turn_context = turn.context
         self._maybe_delivered = self._turn_context.waiting_messages if self._turn_context.attempt > 1 else 0
         """How many of the next messages an earlier attempt may have delivered."""
-        self._failed: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
-        """Fails when the turn cannot continue, because the delivery of a message is unknown."""
         self._idle = asyncio.Event()
         self._idle.set()
+        name = f"messages for {self._turn_context.task_id} upstream"
+        self._forwarding = asyncio.create_task(self._forward_messages(), name=name)
 
-    async def run(self) -> None:
-        """Forwards messages in order. Runs until canceled."""
+    async def _forward_messages(self) -> None:
+        """Forwards messages in order. Ends with an error if the turn cannot continue, otherwise when it is canceled."""
         async for follow_up in self._turn_context.incoming():
             self._idle.clear()
             try:
                 await self._writer.task_known.wait()
                 await self._forward(follow_up)
-            except (OutcomeUnknown, WorkerLost) as error:
-                self._failed.set_exception(error)
-                self._failed.exception()  # marks it as retrieved: the turn may have ended
-                return
             finally:
                 self._idle.set()
 
@@ -120,18 +116,23 @@ class FollowUpSender:
         """
         work = asyncio.create_task(turn, name=f"answer for {self._turn_context.task_id} upstream")
         try:
-            either: list[asyncio.Future[Any]] = [work, self._failed]
+            either: list[asyncio.Future[Any]] = [work, self._forwarding]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if self._failed.done():
-                return self._failed.result()
-            result = work.result()
-            self._writer.task_known.set()  # releases messages that wait for a task that does not exist
-            await self._idle.wait()
-            return self._failed.result() if self._failed.done() else result
+            if not self._forwarding.done():
+                work.result()
+                self._writer.task_known.set()  # releases messages that wait for a task that does not exist
+                await self._idle.wait()
+            if self._forwarding.done():
+                self._forwarding.result()
+            return work.result()
         finally:
             if not work.done():
                 work.cancel()
                 await asyncio.wait([work])
+
+    async def close(self) -> None:
+        self._forwarding.cancel()
+        await asyncio.gather(self._forwarding, return_exceptions=True)
 
     async def _forward(self, follow_up: FollowUp) -> None:
         state = self._writer.state

@@ -36,11 +36,7 @@ class ArtifactSync:
 
     def __init__(self, new_id: NewId) -> None:
         self._new_id = new_id
-        self._contents: dict[str, ArtifactDigest] = {}
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._contents)
+        self.contents: dict[str, ArtifactDigest] = {}  # the written artifacts by id
 
     def snapshot(self, task: pb.Task) -> list[ArtifactChange]:
         """The changes in a Task that are not written yet."""
@@ -50,16 +46,16 @@ class ArtifactSync:
         """The change of a stream event; None when there is none."""
         artifact = self._check_artifact(update.artifact)
         if not artifact.parts:  # some servers end an artifact with an empty last chunk
-            if not (update.last_chunk and artifact.artifact_id in self._contents):
+            if not (update.last_chunk and artifact.artifact_id in self.contents):
                 return None
             return ArtifactChange(
                 artifact.artifact_id, encode_artifact_head(artifact.artifact_id), append=True, last_chunk=True
             )
-        known = self._contents.get(artifact.artifact_id)
+        known = self.contents.get(artifact.artifact_id)
         append = update.append and known is not None
         content = known if append and known is not None else ArtifactDigest.of(artifact)
         content.add(artifact.parts)
-        self._contents[artifact.artifact_id] = content
+        self.contents[artifact.artifact_id] = content
         change = artifact_change(artifact, append=append, last=update.last_chunk)
         if not update.HasField("metadata"):
             return change
@@ -69,10 +65,10 @@ class ArtifactSync:
         artifact = self._check_artifact(received)
         if not artifact.parts:
             return ()
-        known = self._contents.get(artifact.artifact_id)
+        known = self.contents.get(artifact.artifact_id)
         rest = known.remaining_parts(artifact) if known is not None else None
         if known is None or rest is None:
-            content = self._contents[artifact.artifact_id] = ArtifactDigest.of(artifact)
+            content = self.contents[artifact.artifact_id] = ArtifactDigest.of(artifact)
             content.add(artifact.parts)
             if len(artifact.parts) == 1 and is_plain_text(artifact.parts[0]):
                 # A single text may grow: written as a text chunk, it stays one text part when it does.
@@ -97,7 +93,7 @@ class ArtifactSync:
         check_json_value("metadata of an Artifact", artifact.metadata)
         if not artifact.artifact_id:
             artifact.artifact_id = self._new_id()
-        if artifact.artifact_id not in self._contents and len(self._contents) >= MAX_TASK_ARTIFACTS:
+        if artifact.artifact_id not in self.contents and len(self.contents) >= MAX_TASK_ARTIFACTS:
             raise InvalidAgentResponse(f"the task has more than {MAX_TASK_ARTIFACTS} artifacts")
         return artifact
 

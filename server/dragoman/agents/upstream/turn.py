@@ -106,7 +106,6 @@ class UpstreamTurn(CalledTurn):
     async def answer(self) -> TurnResult:
         may_be_sent = self.may_have_begun
         follow_ups = FollowUpSender(self)
-        forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.context.task_id} upstream")
         try:
             while True:
                 result = await follow_ups.run_with(self._answer_one(may_be_sent=may_be_sent))
@@ -117,8 +116,7 @@ class UpstreamTurn(CalledTurn):
                 self._message, self._envelope = follow_ups.undelivered.pop(0)
                 may_be_sent = False
         finally:
-            forwarding.cancel()
-            await asyncio.wait([forwarding])
+            await follow_ups.close()
 
     async def _answer_one(self, *, may_be_sent: bool) -> TurnResult:
         """The result for one message. `may_be_sent`: another process may have sent it."""
@@ -260,7 +258,7 @@ class UpstreamTurn(CalledTurn):
             try:
                 while True:
                     step = step or asyncio.create_task(_next_event(events), name="event of an upstream turn")
-                    timeout = AUTH_REQUIRED_HOLD_SECONDS if self.writer.holds_status else None
+                    timeout = AUTH_REQUIRED_HOLD_SECONDS if self.writer.held_status else None
                     await asyncio.wait([step, wakeup], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                     if step.done():
                         event, step = step.result(), None
@@ -293,7 +291,7 @@ class UpstreamTurn(CalledTurn):
 
     async def _with_missing_artifacts(self, result: TurnResult) -> TurnResult:
         """The result, after reading artifacts that the stream left out: some servers stream COMPLETED without them."""
-        if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
+        if result.status.state == states.COMPLETED and result.reply is None and not self.writer.artifacts.contents:
             try:
                 event = pb.StreamResponse(task=await self.get_task())
             except (ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same

@@ -46,18 +46,9 @@ class TurnWriter:
         self.event_count = 0  # events written
         self._written_state = self.state
         self._task_metadata = b""  # changes that are not written yet: a serialized Struct
-        self._artifacts = ArtifactSync(new_id)
-        self._held_status: StatusChange | None = None
+        self.artifacts = ArtifactSync(new_id)
+        self.held_status: StatusChange | None = None  # AUTH_REQUIRED: a stream that ends with it ends the turn
         self._answered_digest = self.state.interrupted_digest
-
-    @property
-    def holds_status(self) -> bool:
-        """Whether AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
-        return self._held_status is not None
-
-    @property
-    def has_artifacts(self) -> bool:
-        return self._artifacts.has_any
 
     async def apply(self, event: pb.StreamResponse, last_message_id: str, *, polled: bool = False) -> TurnResult | None:
         """Writes one event, and returns the result if it ends the turn. Raises ProtocolError, InvalidAgentResponse.
@@ -76,7 +67,7 @@ class TurnWriter:
                 task = event.task
                 self._record_ids(task.id, task.context_id, last_message_id)
                 self._read_metadata(task.metadata)
-                for change in self._artifacts.snapshot(task):
+                for change in self.artifacts.snapshot(task):
                     await self._put(change)
                 return await self._apply_status(task.status, polled=polled)
             case "status_update":
@@ -88,20 +79,20 @@ class TurnWriter:
                 return await self._apply_status(update.status, metadata)
             case "artifact_update":
                 self._record_ids(event.artifact_update.task_id, event.artifact_update.context_id, last_message_id)
-                added = self._artifacts.update(event.artifact_update)
+                added = self.artifacts.update(event.artifact_update)
                 if added is not None:
                     await self._put(added)
                 return None
         raise ProtocolError(f"{self.location}: an event is empty")
 
     async def flush_held(self) -> None:
-        held, self._held_status = self._held_status, None
+        held, self.held_status = self.held_status, None
         if held is not None:
             await self._put(held)
 
     def take_held_result(self) -> TurnResult | None:
         """The result with the status that was held back; None when there is none."""
-        held, self._held_status = self._held_status, None
+        held, self.held_status = self.held_status, None
         return TurnResult(held) if held is not None else None
 
     async def continue_after(self, result: TurnResult) -> None:
@@ -146,7 +137,7 @@ class TurnWriter:
             return TurnResult(change)
         if waits:
             if self._is_new(status):
-                self._held_status = change
+                self.held_status = change
                 self._mark_written(status)
             return None
         if self._is_new(status) or metadata or self.state_update() is not NO_CHANGE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from dragoman.agents.functions.threads import wait_until_stopped
@@ -15,9 +15,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, TurnContext, TurnResult, WorkerLost
 
-REMOTE_PRESENCE_TTL: Final = 15.0
-"""Seconds for which another server's note that it has workers of an agent is valid."""
-
+REMOTE_PRESENCE_TTL: Final = 15.0  # seconds for which another server's note that it has workers is valid
 WORKER_WAIT_TIMEOUT: Final = 10.0
 """Seconds that a started turn waits for a worker, in case the one with capacity has just disconnected."""
 
@@ -30,64 +28,47 @@ class WorkerAgent:
     problem = ""  # `seconds_absent` reports missing workers
 
     def __init__(self, spec: AgentSpec, principal: str, clock: Callable[[], int], last_seen: int) -> None:
-        """`principal`: owner of its workers. `clock`: milliseconds since the epoch. `last_seen`: when a worker was last
-        connected, by that clock."""
+        """`principal`: owner of its workers. `last_seen`: when one was last connected, by `clock` (milliseconds)."""
         self.spec = spec
         self.principal = principal
         self.last_seen = last_seen
-        self.last_seen_elsewhere = 0
-        """When another server on the store last noted a connected worker, in milliseconds since the epoch."""
+        self.last_seen_elsewhere = 0  # when another server on the store last noted a worker, in milliseconds
         self.registration = b""  # its last registration, serialized
         self.written_at: int | None = None  # `last_seen` as this server last wrote it
         self._clock = clock
-        self._workers: deque[WorkerConnection] = deque()
+        self.workers: deque[WorkerConnection] = deque()  # the connected ones, in rotation
         self._capacity_changed = asyncio.Event()
 
     @property
     def capacity(self) -> int:
         """Concurrent turns that the connected workers can run, including the running ones."""
-        return sum(worker.free_capacity(self.spec.id) + worker.running_turns(self.spec.id) for worker in self._workers)
+        return sum(worker.free_capacity(self.spec.id) + worker.running_turns(self.spec.id) for worker in self.workers)
 
     @property
     def seconds_absent(self) -> float:
         """Seconds since the last worker disconnected; 0 while one is connected, here or at another server."""
         now = self._clock()
-        if self._workers or now - self.last_seen_elsewhere < REMOTE_PRESENCE_TTL * 1000:
+        if self.workers or now - self.last_seen_elsewhere < REMOTE_PRESENCE_TTL * 1000:
             return 0.0
         return max((now - max(self.last_seen, self.last_seen_elsewhere)) / 1000, 0.001)
 
-    @property
-    def has_local_workers(self) -> bool:
-        return bool(self._workers)
-
-    @property
-    def workers(self) -> Iterator[WorkerConnection]:
-        return iter(tuple(self._workers))
-
     def runner_of(self, task_id: str) -> str:
-        return next((str(worker) for worker in self._workers if worker.is_running(self.spec.id, task_id)), "")
+        return next((str(worker) for worker in self.workers if worker.is_running(self.spec.id, task_id)), "")
 
     def describe_run(self, task_id: str) -> str:
-        for worker in self._workers:
-            if (
-                worker.is_running(self.spec.id, task_id)
-                and (silence := worker.seconds_silent) > worker.timings.heartbeat * 2
-            ):
-                return (
-                    f"Its worker has sent nothing for {silence:.0f} s; "
-                    f"after {worker.timings.lease:g} s of silence it counts as lost."
-                )
+        for worker in self.workers:
+            silence, lease = worker.seconds_silent, worker.timings.lease
+            if worker.is_running(self.spec.id, task_id) and silence > worker.timings.heartbeat * 2:
+                silent = f"Its worker has sent nothing for {silence:.0f} s"
+                return f"{silent}; after {lease:g} s of silence it counts as lost."
         return ""
 
     async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
         """Nothing to do: workers keep nothing of a task that is not running."""
 
-    def add_worker(self, worker: WorkerConnection) -> None:
-        self._workers.append(worker)
-
     def remove_worker(self, worker: WorkerConnection) -> None:
-        if worker in self._workers:
-            self._workers.remove(worker)
+        if worker in self.workers:
+            self.workers.remove(worker)
             self.last_seen = max(self.last_seen, self._clock())
 
     def notify_capacity(self) -> None:
@@ -141,9 +122,9 @@ class WorkerAgent:
         try:
             async with asyncio.timeout(WORKER_WAIT_TIMEOUT):
                 while True:
-                    for _ in range(len(self._workers)):
-                        worker = self._workers[0]
-                        self._workers.rotate(-1)
+                    for _ in range(len(self.workers)):
+                        worker = self.workers[0]
+                        self.workers.rotate(-1)
                         if worker.free_capacity(self.spec.id):
                             return worker
                     self._capacity_changed.clear()

@@ -7,17 +7,19 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from google.protobuf.message import Message
 
 from dragoman.agents.functions.spec import MAX_ATTEMPTS, AgentOptions, Retry, retry, spec_of
 from dragoman.agents.values import NewId, struct_to_json
 from dragoman.agents.workers.turn import RemoteTurn
-from dragoman.core.cards.agent_spec import CARD_SKILL_FIELDS, DEFAULT_MODES, AgentSpec, Extension, Provider
+from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, card_skills
 from dragoman.core.errors import A2AError, InvalidParams, PayloadTooLarge, Unavailable
 from dragoman.core.names import check_agent_id
-from dragoman.ports import TurnContext
+from dragoman.ports import TurnContext, WorkerStatus
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.workers")
@@ -44,7 +46,6 @@ class WorkerConnection:
         self,
         hello: wk.Hello,
         peer: str,
-        principal: str,
         agents: Mapping[str, AgentSpec],
         *,
         on_capacity_change: Callable[[], None],
@@ -57,7 +58,6 @@ class WorkerConnection:
         run turns."""
         self.name = hello.name
         self.peer = peer
-        self.principal = principal
         self.draining = False
         self.timings = HeartbeatTimings()  # the timings of `run_heartbeat`
         self.outgoing: asyncio.Queue[wk.ConnectResponse | None] = asyncio.Queue()
@@ -77,16 +77,11 @@ class WorkerConnection:
         self._lease_left = lease_left
         self._lease_ends: float | None = None
         """When the worker's last lease is over, on the loop's clock. None for a worker that asks for none."""
-        self._refused_turn = False
-        """The worker has returned a turn that it had not begun, and has renewed its lease not since then."""
+        self._refused_turn = False  # since the last lease, a turn was returned that had not begun
         self.has_exited = False  # whether its process is known to have ended
 
     def __str__(self) -> str:
         return f"{self.name or 'a worker'} ({self.peer})"
-
-    @property
-    def agents(self) -> Sequence[str]:
-        return tuple(self._agents)
 
     @property
     def seconds_silent(self) -> float:
@@ -112,6 +107,10 @@ class WorkerConnection:
     def free_capacity(self, agent: str) -> int:
         """Further turns of an agent that the worker takes now."""
         return self._credits[agent] if self.has_lease and not (self.draining or self._closed) else 0
+
+    def status(self, agent: str) -> WorkerStatus:
+        free, running = self.free_capacity(agent), self.running_turns(agent)
+        return WorkerStatus(self.name, self.peer, free, running, self.draining)
 
     def running_turns(self, agent: str) -> int:
         return sum(turn.agent == agent for turn in self._turns.values())
@@ -154,9 +153,8 @@ class WorkerConnection:
         """Handles a frame from the worker. Raises InvalidParams or PayloadTooLarge for an invalid frame."""
         self._last_received_at = self._loop.time()
         if (size := frame.ByteSize()) > self._frame_bytes:
-            raise PayloadTooLarge(
-                f"the frame has {size} bytes; the maximum is {self._frame_bytes} (Welcome.max_frame_bytes)"
-            )
+            maximum = f"the maximum is {self._frame_bytes} (Welcome.max_frame_bytes)"
+            raise PayloadTooLarge(f"the frame has {size} bytes; {maximum}")
         match frame.WhichOneof("frame"):
             case "heartbeat":
                 self._renew_lease(frame.heartbeat.number)
@@ -240,9 +238,7 @@ class WorkerConnection:
 
 MAX_WORKER_NAME_CHARS: Final = 200
 MAX_WORKER_AGENTS: Final = 100
-MAX_WORKER_RETRIES: Final = 100
-"""Characters of a worker's name, agents of one worker, and repetitions of a turn."""
-
+MAX_WORKER_RETRIES: Final = 100  # repetitions of a turn
 MAX_WORKER_CREDITS: Final = 10_000  # unused credits that a worker may grant for one agent
 
 _FIELD_OF_ARGUMENT: Final = {
@@ -272,9 +268,7 @@ def check_hello(hello: wk.Hello) -> list[AgentSpec]:
         raise InvalidParams.field("hello.name", f"must be printable text of at most {MAX_WORKER_NAME_CHARS} characters")
     if not 1 <= len(hello.agents) <= MAX_WORKER_AGENTS:
         raise InvalidParams.field("hello.agents", f"has {len(hello.agents)} agents; send 1 to {MAX_WORKER_AGENTS}")
-    specs = [
-        read_registration(registration, f"hello.agents[{index}]") for index, registration in enumerate(hello.agents)
-    ]
+    specs = [read_registration(one, f"hello.agents[{index}]") for index, one in enumerate(hello.agents)]
     for index, spec in enumerate(specs):
         if spec.id in [earlier.id for earlier in specs[:index]]:
             raise InvalidParams.field(f"hello.agents[{index}].id", f'"{spec.id}" is the id of an earlier agent')
@@ -307,21 +301,17 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
         name=card.name or None,
         description=card.description or card.name or None,
         version=card.version or "1.0.0",
-        skills=_skills(card.skills),
+        skills=card_skills(card.skills),
         input_modes=card.default_input_modes or DEFAULT_MODES,
         output_modes=card.default_output_modes or DEFAULT_MODES,
-        provider=Provider(organization=card.provider.organization, url=card.provider.url)
-        if card.HasField("provider")
-        else None,
+        provider=_fields(card.provider, "organization", "url") if card.HasField("provider") else None,
         icon_url=card.icon_url,
         documentation_url=card.documentation_url,
         extensions=[
-            Extension(
-                uri=one.uri, description=one.description, required=one.required, params=struct_to_json(one.params)
-            )
+            {**_fields(one, "uri", "description", "required"), "params": struct_to_json(one.params)}
             for one in card.capabilities.extensions
         ],
-        extended_skills=_skills(registration.extended_skills),
+        extended_skills=card_skills(registration.extended_skills),
         streaming=card.capabilities.streaming if card.capabilities.HasField("streaming") else True,
         retry=Retry(attempts=registration.max_attempts or 1),
         direct=registration.direct,
@@ -335,5 +325,5 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
     return spec_of(lambda _: None, options)  # stands for the function, whose name and docstring are elsewhere
 
 
-def _skills(skills: Iterable[Any]) -> list[dict[str, Any]]:
-    return [{field: getattr(skill, field) for field in CARD_SKILL_FIELDS} for skill in skills]
+def _fields(message: Message, *names: str) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}

@@ -11,20 +11,15 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from dragoman.agents.values import NewId
+from dragoman.agents.workers import connection
 from dragoman.agents.workers.agent import WorkerAgent
-from dragoman.agents.workers.connection import (
-    HeartbeatTimings,
-    WorkerConnection,
-    check_hello,
-    encode_welcome,
-    read_registration,
-)
+from dragoman.agents.workers.connection import HeartbeatTimings, WorkerConnection
 from dragoman.core.access.identity import WORKER_GRANT, Identity
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError, AgentIdTaken, InvalidParams, PermissionDenied
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ids import IDS
-from dragoman.ports import AgentWorkers, RegisteredAgent, RemoteAgentRegistry, WorkerRegistry, WorkerStatus
+from dragoman.ports import AgentWorkers, RegisteredAgent, RemoteAgentRegistry, WorkerRegistry
 from dragoman.supervision import wait_for
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -77,16 +72,7 @@ class LocalWorkerHub:
                 name,
                 agent.principal,
                 self._clock() if agent.seconds_absent == 0 else agent.last_seen,
-                tuple(
-                    WorkerStatus(
-                        worker.name,
-                        worker.peer,
-                        worker.free_capacity(name),
-                        worker.running_turns(name),
-                        worker.draining,
-                    )
-                    for worker in sorted(agent.workers, key=str)
-                ),
+                tuple(worker.status(name) for worker in sorted(agent.workers, key=str)),
             )
             for name, agent in sorted(self._agents.items())
         ]
@@ -101,9 +87,6 @@ class LocalWorkerHub:
         await self._worker_registry.unregister(agent)
         self._on_change()
         log.info("agent of workers removed", extra={"agent": agent, "principal": known.principal})
-        return await self._unregister(agent)
-
-    async def _unregister(self, agent: str) -> int:
         del self._agents[agent]
         return await self._agent_registry.unregister(agent)
 
@@ -112,7 +95,7 @@ class LocalWorkerHub:
     ) -> AsyncGenerator[wk.ConnectResponse]:
         try:
             hello = await self._receive_hello(frames)
-            specs = check_hello(hello)
+            specs = connection.check_hello(hello)
             agents = {spec.id: spec for spec in specs}
             self._check_permission(agents, identity)
             await self._register(hello, specs, identity.principal)
@@ -123,25 +106,22 @@ class LocalWorkerHub:
         worker = WorkerConnection(
             hello,
             peer,
-            identity.principal,
             agents,
             on_capacity_change=lambda: self._notify_capacity(agents),
             new_id=self._new_id,
             frame_bytes=self._frame_bytes,
             lease_left=self._agent_registry.lease_left,
         )
-        log.info(
-            "worker connected: %s",
-            worker,
-            extra={"agents": sorted(agents), "principal": identity.principal, "peer": peer},
-        )
+        log_fields = {"agents": sorted(agents), "peer": peer}
+        log.info("worker connected: %s", worker, extra={**log_fields, "principal": identity.principal})
         reading = asyncio.create_task(_read_frames(frames, worker), name=f"frames of worker {worker}")
         beating = asyncio.create_task(worker.run_heartbeat(self._timings), name=f"heartbeat of worker {worker}")
         for name in agents:
-            self._agents[name].add_worker(worker)
+            self._agents[name].workers.append(worker)
         self._notify_capacity(agents)
         try:
-            yield wk.ConnectResponse(welcome=encode_welcome(identity.principal, self._frame_bytes, self._timings))
+            welcome = connection.encode_welcome(identity.principal, self._frame_bytes, self._timings)
+            yield wk.ConnectResponse(welcome=welcome)
             while (frame := await worker.outgoing.get()) is not None:
                 yield frame
             if worker.error is not None:
@@ -155,7 +135,7 @@ class LocalWorkerHub:
             reading.cancel()
             why = f": {worker.error.message}" if worker.error else ""
             level = logging.WARNING if worker.error else logging.INFO
-            log.log(level, "worker disconnected: %s%s", worker, why, extra={"agents": sorted(agents), "peer": peer})
+            log.log(level, "worker disconnected: %s%s", worker, why, extra=log_fields)
 
     async def _receive_hello(self, frames: AsyncIterator[wk.ConnectRequest]) -> wk.Hello:
         try:
@@ -163,10 +143,8 @@ class LocalWorkerHub:
                 first = await anext(frames)
         except (StopAsyncIteration, TimeoutError):
             raise InvalidParams.field("hello", "is required as the first frame") from None
-        if first.WhichOneof("frame") != "hello":
-            raise InvalidParams.field(
-                "hello", f"must be the first frame, not {first.WhichOneof('frame') or 'an empty one'}"
-            )
+        if (kind := first.WhichOneof("frame")) != "hello":
+            raise InvalidParams.field("hello", f"must be the first frame, not {kind or 'an empty one'}")
         return first.hello
 
     def _check_permission(self, agents: Iterable[str], identity: Identity) -> None:
@@ -197,7 +175,7 @@ class LocalWorkerHub:
             if stored.principal != principal:
                 raise _agent_taken(spec.id)
             agent = self._agents.get(spec.id)
-            if agent is None or agent.spec != spec or not agent.has_local_workers:
+            if agent is None or agent.spec != spec or not agent.workers:
                 self._on_change()
             if agent is None:
                 agent = self._agents[spec.id] = WorkerAgent(spec, principal, self._clock, now)
@@ -227,11 +205,10 @@ class LocalWorkerHub:
         for name in set(self._agents) - {entry.agent for entry in entries}:
             # Removed by another server, unless it registered while the entries were read.
             known = self._agents[name]
-            if (
-                not known.has_local_workers
-                and max(known.last_seen, known.last_seen_elsewhere) < now - WORKER_SYNC_INTERVAL * 1000
-            ):
-                await self._unregister(name)
+            last_seen = max(known.last_seen, known.last_seen_elsewhere)
+            if not known.workers and last_seen < now - WORKER_SYNC_INTERVAL * 1000:
+                del self._agents[name]
+                await self._agent_registry.unregister(name)
         for entry in entries:
             agent = self._agents.get(entry.agent)
             if agent is None:
@@ -239,20 +216,16 @@ class LocalWorkerHub:
                     continue  # the app now has an agent with this id
                 if (agent := self._restore_agent(entry, last_seen_elsewhere=entry.last_seen)) is not None:
                     await self._agent_registry.register(agent)
-            elif agent.has_local_workers:
+            elif agent.workers:
                 if not write_presence:
                     continue
                 agent.written_at = now
                 await self._worker_registry.register(replace(entry, last_seen=now))
-            elif entry.last_seen != agent.written_at:
+            elif entry.last_seen != agent.written_at:  # a worker has registered at another server
                 agent.last_seen_elsewhere = entry.last_seen
-                await self._apply_entry(agent, entry)
-
-    async def _apply_entry(self, agent: WorkerAgent, entry: RegisteredAgent) -> None:
-        """Applies a registration that a worker sent to another server."""
-        if entry.registration != agent.registration and (spec := _spec_of_entry(entry)) is not None:
-            agent.spec, agent.registration = spec, entry.registration
-            await self._agent_registry.register(agent)
+                if entry.registration != agent.registration and (spec := _spec_of_entry(entry)) is not None:
+                    agent.spec, agent.registration = spec, entry.registration
+                    await self._agent_registry.register(agent)
 
     def _restore_agent(self, entry: RegisteredAgent, *, last_seen_elsewhere: int) -> WorkerAgent | None:
         """Creates the agent of a stored entry. Logs an error and returns None if this version cannot read it."""
@@ -265,7 +238,7 @@ class LocalWorkerHub:
 
 def _spec_of_entry(entry: RegisteredAgent) -> AgentSpec | None:
     try:
-        return read_registration(wk.AgentRegistration.FromString(entry.registration))
+        return connection.read_registration(wk.AgentRegistration.FromString(entry.registration))
     except (A2AError, DecodeError, ValueError) as error:
         reason = error.message if isinstance(error, A2AError) else error
         log.error("stored registration of agent %s is ignored, because it is invalid: %s", entry.agent, reason)

@@ -10,15 +10,8 @@ from typing import Any, Final
 
 import orjson
 
-from dragoman.agents.values import (
-    NewId,
-    artifact_change,
-    artifact_of,
-    check_task_metadata,
-    checked_metadata,
-    encode_artifact_head,
-    message_of,
-)
+from dragoman.agents import values
+from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
@@ -34,14 +27,9 @@ log = logging.getLogger("dragoman.workers")
 
 SendToWorker = Callable[[wk.ConnectResponse], None]
 
-
 STEP_STATES: Final = frozenset(int(state) for state in StepState)
-
-MAX_PAUSE_ERROR_CHARS: Final = 2_000  # characters of the error of a step or of an attempt; the rest is cut off
-
-
-MAX_RELEASE_REASON_CHARS: Final = 200
-"""Characters of the reason for which a worker returns a turn; the rest is cut off."""
+MAX_PAUSE_ERROR_CHARS: Final = 2_000  # of the error of a step or of an attempt; the rest is cut off
+MAX_RELEASE_REASON_CHARS: Final = 200  # of the reason for which a worker returns a turn; the rest is cut off
 
 
 class AgentStopped(Exception):
@@ -98,9 +86,8 @@ class RemoteTurn:
         if not frame.events and not frame.HasField("state_update"):
             raise InvalidAgentResponse("events.events is empty; send at least one event, or a state_update")
         if frame.number <= self._received_number:
-            raise InvalidAgentResponse(
-                f"events.number: {frame.number} follows {self._received_number}; numbers must increase, from 1"
-            )
+            rule = f"{frame.number} follows {self._received_number}; numbers must increase, from 1"
+            raise InvalidAgentResponse(f"events.number: {rule}")
         changes = [decode_event(event, self.turn_context, self._new_id) for event in frame.events]
         state_update = decode_state_update(frame, self.turn_context)
         if not changes:
@@ -123,9 +110,8 @@ class RemoteTurn:
 
     def _count_usage(self, frame: wk.Usage) -> None:
         if frame.tokens > MAX_USAGE or frame.cost > MAX_USAGE or len(frame.key) > MAX_USAGE_KEY_LENGTH:
-            raise InvalidAgentResponse(
-                f"usage exceeds a limit: {MAX_USAGE} tokens, cost {MAX_USAGE}, {MAX_USAGE_KEY_LENGTH} characters of key"
-            )
+            limits = f"{MAX_USAGE} tokens, cost {MAX_USAGE}, {MAX_USAGE_KEY_LENGTH} characters of key"
+            raise InvalidAgentResponse(f"usage exceeds a limit: {limits}")
         self.turn_context.report_usage(UsageReport(frame.tokens, frame.cost, frame.key))
 
     def _request_message(self) -> None:
@@ -145,18 +131,14 @@ class RemoteTurn:
                 self._fail(AgentStopped())
             case "canceled":
                 raise InvalidAgentResponse("turn_end.canceled is set, but the turn was not canceled")
+            case "released" if self.turn_context.canceled and not frame.released.not_begun:
+                self._fail(AgentStopped())
             case "released":
-                self._on_released(frame.released)
+                self.was_refused = frame.released.not_begun
+                reason = frame.released.reason[:MAX_RELEASE_REASON_CHARS] or "The worker was stopped."
+                self._fail(WorkerLost(reason, may_have_started=not self.was_refused))
             case _:
                 self._finish(decode_turn_end(frame, self.turn_context, self._new_id))
-
-    def _on_released(self, released: wk.Released) -> None:
-        self.was_refused = released.not_begun
-        if self.turn_context.canceled and not released.not_begun:
-            self._fail(AgentStopped())
-            return
-        reason = released.reason[:MAX_RELEASE_REASON_CHARS] or "The worker was stopped."
-        self._fail(WorkerLost(reason, may_have_started=not released.not_begun))
 
     # Frames to the worker -----------------------------------------------------------------------------------------
 
@@ -214,11 +196,9 @@ class RemoteTurn:
             self._fail(error)
 
     def on_worker_lost(self) -> None:
-        """Ends the turn because the worker disconnected."""
         self._fail(WorkerLost)
 
     def _fail_invalid(self, text: str) -> None:
-        """Ends the turn as FAILED because a frame of the worker is invalid."""
         text = f"InvalidAgentResponse: agent {self.agent}: {text}"
         fields = {"agent": self.agent, "task": self.turn_context.task_id}
         log.error("invalid frame from a worker: %s", text, extra=fields)
@@ -268,15 +248,10 @@ def decode_event(event: wk.Event, turn_context: TurnContext, new_id: NewId) -> S
         case "artifact":
             return decode_artifact(event.artifact)
         case "text":
-            text = event.text
-            return ArtifactChange(
-                _check_id(text.artifact_id, "text.artifact_id"),
-                encode_artifact_head(text.artifact_id),
-                text=text.text,
-                append=text.append,
-                last_chunk=text.last_chunk,
-                metadata=checked_metadata("text.metadata", text.metadata),
-            )
+            chunk, id = event.text, _check_id(event.text.artifact_id, "text.artifact_id")
+            head, metadata = values.encode_artifact_head(id), checked_metadata("text.metadata", chunk.metadata)
+            text, append, last = chunk.text, chunk.append, chunk.last_chunk
+            return ArtifactChange(id, head, text=text, append=append, last_chunk=last, metadata=metadata)
     raise InvalidAgentResponse("an event is empty; set one of status, artifact, text")
 
 
@@ -296,7 +271,8 @@ def decode_status(
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
     """Converts an artifact or a chunk of one. Raises InvalidAgentResponse."""
     _check_id(change.artifact.artifact_id, "artifact.artifact.artifact_id")
-    decoded = artifact_change(artifact_of(change.artifact, str), append=change.append, last=change.last_chunk)
+    artifact = values.artifact_of(change.artifact, str)
+    decoded = values.artifact_change(artifact, append=change.append, last=change.last_chunk)
     return replace(decoded, metadata=checked_metadata("artifact.metadata", change.metadata))
 
 
@@ -306,9 +282,8 @@ def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -
     state_update = decode_state_update(end, turn_context)
     match end.WhichOneof("outcome"):
         case "status":
-            return TurnResult(
-                decode_status(end.status, TURN_END_STATES, turn_context, new_id), artifacts, None, state_update
-            )
+            status = decode_status(end.status, TURN_END_STATES, turn_context, new_id)
+            return TurnResult(status, artifacts, None, state_update)
         case "reply":
             message = message_of(end.reply, new_id, turn_context)
             change = StatusChange(states.COMPLETED, message.SerializeToString())
@@ -345,9 +320,8 @@ def decode_state_update(frame: wk.Events | wk.TurnEnd, turn_context: TurnContext
 def _checked_step(step: wk.Step) -> StepRecord:
     field = f'state_update.steps: step "{step.name}"'
     if not 0 < len(step.name) <= MAX_STEP_NAME_CHARS or not step.name.isprintable():
-        raise InvalidAgentResponse(
-            f"state_update.steps.name: {step.name!r} must be 1 to {MAX_STEP_NAME_CHARS} printable characters"
-        )
+        rule = f"must be 1 to {MAX_STEP_NAME_CHARS} printable characters"
+        raise InvalidAgentResponse(f"state_update.steps.name: {step.name!r} {rule}")
     if not step.number:
         raise InvalidAgentResponse(f"{field}: number must be 1 or more")
     if step.position < NO_POSITION:

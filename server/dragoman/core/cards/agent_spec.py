@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Literal
 
@@ -34,6 +34,11 @@ class Skill:
 
 CARD_SKILL_FIELDS: Final = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
 """The fields of a Skill that cards have under the same names."""
+
+
+def card_skills(skills: Iterable[Any]) -> list[dict[str, Any]]:
+    """The fields of skills, of specs or of cards, that both have."""
+    return [{field: getattr(skill, field) for field in CARD_SKILL_FIELDS} for skill in skills]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,6 @@ class ExecutorSupervisor:
         connection = WorkerConnection(
             wk.Hello(name=f"executor {self._executor.target}", agents=[registration]),
             process.name,
-            "",
             {spec.id: spec},
             on_capacity_change=self._notify_capacity,
             new_id=self._new_id,
@@ -184,7 +183,7 @@ class ExecutorSupervisor:
         if agent is None:
             agent = self._agent = WorkerAgent(spec, "", self._host.clock, self._host.clock())
             self._ready.set_result(agent)
-        agent.add_worker(connection)
+        agent.workers.append(connection)
         self._notify_capacity()
         log.info("executor %s is running: %s", self._executor, connection, extra={"agent": self._executor.id})
         return agent

@@ -17,7 +17,7 @@ from dragoman.agents.functions.declaration import agent as declare
 from dragoman.agents.functions.runner import FAILED_AT_DECLARATION, FAILED_AT_LINE, DeclaredAgent
 from dragoman.agents.functions.startup import started, startup_hooks_of
 from dragoman.agents.functions.steps import NOT_AWAITED, now_ms
-from dragoman.agents.values import data_part, file_part, fill_struct, parts_of
+from dragoman.agents.values import data_part, file_part, parts_of, to_json
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -173,7 +173,7 @@ class AgentUnderTest:
         created_message.reference_task_ids.extend(references)
         request = pb.SendMessageRequest(message=created_message)
         if metadata:
-            fill_struct(request.metadata, metadata)
+            request.metadata.update(to_json(metadata))
         request.configuration.accepted_output_modes.extend(accepts)
         request.configuration.return_immediately = True
         call = self.call(agent)

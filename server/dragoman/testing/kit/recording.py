@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.agents.values import fill_struct, fill_value, struct_to_json, value_to_json
+from dragoman.agents.values import fill_value, struct_to_json, value_to_json
 from dragoman.core.task import states
 from dragoman.core.task.projection import fold
 from dragoman.testing.kit.story import Exchange, PartsView, Step, Story, state_name
@@ -111,7 +111,7 @@ def send_arguments(entry: dict[str, Any]) -> dict[str, Any]:
     message = pb.Message(role=pb.ROLE_USER, parts=parts_from_json(entry["parts"]))
     message.extensions.extend(entry.get("extensions", ()))
     if "metadata" in entry:
-        fill_struct(message.metadata, entry["metadata"])
+        message.metadata.update(entry["metadata"])
     return {
         "message": message,
         "metadata": entry.get("requestMetadata"),
@@ -280,7 +280,7 @@ def parts_from_json(entries: Iterable[dict[str, Any]]) -> list[pb.Part]:
         else:
             part.text = text_of(entry["text"])
         if "metadata" in entry:
-            fill_struct(part.metadata, entry["metadata"])
+            part.metadata.update(entry["metadata"])
         parts.append(part)
     return parts
 
