@@ -284,7 +284,7 @@ class TurnRunner:
             if context.hold is None:
                 self._begun = True
                 return await turn
-            steps = GuardedSteps(turn, self._loses_lease)
+            steps = GuardedSteps(turn, context.hold, self._loses_lease, self._agent)
             try:
                 return await steps
             finally:
