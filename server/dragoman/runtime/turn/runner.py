@@ -299,6 +299,10 @@ class TurnRunner:
             if self.task is not None:
                 self.task.uncancel()
             return TurnResult(self._stop_status())
+        except Exception as error:
+            if is_a(error, AgentStillRuns) or not context.batch.failed:
+                raise
+            return TurnResult(self._stop_status())  # the failure of the output decides how the turn ends
 
     def _begin_next_turn(self) -> None:
         self.phase, self._begun = Phase.RUNNING, False
