@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
     from dragoman.core.cards.agent_spec import Extension, Provider, Skill
     from dragoman.core.task.steps import StepMismatch
+    from dragoman.version import __version__
     from dragoman.wiring.embedding import RunningServer, open_app
 
 __all__ = [
@@ -28,9 +29,6 @@ __all__ = [
     "on_startup", "AgentError", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types",
     "open_app", "RunningServer", "__version__",
 ]  # fmt: skip
-
-__version__: str
-"""The version of the installed distribution; `0+source` without one."""
 
 _MODULES: Final = {
     "agent": "agents.functions.declaration",
@@ -48,27 +46,17 @@ _MODULES: Final = {
     "Extension": "core.cards.agent_spec",
     "open_app": "wiring.embedding",
     "RunningServer": "wiring.embedding",
+    "__version__": "version",
 }
 """Where the public names are. Modules are imported on first use, because `dragoman --help` needs none of them."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = _version()
-    elif name == "types":
-        value = import_module("dragoman.types")
+    if name == "types":
+        value: Any = import_module("dragoman.types")
     elif name in _MODULES:
         value = getattr(import_module(f"dragoman.{_MODULES[name]}"), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
-
-
-def _version() -> str:
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version("dragoman")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"

@@ -35,7 +35,7 @@ def no_wire_trace(direction: str, text: str) -> None:
 
 
 class CallFields(TypedDict, total=False):
-    """What a call may carry beside its request."""
+    """The fields of a call beside its request."""
 
     after: str
     """A cursor: a stream yields only the events that follow it."""

@@ -292,7 +292,7 @@ cli = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from dragoman import __version__  # reads the metadata of the distribution
+        from dragoman.version import __version__  # reads the metadata of the distribution
 
         typer.echo(f"dragoman {__version__}")
         raise typer.Exit

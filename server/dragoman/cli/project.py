@@ -11,7 +11,6 @@ import orjson
 import typer
 from pydantic import SecretStr
 
-from dragoman import __version__
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import add_command, add_group
 from dragoman.cli.parameters import argument, flag, option
@@ -19,6 +18,7 @@ from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
+from dragoman.version import __version__
 
 
 def register(cli: typer.Typer) -> None:

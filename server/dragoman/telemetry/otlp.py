@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from dragoman import __version__
 from dragoman.core.durations import Backoff
 from dragoman.supervision import Background, start_thread
 from dragoman.telemetry import spans as messages
 from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
+from dragoman.version import __version__
 
 log = logging.getLogger("dragoman.telemetry")
 

@@ -16,11 +16,11 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from dragoman import __version__
 from dragoman.core import trace
 from dragoman.core.task import frames
 from dragoman.ids import IDS
 from dragoman.ports.tracing import SpanKind
+from dragoman.version import __version__
 
 MAX_QUEUED_SPANS: Final = 16_384  # spans that can wait for export; further spans are dropped and counted
 EXPORT_BATCH_SIZE: Final = 512  # spans per export request

@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dragoman import __version__
 from dragoman.agents.functions.startup import StartupHook
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.bindings import pages
@@ -43,6 +42,7 @@ from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.telemetry.spans import SpanRecorder
+from dragoman.version import __version__
 from dragoman.wiring.agent_loader import load_own_app
 from dragoman.wiring.agents import (
     CardFile,

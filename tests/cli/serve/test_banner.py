@@ -78,7 +78,7 @@ def test_credentials_in_clear_text_are_logged_as_a_warning(
     response: dict[str, Any], reported: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "banner", lambda *_: "")
-    app: Any = SimpleNamespace(certificates=None)
+    app: Any = SimpleNamespace(infra=SimpleNamespace(certificates=None))
     settings: Settings = load_settings(response)
     command._announce(app, settings)
     assert ("credentials reach this server unencrypted" in caplog.text) is reported

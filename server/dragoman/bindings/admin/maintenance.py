@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dragoman import __version__
 from dragoman.bindings.admin.actions import OperatorCall
 from dragoman.bindings.admin.fields import message_from, task_selection
 from dragoman.bindings.admin.tasks import event_time, push_config_message, step_message
@@ -23,6 +22,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
+from dragoman.version import __version__
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -83,16 +83,13 @@ class PlainRequest:
         self.path, _, self.query_string = target.partition("?")
         self.headers = headers
         self.body = body
+        self.can_read_body = bool(body)
         self.transport = transport
         self._target = target
 
     @cached_property
     def query(self) -> MultiMapping[str]:
         return URL(self._target, encoded=True).query
-
-    @property
-    def can_read_body(self) -> bool:
-        return bool(self.body)
 
     @property
     def remote(self) -> str:
@@ -128,7 +125,7 @@ class PlainParser:
         try:
             method = self._parser.get_method().decode("ascii")
             target = self._target.decode("ascii")
-            headers = CIMultiDict((name.decode("ascii"), value.decode("ascii")) for name, value in self._headers)
+            headers = CIMultiDict([(name.decode("ascii"), value.decode("ascii")) for name, value in self._headers])
         except UnicodeDecodeError:
             return None
         if (

@@ -282,7 +282,7 @@ def banner(app: App, settings: Settings, processes: int = 0) -> str:
 
     processes: their number, if there are several; else 0.
     """
-    from dragoman import __version__  # reads the metadata of the distribution
+    from dragoman.version import __version__  # reads the metadata of the distribution
 
     suffix = f", {processes} processes" if processes else ""
     if app.grpc_address is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dragoman import __version__
 from dragoman.bindings.cards import Cards
 from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Identity
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -13,6 +12,7 @@ from dragoman.core.names import DEFAULT_SCOPE, resolve_tenant
 from dragoman.extensions.mcp.wire.envelope import SERVER_META, SUPPORTED_VERSIONS
 from dragoman.extensions.mcp.wire.errors import TASKS_EXTENSION
 from dragoman.extensions.mcp.wire.tools import TASK_TOOLS, AgentTool, agent_tools
+from dragoman.version import __version__
 
 LIST_TTL: Final = 60_000
 """Milliseconds for which clients may cache a list of tools."""

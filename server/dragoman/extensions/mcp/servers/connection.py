@@ -16,7 +16,6 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from dragoman import __version__
 from dragoman.calling.errors import CallForbidden, CallRefused, ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
 from dragoman.core.exceptions import leaves
@@ -36,6 +35,7 @@ from dragoman.extensions.mcp.servers.transport import (
 )
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import OutboundStreams
+from dragoman.version import __version__
 
 log = logging.getLogger("dragoman.mcp")
 
