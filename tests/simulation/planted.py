@@ -180,8 +180,8 @@ MUTATIONS: Final = (
     # Dead servers ----------------------------------------------------------------------------------------------------
     Mutation(
         "nobody reaps", "G3", "runtime.sessions",
-        "            await asyncio.sleep(interval)\n            await self.reap()\n",
-        "            await asyncio.sleep(interval)\n",
+        "        while records := [record for record in await self._orphans() if record.ref not in seen]:\n",
+        "        while records := list[TaskRecord]():\n",
     ),
     Mutation(
         "the reaper repeats every turn", "G3", "runtime.sessions",
