@@ -202,7 +202,6 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "runtime/scheduler.py": "the end of a turn, which is tried again, or one fetch or wake-up, which the poll repeats",
     "runtime/turn/runner.py": "one run, whose end the scheduler handles, or one end of a task, which the run awaits",
     "security/authenticators/api_keys.py": "one write of a last use, written again at the next use",
-    "security/authenticators/composite.py": "awaited at the start",
     "security/authenticators/jwks.py": "one fetch, which its callers await",
     "stores/shared/blobs.py": "one append, whose result has every error",
     "testing": "runs in the tests of agents",

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, Self, get_args
 
@@ -33,14 +33,11 @@ DROP_MODES: Final[tuple[str, ...]] = get_args(DropMode)
 class DropPoint(StrEnum):
     """When a connection is dropped, relative to its request and response."""
 
-    BEFORE_REQUEST = "before the request"
-    """The server does not know of the request."""
+    BEFORE_REQUEST = "before the request"  # the server does not know of the request
     BEFORE_RESPONSE = "after the request, before the response"
     """The server processes the request, or has done so; the client cannot know."""
-    DURING_RESPONSE = "in the middle of the response"
-    """The client has a part of the response."""
-    AFTER_LIMIT = "in the middle of a response, after the limit"
-    """The limit is the connection's DropLimit."""
+    DURING_RESPONSE = "in the middle of the response"  # the client has a part of the response
+    AFTER_LIMIT = "in the middle of a response, after the limit"  # the limit is the connection's DropLimit
 
 
 FIRST_REQUEST_POINTS: Final = (DropPoint.BEFORE_REQUEST, DropPoint.BEFORE_RESPONSE, DropPoint.DURING_RESPONSE)
@@ -69,76 +66,53 @@ class DropLimit:
 class Fault(NamedTuple):
     """When and after how much data one connection is dropped."""
 
-    point: DropPoint | None
-    """None: the connection is not dropped."""
-    fraction: float
-    """For DURING_RESPONSE and time limits: the part of the last chunk that is still forwarded, 0 to 1."""
-    limit: DropLimit
-    """Used by AFTER_LIMIT only."""
+    point: DropPoint | None  # None: the connection is not dropped
+    fraction: float  # for DURING_RESPONSE and time limits: the part of the last chunk that is still forwarded, 0 to 1
+    limit: DropLimit  # used by AFTER_LIMIT only
 
 
 class Drop(NamedTuple):
     """One dropped connection."""
 
-    number: int
-    """The number of the connection, from 1."""
+    number: int  # the number of the connection, from 1
     point: DropPoint
     how: DropMode
-    up: int
-    down: int
-    """Forwarded bytes: to the server, and back."""
-    seconds: float
-    """The age of the connection."""
+    up: int  # bytes forwarded to the server
+    down: int  # bytes forwarded to the client
+    seconds: float  # the age of the connection
 
 
+@dataclass(eq=False)
 class FaultProxy:
     """Forwards TCP connections to a server while its block runs, and drops some of them.
 
-    Forwarded bytes are not changed; only ExchangeDetector looks at them. TLS passes through.
+    Forwarded bytes are not changed; only ExchangeDetector looks at them. TLS passes through. Addresses are HOST:PORT.
+    Raises ValueError for invalid arguments.
     """
 
-    def __init__(
-        self,
-        target: str,
-        *,
-        listen: str = "127.0.0.1:0",
-        every: int = 3,
-        after: DropLimit | None = None,
-        delay: float = 0.0,
-        how: DropMode = "close",
-        seed: int = 0,
-        on_drop: Callable[[Drop], None] = lambda _: None,
-    ) -> None:
-        """`target` and `listen` are HOST:PORT; port 0 of `listen` is any free port.
+    target: str  # address of the server; a change applies to new connections
+    _: KW_ONLY
+    listen: str = "127.0.0.1:0"  # port 0 is any free port
+    every: int = 3  # each `every`th connection is dropped at its first request, at one of three points; 0 drops none
+    after: DropLimit | None = None
+    """The other connections are dropped inside the first response chunk past this time or size, which is scaled by 0.5
+    to 1.5 for each connection."""
+    delay: float = 0.0  # seconds added to each chunk, in both directions
+    how: DropMode = "close"
+    seed: int = 0  # decides where connections are dropped
+    on_drop: Callable[[Drop], None] = lambda _: None
 
-        Each `every`th connection is dropped at its first request, at one of three points that follow from `seed`;
-        `every=0` drops none. With `after`, the other connections are dropped inside the first response chunk past that
-        time or size, which is scaled by 0.5 to 1.5 for each connection. `delay`: seconds added to each chunk, in both
-        directions. `on_drop` is called for each drop. Raises ValueError for invalid arguments.
-        """
-        if every < 0 or delay < 0:
-            raise ValueError(f"{'every' if every < 0 else 'delay'}: must be 0 or more")
-        if how not in DROP_MODES:
-            raise ValueError(f'how: "{how}" is invalid; use one of {", ".join(DROP_MODES)}')
-        _parse_address(target)
-        _parse_address(listen)
-        self.target = target
-        """Address of the server. A change applies to new connections."""
+    def __post_init__(self) -> None:
+        if self.every < 0 or self.delay < 0:
+            raise ValueError(f"{'every' if self.every < 0 else 'delay'}: must be 0 or more")
+        if self.how not in DROP_MODES:
+            raise ValueError(f'how: "{self.how}" is invalid; use one of {", ".join(DROP_MODES)}')
+        _parse_address(self.target)
+        _parse_address(self.listen)
         self.connections = 0
-        self.unreachable = 0
-        """Connections closed because the server could not be reached."""
-        self.up = 0
-        """Bytes forwarded to the server."""
-        self.down = 0
-        """Bytes forwarded to clients."""
+        self.unreachable = 0  # connections closed because the server could not be reached
+        self.up = self.down = 0  # bytes forwarded to the server, and to clients
         self.dropped: Counter[DropPoint] = Counter()
-        self._listen = listen
-        self._every = every
-        self._after = after
-        self._delay = delay
-        self._how: DropMode = how
-        self._seed = seed
-        self._on_drop = on_drop
         self._connection_tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -152,7 +126,7 @@ class FaultProxy:
     async def __aenter__(self) -> Self:
         """Starts listening. Raises OSError if the address cannot be bound."""
         self._server = await asyncio.start_server(
-            self._accept, *_parse_address(self._listen), backlog=1024, limit=PROXY_CHUNK_BYTES
+            self._accept, *_parse_address(self.listen), backlog=1024, limit=PROXY_CHUNK_BYTES
         )
         return self
 
@@ -177,7 +151,7 @@ class FaultProxy:
             writer.close()
             self._connection_tasks.discard(task)
             return
-        fault = choose_fault(number, seed=self._seed, every=self._every, after=self._after)
+        fault = choose_fault(number, seed=self.seed, every=self.every, after=self.after)
         try:
             await _ProxiedConnection(self, number, fault, (reader, writer), server).forward()
         except asyncio.CancelledError:
@@ -195,15 +169,17 @@ class _Dropped(Exception):
     """Stops forwarding: the connection is to be dropped."""
 
 
+@dataclass(eq=False)
 class _ProxiedConnection:
     """One client connection, forwarded to the server until its fault occurs."""
 
-    def __init__(self, proxy: FaultProxy, number: int, fault: Fault, client: StreamPair, server: StreamPair) -> None:
-        self._proxy = proxy
-        self._number = number
-        self._fault = fault
-        self._client = client
-        self._server = server
+    _proxy: FaultProxy
+    _number: int
+    _fault: Fault
+    _client: StreamPair
+    _server: StreamPair
+
+    def __post_init__(self) -> None:
         self._detector = ExchangeDetector()
         self._started_at = time.monotonic()
         self._up = self._down = 0
@@ -267,17 +243,17 @@ class _ProxiedConnection:
         return middle if time.monotonic() - self._started_at >= limit.seconds else None
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        if self._proxy._delay:
-            await asyncio.sleep(self._proxy._delay)
+        if self._proxy.delay:
+            await asyncio.sleep(self._proxy.delay)
         writer.write(data)
         await writer.drain()
 
     async def _drop(self) -> None:
-        point, how = self._fault.point, self._proxy._how
+        point, how = self._fault.point, self._proxy.how
         assert point is not None
         age = time.monotonic() - self._started_at
         self._proxy.dropped[point] += 1
-        self._proxy._on_drop(Drop(self._number, point, how, self._up, self._down, age))
+        self._proxy.on_drop(Drop(self._number, point, how, self._up, self._down, age))
         reader, writer = self._client
         if how == "hang":
             with suppress(OSError):
@@ -319,6 +295,10 @@ def choose_fault(number: int, *, seed: int, every: int, after: DropLimit | None)
     return Fault(DropPoint.AFTER_LIMIT, fraction, limit)
 
 
+HeaderParser = Callable[[bytes], tuple[int, int]]  # of a frame: its type and length
+
+_HTTP2_FRAME: Final[tuple[int, HeaderParser]] = (9, lambda header: (header[3], int.from_bytes(header[:3], "big")))
+_TLS_RECORD: Final[tuple[int, HeaderParser]] = (5, lambda header: (header[0], int.from_bytes(header[3:5], "big")))
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HTTP2_HEADERS: Final = 1  # a frame type of HTTP/2
 _TLS_CHANGE_CIPHER_SPEC, _TLS_HANDSHAKE, _TLS_APPLICATION_DATA = 20, 22, 23  # record types of TLS
@@ -376,10 +356,10 @@ class ExchangeDetector:
         self._protocol_known = True
         if first[0] == _TLS_HANDSHAKE:
             self._tls = True
-            self._client_frames, self._server_frames = _FrameScanner(5, _tls_record), _FrameScanner(5, _tls_record)
+            self._client_frames, self._server_frames = _FrameScanner(*_TLS_RECORD), _FrameScanner(*_TLS_RECORD)
         elif first.startswith(_HTTP2_PREFACE[: len(first)]):
-            self._client_frames = _FrameScanner(9, _http2_frame, skip=len(_HTTP2_PREFACE))
-            self._server_frames = _FrameScanner(9, _http2_frame)
+            self._client_frames = _FrameScanner(*_HTTP2_FRAME, skip=len(_HTTP2_PREFACE))
+            self._server_frames = _FrameScanner(*_HTTP2_FRAME)
         if self._server_frames is not None:
             for _ in self._server_frames.scan(self._early_server_bytes):
                 pass
@@ -399,7 +379,7 @@ class ExchangeDetector:
 class _FrameScanner:
     """Splits one direction into frames, whose header contains their type and length."""
 
-    def __init__(self, header_size: int, parse_header: Callable[[bytes], tuple[int, int]], *, skip: int = 0) -> None:
+    def __init__(self, header_size: int, parse_header: HeaderParser, *, skip: int = 0) -> None:
         self._header_size = header_size
         self._parse_header = parse_header
         self._header_bytes = b""
@@ -422,11 +402,3 @@ class _FrameScanner:
                 kind, self._remaining = self._parse_header(self._header_bytes)
                 self._header_bytes = b""
                 yield kind, start
-
-
-def _http2_frame(header: bytes) -> tuple[int, int]:
-    return header[3], int.from_bytes(header[:3], "big")
-
-
-def _tls_record(header: bytes) -> tuple[int, int]:
-    return header[0], int.from_bytes(header[3:5], "big")

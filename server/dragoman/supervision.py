@@ -60,10 +60,8 @@ class Background(Enum):
     BUS_HEARTBEAT = "bus heartbeat"
     WORKER_REGISTRY = "worker registry"
     UPSTREAMS = "upstreams"
-    AGENT_REFRESH = "agent refresh"
-    """Reads what a server says about the agents or tools behind it."""
-    AGENT_PROCESS = "agent process"
-    """Supervises the process that runs the turns of an agent."""
+    AGENT_REFRESH = "agent refresh"  # reads what a server says about the agents or tools behind it
+    AGENT_PROCESS = "agent process"  # supervises the process that runs the turns of an agent
     SIGNING_KEYS = "signing keys"
     CERTIFICATES = "certificates"
     CARD_FILE = "card file"
@@ -82,8 +80,7 @@ class BackgroundFailures:
     """Counts failures of background work, and decides how its work goes on."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Background] = Counter(dict.fromkeys(Background, 0))
-        """Failures so far."""
+        self.counts: Counter[Background] = Counter(dict.fromkeys(Background, 0))  # failures so far
         self.end_process: Callable[[str], None] = lambda _: None
         """Ends the process, for the reason given. A program that embeds the server is never ended."""
 
@@ -107,10 +104,8 @@ Step = Callable[[], Awaitable[object] | None]  # starts or stops a component
 
 
 def start_task(work: Background, run: Run, detail: str = "") -> asyncio.Task[None]:
-    """Runs `run` in a task until it returns or the task is canceled, again after each failure.
-
-    `detail` tells tasks of the same work apart.
-    """
+    """Runs `run` in a task until it returns or the task is canceled, again after each failure. `detail` tells tasks of
+    the same work apart."""
     name = f"{work.value} {detail}" if detail else work.value
     return asyncio.get_running_loop().create_task(_run_task(work, run), name=name)
 
@@ -163,10 +158,8 @@ def polling(
 
 @asynccontextmanager
 async def running(components: Iterable[Component]) -> AsyncIterator[None]:
-    """Starts components in their order, and stops those that were started, one that failed included, in reverse.
-
-    Not an AsyncExitStack: a coroutine that is destroyed must not go on to the next component.
-    """
+    """Starts components in their order, and stops those that were started, one that failed included, in reverse. Not an
+    AsyncExitStack: a coroutine that is destroyed must not go on to the next component."""
     begun: list[Component] = []
     try:
         for component in components:
@@ -240,8 +233,7 @@ class RepeatedFailures:
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
         self._clock = clock
-        self._next: dict[tuple[str, str], float] = {}
-        """When the lines that were logged may be logged again."""
+        self._next: dict[tuple[str, str], float] = {}  # when the lines that were logged may be logged again
 
     def log(
         self,
@@ -261,9 +253,7 @@ class RepeatedFailures:
 
 def log_fault(logger: logging.Logger, text: str, error: BaseException, **fields: str) -> None:
     """Logs a failure: in one line with what to do, if it comes from outside of the code, else with its traceback.
-
-    Raises nothing: what follows, such as the end of a task, must not depend on a log.
-    """
+    Raises nothing: what follows, such as the end of a task, must not depend on a log."""
     failure = None if is_expected(error) else error
     log_exception(logger, logging.ERROR, "%s: %s", (text, describe_fault(error)), failure, fields)
 
@@ -276,10 +266,8 @@ def log_exception(
     error: BaseException | None,
     fields: Mapping[str, str],
 ) -> None:
-    """Logs a line with the traceback of an exception whose class we do not know. Raises nothing.
-
-    The traceback is formatted here, within limits: the formatters of programs that embed the server have none.
-    """
+    """Logs a line with the traceback of an exception whose class we do not know. Raises nothing. The traceback is
+    formatted here, within limits: the formatters of programs that embed the server have none."""
     with suppress(BaseException):
         if error is None or not logger.isEnabledFor(level):
             logger.log(level, text, *arguments, extra=fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc
 import pytest
 from tests.certificates import Authority, encrypted, write
 
@@ -35,6 +36,15 @@ def test_an_invalid_certificate_is_reported(tmp_path: Path) -> None:
     tls.ssl_context(cert=path)
 
 
+def opened(monkeypatch: pytest.MonkeyPatch, address: str, ca: Path | None = None) -> tuple[str, bool]:
+    """The target of the channel to an address, and whether it is encrypted."""
+    channels: list[tuple[str, bool]] = []
+    monkeypatch.setattr(grpc, "insecure_channel", lambda target, **_: channels.append((target, False)))
+    monkeypatch.setattr(grpc, "secure_channel", lambda target, *_, **__: channels.append((target, True)))
+    tls.blocking_grpc_channel(address, ca=ca)
+    return channels[0]
+
+
 @pytest.mark.parametrize(
     ("address", "target", "is_encrypted"),
     [
@@ -43,15 +53,16 @@ def test_an_invalid_certificate_is_reported(tmp_path: Path) -> None:
         ("grpcs://host:1", "host:1", True),
     ],
 )
-def test_the_scheme_decides_on_encryption(address: str, target: str, is_encrypted: bool) -> None:
-    resolved, credentials = tls._resolve_target(address, None, None)
-    assert (resolved, credentials is not None) == (target, is_encrypted)
+def test_the_scheme_decides_on_encryption(
+    monkeypatch: pytest.MonkeyPatch, address: str, target: str, is_encrypted: bool
+) -> None:
+    assert opened(monkeypatch, address) == (target, is_encrypted)
 
 
-def test_an_authority_encrypts_an_address_without_a_scheme(tmp_path: Path) -> None:
+def test_an_authority_encrypts_an_address_without_a_scheme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     certificate, _ = write(tmp_path, Authority(tmp_path).issue())
-    assert tls._resolve_target("host:1", certificate, None)[1] is not None
-    assert tls._resolve_target("grpc://host:1", certificate, None)[1] is None
+    assert opened(monkeypatch, "host:1", certificate) == ("host:1", True)
+    assert opened(monkeypatch, "grpc://host:1", certificate) == ("host:1", False)
 
 
 def test_default_files_can_be_set_and_reset(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from dragoman.core.audit import (
     AuditRecord,
     canonical_json,
     chain_entries,
-    chain_entry,
     format_audit_line,
     parse_audit_line,
 )
@@ -70,7 +69,7 @@ def test_a_truncated_log_is_valid() -> None:
         ([THREE[0], replace(THREE[1], entry=replace(THREE[1].entry, at=9))], "entry 2: was changed"),
         ([replace(THREE[0], entry=replace(THREE[0].entry, action="other"))], "entry 1: was changed"),
         ([THREE[0], replace(THREE[1], entry=replace(THREE[1].entry, who={"principal": "bob"}))], "match its seal"),
-        ([THREE[0], chain_entry(bytes(32), 2, THREE[1].entry, bytes(16))], "does not follow"),
+        ([THREE[0], *chain_entries(bytes(32), 1, [THREE[1].entry], [bytes(16)])], "does not follow"),
         ([THREE[0], replace(blank(THREE[1]), seal=bytes(32))], "entry 2: was changed"),
     ],
 )

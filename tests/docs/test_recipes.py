@@ -73,14 +73,9 @@ asyncio.run(main())
 """
 
 
-def test_a_task_column_is_added_in_three_places(copy: Copy) -> None:
+def test_a_task_column_is_added_in_the_record_and_each_migration(copy: Copy) -> None:
     summary = '    """The beginning of its first message; empty for tasks of releases that did not store it."""\n'
     copy.add("core/task/log.py", summary, '    mood: str = "calm"\n')
-    copy.add(
-        "stores/shared/rows.py",
-        '    TaskColumn("summary", "text", mutable=False),\n',
-        '    TaskColumn("mood", "text"),\n',
-    )
     last = "    status_text    TEXT    NOT NULL,\n"
     copy.add("stores/sqlite/migrations/0001_baseline.sql", last, "    mood           TEXT    NOT NULL,\n")
     assert copy.run("-c", STORES_A_TASK) == "calm calm\n"

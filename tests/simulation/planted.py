@@ -179,9 +179,8 @@ MUTATIONS: Final = (
     ),
     # Dead servers ----------------------------------------------------------------------------------------------------
     Mutation(
-        "nobody reaps", "G3", "runtime.sessions",
-        "        while records := [record for record in await self._orphans() if record.ref not in seen]:\n",
-        "        while records := list[TaskRecord]():\n",
+        "nobody reaps", "G3", "runtime.assembly",
+        "    yield polling(Background.REAPER, timings.renew_interval, reaper.reap)\n", "",
     ),
     Mutation(
         "the reaper repeats every turn", "G3", "runtime.sessions",

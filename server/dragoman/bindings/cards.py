@@ -207,16 +207,15 @@ class Cards:
             trusted=trusted,
             resource=resource_name(scope, agent),
             lists_v03=self._versions != "1.0",
-            capabilities=agent_card.CardCapabilities(
-                streaming=spec.streaming, push=self._push, extended=self._has_extended_card(spec)
-            ),
+            streaming=spec.streaming,
+            push=self._push,
+            extended=self._has_extended_card(spec),
         )
         key = encode, agent, addresses.http, addresses.grpc, scope, trusted
         served = self._cache.get(key)
         if served is None:
-            sign = agent_card.no_signatures
-            if self._signer is not None:
-                sign = partial(self._signer.sign, keys_url=f"{self._public_url}/.well-known/jwks.json")
+            keys_url = f"{self._public_url}/.well-known/jwks.json"
+            sign = None if self._signer is None else partial(self._signer.sign, keys_url=keys_url)
             served = self._cache[key] = ServedCard.of(encode(spec, addresses, sign))
             if len(self._cache) > _MAX_CACHED_CARDS:
                 self._cache.popitem(last=False)

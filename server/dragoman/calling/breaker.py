@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
-
-MAX_CONSECUTIVE_FAILURES: Final = 5  # in a row, after which the agent counts as unavailable
-MIN_FAILURE_INTERVAL: Final = 0.5  # seconds; a hundred turns that lose one connection are one failure
+from dataclasses import dataclass, field
 
 
+@dataclass(eq=False)
 class CircuitBreaker:
     """Circuit breaker of one agent. `clock` returns monotonic seconds."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        max_failures: int = MAX_CONSECUTIVE_FAILURES,
-        min_interval: float = MIN_FAILURE_INTERVAL,
-    ) -> None:
-        self.clock = clock
-        self.max_failures = max_failures
-        self._min_interval = min_interval
-        self._failures = 0
-        self._last_failure_at = float("-inf")
-        self._opened_at: float | None = None
-        self.is_open = False
-        """Whether the agent must not be called."""
-        self.last_error = ""
-        """The text of the last failure; empty after a success."""
+    clock: Callable[[], float]
+    max_failures: int = 5  # in a row, after which the agent counts as unavailable
+    min_interval: float = (
+        0.5  # seconds between two that count: a hundred turns that lose one connection are one failure
+    )
+    is_open: bool = field(default=False, init=False)  # whether the agent must not be called
+    last_error: str = field(default="", init=False)  # the text of the last failure; empty after a success
+    _failures: int = field(default=0, init=False)
+    _last_failure_at: float = field(default=float("-inf"), init=False)
+    _opened_at: float | None = field(default=None, init=False)
 
     @property
     def is_half_open(self) -> bool:
@@ -53,7 +45,7 @@ class CircuitBreaker:
             return False
         now = self.clock()
         if not self.is_half_open:
-            if now - self._last_failure_at < self._min_interval:
+            if now - self._last_failure_at < self.min_interval:
                 return False
             self._last_failure_at = now
             self._failures += 1

@@ -29,11 +29,8 @@ class ContentAbsent(ClientError):
 async def content_chunks(
     http: HttpClient, link: ContentLink, *, limit: int = MAX_CONTENT_BYTES, idle_timeout: float | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Yields a content as it arrives. limit: bytes of the content.
-
-    Raises ContentAbsent, ProtocolError for a content that is longer than the limit or not as long as its link says, and
-    the errors of `http`.
-    """
+    """Yields a content as it arrives. limit: bytes of the content. Raises ContentAbsent, ProtocolError for a content
+    that is longer than the limit or not as long as its link says, and the errors of `http`."""
     address = link.url.partition("?")[0]
     if (link.size or 0) > limit:
         raise ProtocolError(f"{address}: the content has {link.size} bytes; at most {limit} are read")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -19,38 +20,31 @@ T = TypeVar("T")
 RETRY_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)  # between attempts of a call, and between polls of a task
 
 
+@dataclass(eq=False)
 class RetryBudget:
     """Limits retries to `seconds` after the first of consecutive failures."""
 
-    def __init__(
-        self,
-        seconds: float,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self.sleep = sleep
-        self.clock = clock
-        self._failing_since: float | None = None
-        self._failures = 0
+    seconds: float
+    _: KW_ONLY
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+    _failing_since: float | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)
 
     def reset(self) -> None:
         """Ends a series of failures: the server responded."""
         self._failing_since, self._failures = None, 0
 
     async def wait(self, error: ClientError) -> None:
-        """Waits before the next attempt: the server's `retry_after`, or an increasing delay.
-
-        Raises the error if the time is up or a retry cannot help.
-        """
+        """Waits before the next attempt: the server's `retry_after`, or an increasing delay. Raises the error if the
+        time is up or a retry cannot help."""
         if not isinstance(error, ServerUnavailable | Busy):
             raise error
         now = self.clock()
         if self._failing_since is None:
             self._failing_since = now
         pause = max(error.retry_after or 0.0, RETRY_BACKOFF.delay(self._failures + 1))
-        if now - self._failing_since + pause > self._seconds:
+        if now - self._failing_since + pause > self.seconds:
             raise error
         await self.sleep(pause)
         self._failures += 1
@@ -99,10 +93,8 @@ async def find_task_of_message(
     *,
     tenant: str = "",
 ) -> pb.Task | None:
-    """Returns the task of a context whose history has the message; None if no task has it.
-
-    Raises OutcomeUnknown if the server returned too few tasks or messages to decide, and the errors of `list_tasks`.
-    """
+    """Returns the task of a context whose history has the message; None if no task has it. Raises OutcomeUnknown if the
+    server returned too few tasks or messages to decide, and the errors of `list_tasks`."""
     request = pb.ListTasksRequest(
         tenant=tenant, context_id=context_id, page_size=RECOVERY_PAGE_SIZE, history_length=RECOVERY_HISTORY_LENGTH
     )
@@ -117,11 +109,9 @@ async def find_task_of_message(
 
 
 def has_accepted(task: pb.Task, message: pb.Message) -> bool:
-    """Whether a task that waited for a message has received it.
-
-    A task that is still interrupted and does not have the message in its history has not received it. In another state
-    it has, or its state changed for another reason; in both cases the message must not be sent again.
-    """
+    """Whether a task that waited for a message has received it. A task that is still interrupted and does not have the
+    message in its history has not received it. In another state it has, or its state changed for another reason; in
+    both cases the message must not be sent again."""
     return contains_message(task, message) or task.status.state not in states.INTERRUPTED
 
 

@@ -33,10 +33,7 @@ def use_cert(cert: Path) -> Callable[[], None]:
 
 def ssl_context(ca: Path | None = None, cert: Path | None = None) -> ssl.SSLContext:
     """Creates the TLS context of HTTP connections. ca: the authorities to trust, by default the system's. cert: the
-    client certificate with its key.
-
-    Raises ClientError for an unusable file.
-    """
+    client certificate with its key. Raises ClientError for an unusable file."""
     ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
     try:
         context = ssl.create_default_context(cafile=ca_file)
@@ -62,17 +59,12 @@ def _refuse_passphrase() -> str:
 def grpc_channel(
     address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
 ) -> grpc.aio.Channel:
-    """Opens a gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted).
-
-    An address without a scheme is encrypted if authorities or a certificate are given. Raises ClientError for an
-    unusable file.
-    """
+    """Opens a gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted). An address without a
+    scheme is encrypted if authorities or a certificate are given. Raises ClientError for an unusable file."""
     import grpc  # callers of HTTP addresses need the rest of this module only
 
-    target, credentials = _resolve_target(address, ca, cert)
-    if credentials is None:
-        return grpc.aio.insecure_channel(target, options=options)
-    return grpc.aio.secure_channel(target, credentials, options=options)
+    channel: grpc.aio.Channel = _open_channel(grpc.aio, address, options, ca, cert)
+    return channel
 
 
 def blocking_grpc_channel(
@@ -81,26 +73,25 @@ def blocking_grpc_channel(
     """`grpc_channel` for threads without an event loop."""
     import grpc
 
-    target, credentials = _resolve_target(address, ca, cert)
-    if credentials is None:
-        return grpc.insecure_channel(target, options=options)
-    return grpc.secure_channel(target, credentials, options=options)
+    channel: grpc.Channel = _open_channel(grpc, address, options, ca, cert)
+    return channel
 
 
-def _resolve_target(address: str, ca: Path | None, cert: Path | None) -> tuple[str, grpc.ChannelCredentials | None]:
-    """Returns the gRPC target of an address, and its credentials; None for no encryption."""
+def _open_channel(channels: Any, address: str, options: Any, ca: Path | None, cert: Path | None) -> Any:
+    """Opens a channel of the module `grpc` or `grpc.aio`."""
+    import grpc
+
     scheme, divider, target = address.partition("://")
     target = target.rstrip("/") if divider else address
     ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
     has_files = ca_file is not None or cert_file is not None
     if not (_ENCRYPTED_BY_SCHEME.get(scheme, False) if divider else has_files):
-        return target, None
-    import grpc
-
+        return channels.insecure_channel(target, options=options)
     ssl_context(ca_file, cert_file)  # reports unusable files now; gRPC would report them later and less clearly
     roots = ca_file.read_bytes() if ca_file is not None else None
     key_and_chain = cert_file.read_bytes() if cert_file is not None else None
-    return target, grpc.ssl_channel_credentials(roots, key_and_chain, key_and_chain)
+    credentials = grpc.ssl_channel_credentials(roots, key_and_chain, key_and_chain)
+    return channels.secure_channel(target, credentials, options=options)
 
 
 _CONNECTION_CLOSED_ADVICE: Final = (

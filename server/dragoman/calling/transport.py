@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
+from typing import Any, Final, Protocol, TypedDict, Unpack
 
 from google.protobuf.message import Message
 
@@ -21,11 +21,8 @@ from dragoman.core.trace import TRACE_HEADER
 from dragoman.wire.dialects import file_bytes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DialectName = Literal["1.0", "0.3", "0.1"]
-BindingName = Literal["grpc", "rest", "jsonrpc", "ws"]
-
-DIALECT_NAMES: Final[tuple[str, ...]] = get_args(DialectName)
-BINDING_NAMES: Final[tuple[str, ...]] = get_args(BindingName)
+DIALECT_NAMES: Final = ("1.0", "0.3", "0.1")
+BINDING_NAMES: Final = ("grpc", "rest", "jsonrpc", "ws")
 WireTrace = Callable[[str, str], None]  # receives the wire traffic: `>` or `<`, and the text
 StreamResponses = AsyncGenerator[pb.StreamResponse, None]  # events of one task, in order; close it to stop early
 
@@ -37,14 +34,10 @@ def no_wire_trace(direction: str, text: str) -> None:
 class CallFields(TypedDict, total=False):
     """The fields of a call beside its request."""
 
-    after: str
-    """A cursor: a stream yields only the events that follow it."""
-    key: str
-    """The idempotency key."""
-    parent: str
-    """The trace context, a `traceparent`."""
-    extensions: str
-    """URIs to activate, separated by commas."""
+    after: str  # a cursor: a stream yields only the events that follow it
+    key: str  # the idempotency key
+    parent: str  # the trace context, a `traceparent`
+    extensions: str  # URIs to activate, separated by commas
 
 
 class Transport(Protocol):
@@ -83,10 +76,8 @@ class HttpClient(Protocol):
         *,
         idle_timeout: float | None,
     ) -> AbstractAsyncContextManager[HttpResponse]:
-        """Sends one request. `idle_timeout`: seconds without a byte after which it fails; None for no limit.
-
-        Raises ServerUnavailable and CallForbidden, also while the body is read.
-        """
+        """Sends one request. `idle_timeout`: seconds without a byte after which it fails; None for no limit. Raises
+        ServerUnavailable and CallForbidden, also while the body is read."""
         ...
 
     async def close(self) -> None:
@@ -98,17 +89,13 @@ class HttpClient(Protocol):
 class TransportLimits:
     """Limits of a server's responses, in bytes and seconds. None: no limit."""
 
-    max_response_bytes: int | None = None
-    """Bytes of one response, or of one event."""
-    max_stream_bytes: int | None = None
-    """Bytes of all events of one call."""
-    response_timeout: float | None = None
-    """Seconds for the response to a call that does not wait for a task."""
+    max_response_bytes: int | None = None  # bytes of one response, or of one event
+    max_stream_bytes: int | None = None  # bytes of all events of one call
+    response_timeout: float | None = None  # seconds for the response to a call that does not wait for a task
     blocking_timeout: float | None = None
     """Seconds without a byte of the response to SendMessage, and for a complete response body: some servers respond
     only when the task has ended, whatever the request asks for."""
-    idle_timeout: float | None = None
-    """Seconds without a byte after which a stream counts as broken."""
+    idle_timeout: float | None = None  # seconds without a byte after which a stream counts as broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +106,11 @@ class TransportOptions:
     limits: TransportLimits = TransportLimits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of each call, metadata over gRPC. They may contain credentials."""
-    v03_files: FileForm = "bytes"
-    """The form of files in 0.3 over gRPC and REST."""
-    rest_prefix: str = ""
-    """The tenant that prefixes the paths of REST."""
-    overrides_tenant: bool = False
-    """Whether requests are sent with the interface's tenant instead of their own."""
+    v03_files: FileForm = "bytes"  # the form of files in 0.3 over gRPC and REST
+    rest_prefix: str = ""  # the tenant that prefixes the paths of REST
+    overrides_tenant: bool = False  # whether requests are sent with the interface's tenant instead of their own
     trace: WireTrace = no_wire_trace
-    trace_context: Callable[[], str] = str
-    """The trace context of calls that name no `parent`; by default none."""
+    trace_context: Callable[[], str] = str  # the trace context of calls that name no `parent`; by default none
 
     def call_headers(self, dialect: str, after_header: str, fields: CallFields) -> dict[str, str]:
         """Returns the headers of one call, as far as its fields are set."""

@@ -33,8 +33,7 @@ class _Channel:
 
     channel: grpc.aio.Channel
     calls: int = 0
-    is_replaced: bool = False
-    """Whether new calls use another one."""
+    is_replaced: bool = False  # whether new calls use another one
 
 
 class GrpcTransport:

@@ -68,12 +68,8 @@ class HttpTransport:
         """Encodes the request of a call. Raises NotSupported if the dialect does not have the call."""
         raise NotImplementedError
 
-    def _result(self, status: int, headers: Mapping[str, str], body: Any) -> Any:
-        """Returns the result in the JSON of a response. Raises ClientError for an error response."""
-        raise NotImplementedError
-
-    def _event_result(self, event: Any) -> Any:
-        """Returns the result in the JSON of an event. Raises ClientError for an error event."""
+    def _result(self, status: int | None, headers: Mapping[str, str], body: Any) -> Any:
+        """Returns the result in the JSON of a response, or of an event (`status` None). Raises ClientError."""
         raise NotImplementedError
 
     def _call_headers(self, fields: CallFields) -> dict[str, str]:
@@ -102,11 +98,11 @@ class HttpTransport:
             if media_type != SSE_MEDIA_TYPE:
                 # An error, or the only event of the stream as plain JSON.
                 result = self._result(response.status, response.headers, await self._read_json(response))
-                yield self._decode_event(call.operation, result)
+                yield cast(pb.StreamResponse, self._decode(call.operation, result))
                 return
             async with aclosing(self._read_events(response)) as events:
                 async for event in events:
-                    yield self._decode_event(call.operation, self._event_result(event))
+                    yield cast(pb.StreamResponse, self._decode(call.operation, self._result(None, {}, event)))
 
     async def _read_events(self, response: HttpResponse) -> AsyncGenerator[Any, None]:
         parser = sse.SseParser(limit=self._limits.max_response_bytes or MAX_SSE_EVENT_BYTES)
@@ -146,9 +142,6 @@ class HttpTransport:
             problem = f"the response to {operation.name} is not {self.interface.dialect}: {error.message[:300]}"
             raise ProtocolError(f"{self._errors.address}: {problem}") from error
 
-    def _decode_event(self, operation: ClientOperation, result: Any) -> pb.StreamResponse:
-        return cast(pb.StreamResponse, self._decode(operation, result))
-
     def _trace_bytes(self, direction: str, data: bytes | None) -> None:
         if data is not None and self._trace is not no_wire_trace:
             self._trace(direction, data.decode(errors="replace"))
@@ -182,15 +175,13 @@ class JsonRpcTransport(HttpTransport):
         }
         return HttpCall(operation, "POST", self.interface.url, envelope)
 
-    def _result(self, status: int, headers: Mapping[str, str], body: Any) -> Any:
+    def _result(self, status: int | None, headers: Mapping[str, str], body: Any) -> Any:
+        status = status or 200
         if status >= 400 or (isinstance(body, dict) and body.get("error") is not None):
             raise self._errors.from_jsonrpc(status, headers, body)
         if not isinstance(body, dict) or "result" not in body:
             raise ProtocolError(f"{self._errors.address}: the response is not JSON-RPC")
         return body["result"]
-
-    def _event_result(self, event: Any) -> Any:
-        return self._result(200, {}, event)
 
 
 class RestTransport(HttpTransport):
@@ -206,7 +197,9 @@ class RestTransport(HttpTransport):
 
     async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
         call, headers = self._encode(rpc, request), self._call_headers(fields)
-        methods = ["POST"] if rpc != "SubscribeToTask" else ["GET"] if self._subscribes_with_get else ["POST", "GET"]
+        methods = [call.method]
+        if rpc == "SubscribeToTask":
+            methods = ["GET"] if self._subscribes_with_get else ["POST", "GET"]
         for method in methods:
             try:
                 async with aclosing(self._stream_once(call._replace(method=method), headers)) as events:
@@ -227,20 +220,16 @@ class RestTransport(HttpTransport):
     def _decode(self, operation: ClientOperation, result: Any) -> Message:
         return self._files.read(super()._decode(operation, result))
 
-    def _result(self, status: int, headers: Mapping[str, str], body: Any) -> Any:
-        if status >= 400:
+    def _result(self, status: int | None, headers: Mapping[str, str], body: Any) -> Any:
+        if _is_error_event(body) if status is None else status >= 400:
             raise self._errors.from_rest(status, headers, body)
         return body
 
-    def _event_result(self, event: Any) -> Any:
-        if isinstance(event, dict) and _is_error(event):
-            raise self._errors.from_rest(None, {}, event)
-        return event
 
-
-def _is_error(event: Mapping[str, Any]) -> bool:
+def _is_error_event(event: Any) -> bool:
     """Whether an event of a REST stream is an error, in the form of AIP-193 or of 0.3 servers."""
-    return "error" in event or ("message" in event and ("code" in event or "type" in event))
+    fields = event if isinstance(event, dict) else {}
+    return "error" in fields or ("message" in fields and ("code" in fields or "type" in fields))
 
 
 # Card discovery ------------------------------------------------------------------------------------------------------
@@ -271,10 +260,8 @@ CardGetter = Callable[[str, Mapping[str, str]], Awaitable[CardResponse]]
 
 
 async def fetch_card(url: str, get: CardGetter) -> list[CardResponse]:
-    """Requests the well-known URLs of a card up to the first conclusive response.
-
-    Returns the last response of each URL. `url`: the agent or its card.
-    """
+    """Requests the well-known URLs of a card up to the first conclusive response. Returns the last response of each
+    URL. `url`: the agent or its card."""
     responses: list[CardResponse] = []
     for card_url in remote_card.card_urls(url):
         for headers in remote_card.CARD_REQUEST_HEADERS:

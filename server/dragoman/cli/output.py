@@ -96,10 +96,8 @@ def json_line(message: Message) -> str:
 
 
 class ConsoleOutput:
-    """Writes results to stdout. On a terminal, control characters are escaped: texts come from remote agents.
-
-    save: the folder that received files are written to; None prints their names only.
-    """
+    """Writes results to stdout. On a terminal, control characters are escaped: texts come from remote agents. save: the
+    folder that received files are written to; None prints their names only."""
 
     def __init__(self, save: Path | None = None, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -108,8 +106,7 @@ class ConsoleOutput:
         self._linked_files: dict[tuple[str, str], str] = {}
         """Descriptions of files that are links in a response, by path and file name."""
         self._artifact_id = ""
-        self.at_line_start = True
-        """Whether the current line is empty."""
+        self.at_line_start = True  # whether the current line is empty
 
     def write(self, text: str) -> None:
         if not text:
@@ -119,10 +116,8 @@ class ConsoleOutput:
         self.at_line_start = text.endswith("\n")
 
     def line(self, text: str = "", *, state: int = 0) -> None:
-        """Writes text on a new line. It stays one line, also in a pipe: a caller's task id cannot add another.
-
-        state: the task state whose name is colored.
-        """
+        """Writes text on a new line. It stays one line, also in a pipe: a caller's task id cannot add another. state:
+        the task state whose name is colored."""
         self.end_line()
         self._out.write(f"{colored(escape_controls(text), state, self._out)}\n")
         self._out.flush()
@@ -237,11 +232,9 @@ _BRIEF_STATES: Final = ("SENT", "SUBMITTED")  # states that are printed only whe
 
 
 class Progress:
-    """Shows a task's state on stderr while the block runs: a spinner on a terminal, else lines.
-
-    Other output to the terminal must call `hide` before and `show` after. The spinner appears only where `may_show`
-    allows it: not after half a line of text.
-    """
+    """Shows a task's state on stderr while the block runs: a spinner on a terminal, else lines. Other output to the
+    terminal must call `hide` before and `show` after. The spinner appears only where `may_show` allows it: not after
+    half a line of text."""
 
     def __init__(self, *, may_show: Callable[[], bool] = lambda: True) -> None:
         self._terminal = sys.stderr.isatty()

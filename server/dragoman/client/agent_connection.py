@@ -37,8 +37,7 @@ class AgentConnection:
         """Whether the agent streams, according to its card and its responses so far."""
         self.is_idempotent = IDEMPOTENCY_EXTENSION.uri in uris
         """Whether the agent supports idempotency keys: a repeated send with the same key has no effect."""
-        self.supports_resume = RESUME_EXTENSION.uri in uris
-        """Whether the agent's events have cursors."""
+        self.supports_resume = RESUME_EXTENSION.uri in uris  # whether the agent's events have cursors
         required = [extension.uri for extension in card.extensions if extension.required]
         self._options = replace(options, extensions=",".join(dict.fromkeys([RESUME_EXTENSION.uri, *required])))
         self._interfaces = list(interfaces)
@@ -183,9 +182,7 @@ async def grpc_address(url: str, options: CallOptions) -> str:
 
 def agent_url(url: str, agent: str) -> str:
     """The URL of an agent, by its id or resource name, on the server at `url`; of that URL itself without an agent.
-
-    `url` may be the server's card: its agents are beside it.
-    """
+    `url` may be the server's card: its agents are beside it."""
     if not agent:
         return url
     return f"{server_url(url)}/{quote(agent, safe='/')}"
@@ -195,7 +192,8 @@ def connect_without_card(
     address: str, tenant: str, options: CallOptions, *, binding: str, dialect: str
 ) -> AgentConnection:
     """The connection to an agent over one binding (`grpc`, `rest`, `jsonrpc` or `ws`) of the server at `address`."""
-    url = f"{address.rstrip('/')}/{tenant}" if binding in ("jsonrpc", "ws") else address
+    server = server_url(address)
+    url = f"{server}/{tenant}" if binding in ("jsonrpc", "ws") else server
     interface = Interface(url, _CARD_NAME_BY_BINDING[binding], dialect, tenant)
     assumed = RemoteCard(name=address, description=address, version="unknown", interfaces=(interface,), streaming=True)
     return AgentConnection(assumed, (interface,), options)

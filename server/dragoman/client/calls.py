@@ -20,7 +20,6 @@ from dragoman.client.agent_connection import (
     connect_without_card,
     discover,
     is_http_url,
-    server_url,
     split_grpc_url,
     url_problem,
 )
@@ -41,10 +40,8 @@ def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", co
 
 class Client:
     """The calls of one agent of a server (`""`: the root agent), over the dialect and binding that its caller names.
-
-    Not public: programs use `dragoman.client.connect`. An asynchronous context manager. Calls may run concurrently;
-    all raise ClientError.
-    """
+    Not public: programs use `dragoman.client.connect`. An asynchronous context manager. Calls may run concurrently; all
+    raise ClientError."""
 
     def __init__(
         self,
@@ -89,10 +86,8 @@ class Client:
             url = agent_url(self.address, self.agent)
             self._connection = await discover(url, self._options, binding=self._binding, dialect=self._dialect)
         else:
-            address = server_url(self.address) if is_http_url(self.address) else self.address
-            binding, dialect = self._binding or "grpc", self._dialect or "1.0"
             self._connection = connect_without_card(
-                address, self.agent, self._options, binding=binding, dialect=dialect
+                self.address, self.agent, self._options, binding=self._binding or "grpc", dialect=self._dialect or "1.0"
             )
         return self
 
@@ -126,27 +121,21 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> StreamResponses:
-        """Sends a message and yields the Task, then its updates until the turn ends; or one Message.
-
-        A broken stream is resumed at its last event, with the same idempotency key.
-        """
+        """Sends a message and yields the Task, then its updates until the turn ends; or one Message. A broken stream is
+        resumed at its last event, with the same idempotency key."""
         request = self._request(message, configuration, metadata)
         return self._follow("SendStreamingMessage", request, key=key or str(uuid.uuid4()))
 
     def subscribe(self, task_id: str, *, after: str = "") -> StreamResponses:
-        """Yields the Task, then its updates until it ends; with `after`, a cursor, only the events that follow it.
-
-        A broken stream is resumed at its last event. Raises ClientError with reason UNSUPPORTED_OPERATION if the task
-        has already ended and no cursor is given.
-        """
+        """Yields the Task, then its updates until it ends; with `after`, a cursor, only the events that follow it. A
+        broken stream is resumed at its last event. Raises ClientError with reason UNSUPPORTED_OPERATION if the task has
+        already ended and no cursor is given."""
         request = pb.SubscribeToTaskRequest(tenant=self._agent.interface.tenant, id=task_id)
         return self._follow("SubscribeToTask", request, after=after)
 
     async def replay(self, task_id: str) -> StreamResponses:
-        """Yields the events of a task from its first to its newest one, and waits for no others.
-
-        Raises NotSupported for servers without cursors.
-        """
+        """Yields the events of a task from its first to its newest one, and waits for no others. Raises NotSupported
+        for servers without cursors."""
         request, newest = pb.SubscribeToTaskRequest(tenant=self._agent.interface.tenant, id=task_id), ""
         try:
             async with aclosing(self._stream("SubscribeToTask", request)) as events:
@@ -231,9 +220,7 @@ class Client:
 
 def check_protocol(dialect: str, binding: str) -> None:
     """Raises ValueError for an unknown dialect or binding, and for a dialect that does not exist over the binding.
-
-    Empty: any.
-    """
+    Empty: any."""
     if dialect not in ("", *DIALECT_NAMES):
         raise ValueError(f'dialect: "{dialect}" is unknown; use one of {", ".join(DIALECT_NAMES)}')
     if binding not in ("", *BINDING_NAMES):
@@ -246,11 +233,8 @@ TRACEPARENT_VARIABLE: Final = "TRACEPARENT"  # environment variable that passes 
 
 
 def current_traceparent() -> str:
-    """Returns the trace context (`traceparent`) for a new call.
-
-    The first of: the trace of the agent turn that makes this call; OpenTelemetry's current span, if its API is loaded;
-    the environment variable TRACEPARENT; a new trace.
-    """
+    """Returns the trace context (`traceparent`) for a new call. The first of: the trace of the agent turn that makes
+    this call; OpenTelemetry's current span, if its API is loaded; the environment variable TRACEPARENT; a new trace."""
     traceparent = trace_context.CURRENT_TRACE.get() or _opentelemetry_traceparent()
     traceparent = traceparent or trace_context.parse_traceparent(os.environ.get(TRACEPARENT_VARIABLE, "").strip())
     return traceparent or trace_context.format_traceparent(os.urandom(16).hex(), os.urandom(8).hex(), recorded=True)

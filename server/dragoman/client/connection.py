@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypedDict, Unpack, cast
@@ -108,23 +108,16 @@ def connect(
     return Connection(url, find, retry_timeout, inactivity_timeout)
 
 
+@dataclass(eq=False, repr=False)
 class Connection:
     """A server whose card was read. Created by `connect`. Calls may run concurrently; all raise ClientError."""
 
-    def __init__(
-        self,
-        url: str,
-        find: Callable[[str], Awaitable[AgentConnection]],
-        retry_timeout: float,
-        inactivity_timeout: float | None,
-    ) -> None:
-        """`find` discovers the agent at a URL."""
-        self.url = url
-        self._find = find
-        self._retry_timeout = retry_timeout
-        self._inactivity_timeout = inactivity_timeout
-        self._agents: dict[str, AgentConnection] = {}
-        self._discovery_lock = asyncio.Lock()
+    url: str
+    _find: Callable[[str], Awaitable[AgentConnection]]  # discovers the agent at a URL
+    _retry_timeout: float
+    _inactivity_timeout: float | None
+    _agents: dict[str, AgentConnection] = field(default_factory=dict, init=False)
+    _discovery_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def __aenter__(self) -> Self:
         await self._agent("")
@@ -301,14 +294,9 @@ class Connection:
     def _turn_stream(
         self, connection: AgentConnection, reducer: EventReducer, key: str, parent: str, *, may_stream: bool = True
     ) -> TurnStream:
+        budget, timeout = self._retry_budget(), self._inactivity_timeout
         return TurnStream(
-            connection,
-            reducer,
-            self._retry_budget(),
-            key=key,
-            parent=parent,
-            inactivity_timeout=self._inactivity_timeout,
-            may_stream=may_stream,
+            connection, reducer, budget, key=key, parent=parent, inactivity_timeout=timeout, may_stream=may_stream
         )
 
     async def _get(self, connection: AgentConnection, id: str, parent: str, *, history: int | None = 1) -> Result:

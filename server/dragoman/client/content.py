@@ -82,10 +82,8 @@ def write_file(folder: Path | str, name: str, content: bytes) -> Path:
 
 
 def create_file(folder: Path | str, name: str) -> BufferedWriter:
-    """Opens a new file for a remote one in a folder, which is created if missing.
-
-    Overwrites nothing: a second `name` becomes `name-1`. Raises OSError.
-    """
+    """Opens a new file for a remote one in a folder, which is created if missing. Overwrites nothing: a second `name`
+    becomes `name-1`. Raises OSError."""
     directory = Path(folder)
     directory.mkdir(parents=True, exist_ok=True)
     base = Path(safe_name(name))

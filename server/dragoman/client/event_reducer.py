@@ -36,22 +36,16 @@ class EventReducer:
     """The part of one task that was reported to the caller."""
 
     def __init__(self, cursor: str = "") -> None:
-        self.task = pb.Task()
-        """The task as reported: status, and artifacts so far."""
-        self.message: pb.Message | None = None
-        """The message returned instead of a task."""
-        self.cursor = cursor
-        """The cursor after the last reported event; empty where the server has no cursors."""
-        self.is_complete = not cursor
-        """Whether the complete task was received, not only the events after a cursor."""
+        self.task = pb.Task()  # the task as reported: status, and artifacts so far
+        self.message: pb.Message | None = None  # the message returned instead of a task
+        self.cursor = cursor  # the cursor after the last reported event; empty where the server has no cursors
+        self.is_complete = not cursor  # whether the complete task was received, not only the events after a cursor
         self._artifacts: dict[str, pb.Artifact] = {}
         self._digests: dict[str, ArtifactDigest] = {}
-        self._message_ids: set[str] = set()
-        """Ids of reported status messages."""
+        self._message_ids: set[str] = set()  # ids of reported status messages
         self._just_sent = False
         """A message was just sent: some servers start a new task for each, whichever task it names."""
-        self._answered_status = NO_STATUS_KEY
-        """The key of the last interrupted status that was answered."""
+        self._answered_status = NO_STATUS_KEY  # the key of the last interrupted status that was answered
 
     @property
     def state(self) -> int:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
@@ -28,7 +28,7 @@ from dragoman.calling.errors import (
     ProtocolError,
     ServerUnavailable,
 )
-from dragoman.calling.transport import CallFields, HttpResponse, StreamResponses, TransportOptions
+from dragoman.calling.transport import CallFields, HttpResponse, StreamResponses
 from dragoman.calling.transport_http import (
     JSON_MEDIA_TYPE,
     CardResponse,
@@ -44,6 +44,7 @@ from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 HTTP_CONNECT_TIMEOUT: Final = 10.0
 
@@ -173,10 +174,6 @@ async def _get_card(
 class WebSocketTransport(JsonRpcTransport):
     """JSON-RPC over WebSocket, with one connection for each call. Implements `Transport`."""
 
-    def __init__(self, interface: Interface, http: AiohttpClient, options: TransportOptions) -> None:
-        super().__init__(interface, http, options)
-        self._session = http.session
-
     async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
         async with aclosing(self.stream(rpc, request, **fields)) as responses:
             async for response in responses:
@@ -188,17 +185,18 @@ class WebSocketTransport(JsonRpcTransport):
         url = f"{self.interface.url.rstrip('/')}/ws"
         self._trace(">", f"WebSocket {urlsplit(url).path}")
         try:
-            async with self._session.ws_connect(url, max_msg_size=0, headers=self._call_headers(fields)) as connection:
+            session = cast(AiohttpClient, self._http).session
+            async with session.ws_connect(url, max_msg_size=0, headers=self._call_headers(fields)) as connection:
                 text = orjson.dumps(envelope).decode()
                 self._trace(">", text)
                 await connection.send_str(text)
                 async for frame in connection:
                     if frame.type is aiohttp.WSMsgType.TEXT:
                         self._trace("<", frame.data)
-                        result = self._event_result(orjson.loads(frame.data))
+                        result = self._result(None, {}, orjson.loads(frame.data))
                         if result == {"status": "stream_complete"}:
                             return
-                        yield self._decode_event(operation, result)
+                        yield cast(pb.StreamResponse, self._decode(operation, result))
         except aiohttp.WSServerHandshakeError as error:
             if code := AUTH_ERROR_CODES.get(error.status):
                 message = "the server rejected these credentials, or requires some"
@@ -230,8 +228,9 @@ class OperationsTransport(RestTransport):
 
     async def get_json(self, path: str) -> Any:
         """Reads any JSON of the server; None for an error without JSON. Raises ClientError."""
-        anything: Any = dict
-        call = HttpCall(ClientOperation(path, anything, anything), "GET", self.interface.url + path, None)
+        call = HttpCall(
+            cast(Any, None), "GET", self.interface.url + path, None
+        )  # no operation: the JSON is not decoded
         async with self._open(call, {"Accept": JSON_MEDIA_TYPE}, None) as response:
             return await self._read_json(response)
 

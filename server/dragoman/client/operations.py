@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
 
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.calling.errors import ProtocolError
 from dragoman.calling.transport import Transport
@@ -66,17 +65,12 @@ class CallerInfo(NamedTuple):
 
 
 class Operator:
-    """Operators' client of one server. An asynchronous context manager; all calls raise ClientError.
-
-    At an HTTP address, the calls that have an HTTP rule use it; the others use the gRPC address that the server's card
-    names.
-    """
+    """Operators' client of one server. An asynchronous context manager; all calls raise ClientError. At an HTTP
+    address, the calls that have an HTTP rule use it; the others use the gRPC address that the server's card names."""
 
     def __init__(self, address: str, *, token: str = "", ca: Path | None = None, cert: Path | None = None) -> None:
-        """token: sent as bearer token; empty sends none. `address`, `ca`, `cert`: as for `Client`.
-
-        Raises ValueError for an invalid address.
-        """
+        """token: sent as bearer token; empty sends none. `address`, `ca`, `cert`: as for `Client`. Raises ValueError
+        for an invalid address."""
         if "://" in address and (problem := url_problem(address)):
             raise ValueError(problem)
         self._address = address if is_http_url(address) else split_grpc_url(address)[0]
@@ -101,10 +95,8 @@ class Operator:
                 await transport.close()
 
     async def whoami(self) -> CallerInfo | None:
-        """Returns the caller's principal and grants; None over gRPC and from servers that do not tell them.
-
-        Raises NotAllowed for credentials that the server rejects.
-        """
+        """Returns the caller's principal and grants; None over gRPC and from servers that do not tell them. Raises
+        NotAllowed for credentials that the server rejects."""
         if self._http is not None:
             with suppress(ProtocolError, KeyError, TypeError):  # another answer to this path
                 body = await self._http.get_json("/console/caller")
@@ -154,19 +146,9 @@ class Operator:
             raise RuntimeError("use an Operator inside `async with`")
         if self._grpc is None:
             from dragoman.calling.transport_grpc import GrpcTransport
-            from dragoman.wire.client_operations import GrpcOperation
+            from dragoman.wire.client_operations import unconverted
 
-            path = f"/{_OPS_SERVICE.full_name}"
-            operations = {
-                one.name: GrpcOperation(
-                    f"{path}/{one.name}",
-                    GetMessageClass(one.input_type),
-                    _same,
-                    GetMessageClass(one.output_type),
-                    _same,
-                )
-                for one in _OPS_SERVICE.methods
-            }
+            operations = {one.name: unconverted(_OPS_SERVICE, one.name) for one in _OPS_SERVICE.methods}
             is_http = is_http_url(self._address)
             address = await grpc_address(self._address, self._options) if is_http else self._address
             self._grpc = GrpcTransport(
@@ -177,7 +159,3 @@ class Operator:
                 operations=operations,
             )
         return self._grpc
-
-
-def _same(message: Any) -> Any:
-    return message

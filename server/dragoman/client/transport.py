@@ -62,22 +62,17 @@ _CHANNEL_OPTIONS: Final = (
 class CallOptions:
     """Settings of calls to a server, over any binding."""
 
-    token: str = field(default="", repr=False)
-    """An API key or any other bearer token."""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Headers of each call; metadata over gRPC."""
-    extensions: str = RESUME_EXTENSION.uri
-    """URIs that each call activates, separated by commas."""
+    token: str = field(default="", repr=False)  # an API key or any other bearer token
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # headers of each call; metadata over gRPC
+    extensions: str = RESUME_EXTENSION.uri  # URIs that each call activates, separated by commas
     trace: WireTrace = no_wire_trace
     ca: Path | None = None
     cert: Path | None = None
-    v03_files: FileForm = "bytes"
-    """The form of files in 0.3 over gRPC and REST."""
+    v03_files: FileForm = "bytes"  # the form of files in 0.3 over gRPC and REST
     idle_timeout: float | None = None
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response
     to a send has no limit: some servers respond only when the task has ended."""
-    receive_content: ContentReceiver = read_part
-    """Reads the contents that responses link to."""
+    receive_content: ContentReceiver = read_part  # reads the contents that responses link to
 
     @property
     def request_headers(self) -> dict[str, str]:
@@ -100,12 +95,10 @@ class CallOptions:
 
 
 def open_transport(interface: Interface, options: CallOptions) -> Transport:
-    """Opens the transport to an interface. Requires a running event loop.
-
-    The URL of a gRPC interface is `grpc(s)://HOST:PORT` or HOST:PORT. The binding `WEBSOCKET`, which no card has, is
-    JSON-RPC over WebSocket. Raises ClientError for unusable certificate files; over gRPC the first call does.
-    """
-    url, dialect, tenant = interface.url, interface.dialect, interface.tenant
+    """Opens the transport to an interface. Requires a running event loop. The URL of a gRPC interface is
+    `grpc(s)://HOST:PORT` or HOST:PORT. The binding `WEBSOCKET`, which no card has, is JSON-RPC over WebSocket. Raises
+    ClientError for unusable certificate files; over gRPC the first call does."""
+    url, dialect = interface.url, interface.dialect
     headers = {"A2A-Version": dialect, extensions_header(dialect): options.extensions, **options.request_headers}
     if interface.binding == "GRPC":
         from dragoman.calling.transport_grpc import GrpcTransport
@@ -117,16 +110,14 @@ def open_transport(interface: Interface, options: CallOptions) -> Transport:
             connect=lambda: options.grpc_channel(url),
             keeps_channels=True,
         )
-    from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
+    from dragoman.calling.transport_http import HttpTransport, JsonRpcTransport, RestTransport
     from dragoman.client.http_client import AiohttpClient, WebSocketTransport
 
     base = url.rstrip("/")
     http = AiohttpClient(base, options, headers)
-    if interface.binding == "HTTP+JSON":
-        return RestTransport(interface, http, options.for_transport(base, {}, prefix=tenant))
-    if interface.binding == "WEBSOCKET":
-        return WebSocketTransport(interface, http, options.for_transport(base, {}))
-    return JsonRpcTransport(interface, http, options.for_transport(base, {}))
+    kinds = {"HTTP+JSON": RestTransport, "WEBSOCKET": WebSocketTransport}
+    kind: type[HttpTransport] = kinds.get(interface.binding, JsonRpcTransport)
+    return kind(interface, http, options.for_transport(base, {}, prefix=interface.tenant))
 
 
 class _ClientErrors(ResponseErrors):
@@ -136,29 +127,26 @@ class _ClientErrors(ResponseErrors):
         return tls.with_advice(self.address, super().from_rpc(error))
 
 
+@dataclass(eq=False)
 class ContentTransport:
     """Wraps the transport to a server. Implements `Transport`."""
 
-    def __init__(self, transport: Transport, addresses: Sequence[str], options: CallOptions) -> None:
-        """addresses: of the server, from which contents are fetched, see `content_link`."""
-        self._transport = transport
-        self._addresses = addresses
-        self._options = options
-        self._clients: dict[str, AiohttpClient] = {}
-        """By origin, without credentials."""
+    _transport: Transport
+    _addresses: Sequence[str]  # of the server, from which contents are fetched, see `content_links`
+    _options: CallOptions
+    _clients: dict[str, AiohttpClient] = field(default_factory=dict, init=False)  # by origin, without credentials
 
     async def call(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> Message:
-        attempt = 0
+        attempts = GET_ATTEMPTS if rpc == "GetTask" else 1
         while True:
-            attempt += 1
+            attempts -= 1
             response = await self._transport.call(rpc, request, **fields)
             try:
                 await self.restore(response)
-            except ContentAbsent:
-                if rpc != "GetTask" or attempt == GET_ATTEMPTS:
-                    raise
-            else:
                 return response
+            except ContentAbsent:
+                if not attempts:
+                    raise
 
     async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
         stream = self._transport.stream(rpc, request, **fields)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final, TypeVar
 
@@ -43,41 +44,29 @@ TASK_POLL_INTERVAL: Final = 15.0  # seconds without an event, after which the ta
 STREAM_CLOSE_TIMEOUT: Final = 1.0  # seconds for which a stream may stay open once its task has ended
 
 
+@dataclass(eq=False)
 class TurnStream:
     """Follows the events of one turn. The reducer keeps the state of the task for the next turn."""
 
-    def __init__(
-        self,
-        connection: AgentConnection,
-        reducer: EventReducer,
-        retries: RetryBudget,
-        *,
-        key: str = "",
-        parent: str = "",
-        inactivity_timeout: float | None = None,
-        may_stream: bool = True,
-    ) -> None:
-        """retries: also has the clock and the sleep. inactivity_timeout: seconds without an event of the task, None for
-        no limit. may_stream: use streams if the server has them."""
-        self.connection = connection
-        self.reducer = reducer
-        self._key = key
-        self._parent = parent
-        self._retries = retries
-        self._inactivity_timeout = inactivity_timeout
-        self._is_delivered = False
-        """Whether the server is known to have the message."""
-        self._may_stream = may_stream
-        self._uses_streaming = connection.supports_streaming and may_stream
+    connection: AgentConnection
+    reducer: EventReducer
+    retries: RetryBudget  # also has the clock and the sleep
+    _: KW_ONLY
+    key: str = ""
+    parent: str = ""
+    inactivity_timeout: float | None = None  # seconds without an event of the task; None for no limit
+    may_stream: bool = True  # use streams if the server has them
+
+    def __post_init__(self) -> None:
+        self._is_delivered = False  # whether the server is known to have the message
+        self._uses_streaming = self.connection.supports_streaming and self.may_stream
         # A subscription of 0.3 does not repeat missed events, and one 0.3 server appends each chunk to the task once
         # more for every subscriber. Polling finds missed events and has no such effect.
-        self._uses_subscription = connection.supports_resume or connection.interface.dialect == "1.0"
-        self._last_was_task = False
-        """Whether the last response was the complete task."""
-        self._may_have_missed = False
-        """Whether events may have been missed."""
+        self._uses_subscription = self.connection.supports_resume or self.connection.interface.dialect == "1.0"
+        self._last_was_task = False  # whether the last response was the complete task
+        self._may_have_missed = False  # whether events may have been missed
         self._polls = 0
-        self._last_event_time = retries.clock()
+        self._last_event_time = self.retries.clock()
 
     def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[Event, None]:
         """Sends the message, and yields the events of the turn. Raises ClientError."""
@@ -104,10 +93,10 @@ class TurnStream:
                 async with aclosing(responses):
                     while (raw := await self._next_event(responses)) is not None:
                         self.connection.mark_reachable()
-                        self._retries.reset()
+                        self.retries.reset()
                         self._last_was_task = raw.HasField("task")
                         for event in self.reducer.reduce(raw):
-                            self._last_event_time, self._polls = self._retries.clock(), 0
+                            self._last_event_time, self._polls = self.retries.clock(), 0
                             yield event
                         if self.reducer.is_over:
                             await _drain_stream(responses)
@@ -121,7 +110,7 @@ class TurnStream:
                 await self._on_error(error, request)
                 continue
             self._polls += 1
-            await self._retries.sleep(retry.RETRY_BACKOFF.delay(self._polls))
+            await self.retries.sleep(retry.RETRY_BACKOFF.delay(self._polls))
         if self.reducer.is_over and not self.reducer.cursor and self.reducer.message is None:
             async for event in self._missing_events():
                 yield event
@@ -133,7 +122,7 @@ class TurnStream:
         ):
             return
         try:
-            task = await self.connection.get(self.reducer.task.id, history=1, parent=self._parent)
+            task = await self.connection.get(self.reducer.task.id, history=1, parent=self.parent)
         except ClientError:  # the task has ended in any case
             return
         for event in self.reducer.reduce(pb.StreamResponse(task=task)):
@@ -141,16 +130,16 @@ class TurnStream:
 
     async def _next_event(self, stream: StreamResponses) -> pb.StreamResponse | None:
         """Returns the next response; None at the end. Raises InactivityTimeout if no event arrives in time."""
-        if self._inactivity_timeout is None:
+        if self.inactivity_timeout is None:
             return await anext(stream, None)
-        left = self._inactivity_timeout - (self._retries.clock() - self._last_event_time)
+        left = self.inactivity_timeout - (self.retries.clock() - self._last_event_time)
         try:
             if left > 0:
                 async with asyncio.timeout(left):
                     return await anext(stream, None)
         except TimeoutError:
             pass
-        raise InactivityTimeout(self.reducer.task.id, self._inactivity_timeout)
+        raise InactivityTimeout(self.reducer.task.id, self.inactivity_timeout)
 
     # Calls ------------------------------------------------------------------------------------------------------
 
@@ -159,13 +148,13 @@ class TurnStream:
         transport = self.connection.transport
         request.tenant = self.connection.interface.tenant
         if not self._uses_streaming:
-            response = await transport.call("SendMessage", request, key=self._key, parent=self._parent)
+            response = await transport.call("SendMessage", request, key=self.key, parent=self.parent)
             self._is_delivered = True
-            self.connection.supports_streaming = self.connection.supports_streaming and not self._may_stream
+            self.connection.supports_streaming = self.connection.supports_streaming and not self.may_stream
             assert isinstance(response, pb.SendMessageResponse)
             yield first_event(response)
             return
-        stream = transport.stream("SendStreamingMessage", request, key=self._key, parent=self._parent)
+        stream = transport.stream("SendStreamingMessage", request, key=self.key, parent=self.parent)
         async with aclosing(self._stream_with_polls(stream, complete=True)) as events:
             async for event in events:
                 self._is_delivered = True
@@ -179,18 +168,15 @@ class TurnStream:
                 return
         if self._uses_streaming and (self._uses_subscription or cursor):
             request = pb.SubscribeToTaskRequest(tenant=self.connection.interface.tenant, id=id)
-            stream = self.connection.transport.stream("SubscribeToTask", request, after=cursor, parent=self._parent)
+            stream = self.connection.transport.stream("SubscribeToTask", request, after=cursor, parent=self.parent)
             async with aclosing(self._stream_with_polls(stream, complete=bool(cursor))) as events:
                 async for event in events:
                     yield event
 
     async def _stream_with_polls(self, stream: StreamResponses, *, complete: bool) -> StreamResponses:
         """Yields the events of a stream, with polls of the task in between: servers without cursors stream only new
-        events, and some never stream that a task was canceled.
-
-        complete: the stream contains all events from the start. Otherwise it does from its first Task on; earlier
-        events only signal a change.
-        """
+        events, and some never stream that a task was canceled. complete: the stream contains all events from the start.
+        Otherwise it does from its first Task on; earlier events only signal a change."""
         step: asyncio.Task[pb.StreamResponse | None] | None = None
         try:
             while True:
@@ -214,7 +200,7 @@ class TurnStream:
 
     async def _poll_task(self) -> pb.StreamResponse:
         # With the last message: some servers store the question there instead of in the status.
-        return pb.StreamResponse(task=await self.connection.get(self.reducer.task.id, history=1, parent=self._parent))
+        return pb.StreamResponse(task=await self.connection.get(self.reducer.task.id, history=1, parent=self.parent))
 
     # Errors -----------------------------------------------------------------------------------------------------
 
@@ -228,14 +214,14 @@ class TurnStream:
                 await self._find_task(request, error)
             elif not error.may_have_arrived and self.connection.next_transport():
                 return
-            await self._retries.wait(error)
+            await self.retries.wait(error)
         elif isinstance(error, Busy):
-            await self._retries.wait(error)
+            await self.retries.wait(error)
         elif not self._is_delivered:
             if self._uses_streaming and remote_error.is_unsupported:
                 self._uses_streaming = False
             elif remote_error.is_unknown_method and self.connection.next_transport():
-                self._uses_streaming = self.connection.supports_streaming and self._may_stream
+                self._uses_streaming = self.connection.supports_streaming and self.may_stream
             else:
                 raise error
         elif isinstance(error, Invalid) and not self.reducer.is_complete:
@@ -255,7 +241,7 @@ class TurnStream:
         message, dialect = request.message, self.connection.interface.dialect
         if dialect == "0.1" or (dialect == "0.3" and message.task_id):
             try:
-                task = await self.connection.get(message.task_id, parent=self._parent)
+                task = await self.connection.get(message.task_id, parent=self.parent)
             except NotFound:
                 return
             except ClientError:
@@ -264,7 +250,7 @@ class TurnStream:
             return
         if dialect != "1.0":
             raise error
-        list_tasks = partial(self.connection.call, "ListTasks", parent=self._parent)
+        list_tasks = partial(self.connection.call, "ListTasks", parent=self.parent)
         try:
             found_task = await retry.find_task_of_message(
                 list_tasks, message, message.context_id, tenant=request.tenant

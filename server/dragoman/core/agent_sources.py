@@ -30,10 +30,8 @@ _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 class UpstreamSpec:
     """The settings of one upstream agent."""
 
-    url: str
-    """The http(s) URL of its card, or the base URL of that."""
-    id: str = ""
-    """Its agent id here; empty: derived from `prefix` and its name."""
+    url: str  # the http(s) URL of its card, or the base URL of that
+    id: str = ""  # its agent id here; empty: derived from `prefix` and its name
     prefix: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers sent with each call, in place of our callers' credentials."""
@@ -41,8 +39,7 @@ class UpstreamSpec:
     """A file with the bearer token to send, read when the server starts."""
     turns: int = DEFAULT_UPSTREAM_TURNS  # maximum concurrent turns
     time_limit: float = 0.0  # maximum seconds of a turn; 0 for no limit
-    v03_files: FileForm = "bytes"
-    """The form of its files, if it speaks 0.3 over gRPC or REST."""
+    v03_files: FileForm = "bytes"  # the form of its files, if it speaks 0.3 over gRPC or REST
 
     @property
     def location(self) -> str:

@@ -35,8 +35,7 @@ class AuditEntry:
     """One audited action. Not changed; not frozen, as each send makes one (`core.task.log.Append`)."""
 
     at: int  # milliseconds since the epoch
-    action: str
-    """For example `task.created`, `operator.Purge`, `access.denied`."""
+    action: str  # for example `task.created`, `operator.Purge`, `access.denied`
     outcome: str = "ok"
     about: Mapping[str, str] = field(default_factory=dict)  # details that stay as long as the entry
     who: Mapping[str, str] = field(default_factory=dict)
@@ -91,12 +90,6 @@ def audited_principal(entry: AuditEntry) -> str:
     return entry.who.get("principal", "").replace("\0", "").encode(errors="replace").decode()
 
 
-def chain_entry(previous_hash: bytes, number: int, entry: AuditEntry, salt: bytes) -> AuditRecord:
-    """Seals an entry and links it to the one before."""
-    seal = hashlib.sha256(salt + canonical_json(entry.who).encode()).digest()
-    return AuditRecord(number, entry, salt, seal, _hash(previous_hash, number, entry, seal))
-
-
 def chain_entries(
     previous_hash: bytes, number: int, entries: Iterable[AuditEntry], salts: Iterable[bytes]
 ) -> list[AuditRecord]:
@@ -104,8 +97,9 @@ def chain_entries(
     kept: list[AuditRecord] = []
     for entry, salt in zip(entries, salts, strict=True):
         number += 1
-        kept.append(chain_entry(previous_hash, number, entry, salt))
-        previous_hash = kept[-1].hash
+        seal = hashlib.sha256(salt + canonical_json(entry.who).encode()).digest()
+        previous_hash = _hash(previous_hash, number, entry, seal)
+        kept.append(AuditRecord(number, entry, salt, seal, previous_hash))
     return kept
 
 
@@ -119,6 +113,7 @@ def _hash(previous_hash: bytes, number: int, entry: AuditEntry, seal: bytes) -> 
     return hashlib.sha256(previous_hash + canonical_json(_fields(number, entry, seal)).encode()).digest()
 
 
+@dataclass(slots=True)
 class AuditChainVerifier:
     """Verifies records in order. `number` is the last verified one, 0 before the first.
 
@@ -126,10 +121,9 @@ class AuditChainVerifier:
     policy, or were verified at another time.
     """
 
-    def __init__(self) -> None:
-        self.number = 0
-        self.hash = GENESIS_HASH
-        self.erased = 0
+    number: int = 0
+    hash: bytes = GENESIS_HASH
+    erased: int = 0
 
     def verify(self, record: AuditRecord) -> None:
         """Verifies the next record. Raises AuditChainBroken."""
@@ -153,7 +147,6 @@ class AuditChainVerifier:
 
 
 def format_audit_line(record: AuditRecord) -> str:
-    """A record as one line of JSON."""
     who = None if record.erased else dict(record.entry.who)
     salt = None if record.salt is None else record.salt.hex()
     fields = _fields(record.number, record.entry, record.seal)

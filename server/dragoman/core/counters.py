@@ -43,7 +43,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """The number of values."""
         return sum(self.counts)
 
 
@@ -84,8 +83,7 @@ class CommitCounters:
     changes: Histogram = field(default_factory=lambda: Histogram(BATCH_SIZE_BOUNDS))  # changes in one commit
     seconds: Histogram = field(default_factory=Histogram)
     """Durations from the start of the transaction until it was on disk."""
-    failed_batches: int = 0
-    """Batches that the database rejected and rolled back."""
+    failed_batches: int = 0  # batches that the database rejected and rolled back
 
 
 @dataclass(slots=True)
@@ -97,8 +95,7 @@ class TurnCounters:
     """Turns by the resulting state of the task (pb.TaskState)."""
     seconds: Histogram = field(default_factory=Histogram)
     tokens: int = 0  # reported tokens
-    cost: int = 0
-    """Reported cost, in billionths of the operator's currency."""
+    cost: int = 0  # reported cost, in billionths of the operator's currency
 
 
 @dataclass(slots=True)
@@ -127,8 +124,7 @@ class StoreStats:
     backlog: Mapping[str, AgentBacklog] = field(default_factory=dict)  # by agent
     pending_pushes: int = 0  # push configurations with undelivered events
     pending_pushes_since: int = 0  # the earliest due time among them
-    failing_since: int = 0
-    """When the receiver that has been failing longest began to fail."""
+    failing_since: int = 0  # when the receiver that has been failing longest began to fail
     dead_pushes: int = 0  # push configurations in state GIVEN_UP
 
     def age(self, since: int) -> float:

@@ -141,7 +141,6 @@ class DailyCounter:
 
     @property
     def days(self) -> set[int]:
-        """The days that have figures."""
         return {key[0] // DAY_HOURS for key in self._figures}
 
     def add(self, other: DailyCounter) -> None:

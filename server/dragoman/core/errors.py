@@ -165,8 +165,7 @@ class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 
     retry_after = 1.0
-    outcome_unknown = False
-    """Whether the request may have been executed, or may still be."""
+    outcome_unknown = False  # whether the request may have been executed, or may still be
 
 
 class OutOfMemory(Unavailable):

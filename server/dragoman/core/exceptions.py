@@ -88,7 +88,6 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 
 def name_of(error: BaseException) -> str:
-    """The name of its class."""
     name: str = _CLASS_NAME.__get__(type(error))
     return str.__getitem__(name, slice(MAX_NAME_CHARS))
 
@@ -111,7 +110,6 @@ def describe(error: BaseException, limit: int = MAX_TEXT_CHARS) -> str:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """Its traceback object."""
     found: TracebackType | None = _TRACEBACK.__get__(error)
     return found
 
@@ -195,7 +193,6 @@ def _cause_of(error: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """The notes that were added to an exception."""
     try:
         notes = dict.get(cast("dict[str, object]", _ATTRIBUTES.__get__(error)), "__notes__")
     except BaseException:

@@ -496,7 +496,6 @@ def levels(value: object) -> Iterator[list[Any]]:
 
 
 def _comparison_steps(value: Any) -> int:
-    """Cost of comparing a value with a constant, or with some of them."""
     if isinstance(value, list) and not any(isinstance(one, Mapping | list) for one in value):
         return len(value) // 8  # they are compared by hash, or until the first that is missing
     try:

@@ -50,7 +50,6 @@ def parse_traceparent(text: str) -> str:
 
 
 def is_recorded(context: str) -> bool:
-    """Whether the trace is recorded."""
     return context.endswith("01")
 
 

@@ -44,8 +44,7 @@ class StateUpdate:
     context_state: bytes | None = None
     task_metadata: bytes = b""
     """A serialized Struct, merged into Task.metadata by key (1.0 §4.1.1)."""
-    steps: tuple[StepRecord, ...] = ()
-    """Steps to store, each in place of the same one stored before."""
+    steps: tuple[StepRecord, ...] = ()  # steps to store, each in place of the same one stored before
 
     def merged_with(self, later: StateUpdate) -> StateUpdate:
         """Combines two updates; `later` wins where both have a value."""
@@ -68,8 +67,7 @@ task has ended. A client's cancel has no such limit."""
 class Pause:
     """The turn is not over: the agent is called again with the same message, at `until` or later."""
 
-    until: int
-    """Milliseconds since the epoch."""
+    until: int  # milliseconds since the epoch
     error: str = ""
     """Why this attempt failed; empty when the agent sleeps, which is no attempt of its own."""
 

@@ -31,10 +31,8 @@ class TaskSignal(Enum):
 class RegistryChange(Enum):
     """A stored registry, of which every process has a copy, changed."""
 
-    WORKERS = "workers"
-    """The agents of workers (`WorkerRegistry`)."""
-    UPSTREAMS = "upstreams"
-    """The upstream agents added at run time (`UpstreamStore`)."""
+    WORKERS = "workers"  # the agents of workers (`WorkerRegistry`)
+    UPSTREAMS = "upstreams"  # the upstream agents added at run time (`UpstreamStore`)
 
 
 Unsubscribe = Callable[[], Awaitable[None]]  # ends a subscription; may be called twice

@@ -43,10 +43,8 @@ class WorkerStatus:
 
     name: str
     peer: str
-    free_turns: int
-    """Turns that it would accept now."""
-    running_turns: int
-    """Turns that it runs."""
+    free_turns: int  # turns that it would accept now
+    running_turns: int  # turns that it runs
     draining: bool
 
 
@@ -88,8 +86,7 @@ class RegisteredAgent:
     registration: bytes
     """A serialized `dragoman.worker.v1.AgentRegistration`: of the worker that connected last."""
     registered_at: int
-    last_seen: int
-    """When that worker connected."""
+    last_seen: int  # when that worker connected
 
 
 class WorkerRegistry(Protocol):
@@ -115,8 +112,7 @@ class AddedUpstream:
     agent: str
     spec: bytes
     """Its settings as JSON (`core.agent_sources.upstream_to_json`), encrypted if there are secret keys."""
-    added_at: int
-    """The caller's time, in milliseconds since the epoch."""
+    added_at: int  # the caller's time, in milliseconds since the epoch
 
 
 class UpstreamStore(Protocol):
@@ -140,20 +136,13 @@ class UpstreamStatus:
     url: str
     from_settings: bool
     """Whether it comes from the settings, so that it cannot be removed at run time."""
-    has_credentials: bool
-    """Whether calls to it carry credentials."""
-    seconds_absent: float
-    """Seconds since it became unavailable; 0 while it is available."""
-    problem: str
-    """Why it is unavailable, or the last error."""
-    interfaces: Sequence[str]
-    """Its usable interfaces, the current one first."""
-    skipped_interfaces: Sequence[str]
-    """Its other interfaces, with the reason."""
-    running_turns: int
-    """Turns that it runs for this process."""
-    max_turns: int
-    """Its maximum of concurrent turns."""
+    has_credentials: bool  # whether calls to it carry credentials
+    seconds_absent: float  # seconds since it became unavailable; 0 while it is available
+    problem: str  # why it is unavailable, or the last error
+    interfaces: Sequence[str]  # its usable interfaces, the current one first
+    skipped_interfaces: Sequence[str]  # its other interfaces, with the reason
+    running_turns: int  # turns that it runs for this process
+    max_turns: int  # its maximum of concurrent turns
 
 
 class UpstreamRegistry(Protocol):

@@ -37,8 +37,7 @@ class SignInProvider(NamedTuple):
     """An issuer at which people sign in, as the console needs it."""
 
     issuer: str
-    name: str
-    """For people: its alias, or its host."""
+    name: str  # for people: its alias, or its host
     authorization_url: str
     client_id: str
     scope: str

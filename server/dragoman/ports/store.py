@@ -36,8 +36,7 @@ class AgentTasks:
 
     scope: str
     agent: str
-    tasks: int
-    """Number of its visible tasks."""
+    tasks: int  # number of its visible tasks
     changed: int
     """None of them changed after this time, in milliseconds since the epoch."""
 
@@ -64,8 +63,7 @@ class TaskMessages:
     record: TaskRecord
     messages: list[StoredMessage]
     task_state: bytes
-    task_metadata: bytes = b""
-    """The task's metadata, a serialized Struct."""
+    task_metadata: bytes = b""  # the task's metadata, a serialized Struct
 
     def unread(self, last_delivered: int) -> list[StoredMessage]:
         """The users' messages with numbers above `last_delivered`."""

@@ -73,7 +73,6 @@ class Access:
         """Checks that an identity may call the agent that a tenant string names.
 
         Every operation on tasks needs the resulting Caller, whose owner limits what it sees.
-
         Raises AgentNotFound; Unauthenticated without credentials (except for public agents) and for reserved
         principals; PermissionDenied when the caller's grants do not cover the agent.
         """

@@ -15,7 +15,7 @@ from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.ids import IDS
 from dragoman.ports import Agent, Bus, Store
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.access import Access, Admission, Limits, OnAction
+from dragoman.runtime.access import Access, Admission, Limits
 from dragoman.runtime.cancel import CancelOperation
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck, watch_lease
@@ -191,26 +191,6 @@ class _Turns:
         self.scheduler.on_unserved = self.absent_agents.end_unserved
 
 
-def _operations(
-    ports: Ports, config: RuntimeConfig, session: _Session, turns: _Turns, on_action: OnAction | None
-) -> Operations:
-    store, bus, specs, limits = ports.store, ports.bus, session.registry.specs, config.limits
-    event_log, feeds, scheduler = turns.event_log, turns.feeds, turns.scheduler
-    admission = Admission(config.quotas)
-    access = Access(specs, session.root, config.isolation, config.access_policy)
-    session.registry.add_listener(access.on_agent_added)
-    push_configs = PushConfigOperations(store, bus, ports.push_options, on_action)
-    appends = AppendBuilder(store, specs, push_configs, admission, limits, config.new_key, config.new_context)
-    return Operations(
-        admission,
-        access,
-        SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
-        ReadOperations(store, feeds, specs, admission),
-        CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, config.timings),
-        push_configs,
-    )
-
-
 @asynccontextmanager
 async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> AsyncIterator[Runtime]:
     """Opens a session on the store, ends or repeats turns that earlier sessions left open, and serves the agents.
@@ -236,18 +216,31 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     retention = Retention(store, turns.event_log, maintenance, rules, auditor, audit_age, trusts_clock)
     session.registry.observe(turns.absent_agents)
     watchdog = config.watchdog(asyncio.get_running_loop())
-    scheduler, feeds, push_scheduler = turns.scheduler, turns.feeds, turns.push_scheduler
+    scheduler, feeds, event_log, push_scheduler = turns.scheduler, turns.feeds, turns.event_log, turns.push_scheduler
     metrics = RuntimeMetrics(
-        store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=turns.event_log, retention=retention,
+        store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=event_log, retention=retention,
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
-    count_deliveries = push_scheduler.delivery_count if push_scheduler else None
+    specs, limits, admission = session.registry.specs, config.limits, Admission(config.quotas)
+    access = Access(specs, session.root, config.isolation, config.access_policy)
+    session.registry.add_listener(access.on_agent_added)
+    push_configs = PushConfigOperations(store, bus, ports.push_options, on_action)
+    appends = AppendBuilder(store, specs, push_configs, admission, limits, config.new_key, config.new_context)
+    operations = Operations(
+        admission,
+        access,
+        SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
+        ReadOperations(store, feeds, specs, admission),
+        CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, timings),
+        push_configs,
+    )
+    count_deliveries = push_scheduler.delivery_count if push_scheduler else lambda _: 0
     runtime = Runtime(
         store,
-        _operations(ports, config, session, turns, on_action),
+        operations,
         feeds,
         scheduler,
-        Explainer(store, scheduler, feeds, session.registry.specs, count_deliveries, rules.age),
+        Explainer(store, scheduler, feeds, specs, count_deliveries, rules.age),
         maintenance,
         retention,
         session.registry,

@@ -284,8 +284,7 @@ class TaskFeeds:
             self._waits.pop(limit, None)
 
     def release_waits(self) -> None:
-        """Ends all waits for turns, now and later, as if they had timed out: this process shuts down, and another one
-        may continue the turn."""
+        """Ends all waits for turns, now and later, as if timed out: another process may continue the turn."""
         self._waits_released = True
         now = asyncio.get_running_loop().time()
         for limit in self._waits:

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ class Lease:
         return self._ends - self.now()
 
     def hold(self) -> LeaseHold:
-        return LeaseHold(self)
+        return LeaseHold(self, self.term)
 
     def remaining_of(self, term: int) -> float:
         """Seconds for which agents of a term may still run; 0 or negative after a lapse."""
@@ -71,14 +72,12 @@ class Lease:
         return began + seconds - min(self._margin, seconds / 4)
 
 
+@dataclass(slots=True)
 class LeaseHold:
     """The term of a lease, held by a turn or a claim."""
 
-    __slots__ = ("_lease", "_term")
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._term = lease.term
+    _lease: Lease
+    _term: int
 
     @property
     def lost(self) -> bool:

@@ -170,9 +170,8 @@ class EventLog:
 
         `on_result` gets None when the append failed; after an unknown outcome it may have been written
         (`UnsettledClaims`). Abandoning or cancelling the future has no effect on the append. `is_over`: of a turn,
-        whose change is tried again while the store is unavailable, until the turn is over. `attempt` counts that, and
-        `future` is that of the first.
-        It raises core.task.log.AppendRejected or the store's error.
+        whose change is tried again while the store is unavailable, until the turn is over; only such a retry passes its
+        `attempt`, and the `future` of the first. The future raises core.task.log.AppendRejected or the store's error.
         """
         if future is None:
             future = asyncio.get_running_loop().create_future()
@@ -322,6 +321,7 @@ SNAPSHOT_READ_EVENTS: Final = 256  # events read from a log at a time
 MAX_FOLDED_BYTES: Final = 16 * 1024 * 1024  # bytes of events that are folded in memory for a Task of an earlier state
 
 
+@dataclass(eq=False, repr=False)
 class TaskSnapshots:
     """One task as it was at several of its events, requested in order.
 
@@ -329,17 +329,16 @@ class TaskSnapshots:
     those of now, as GetTask shows them.
     """
 
-    def __init__(self, store: Store, ref: TaskRef, max_bytes: int = MAX_FOLDED_BYTES) -> None:
-        self._store = store
-        self._max_bytes = max_bytes
-        self._ref = ref
-        self._task = pb.Task()
-        self._sequence = 0
-        self._folded_bytes = 0
+    store: Store
+    ref: TaskRef
+    max_bytes: int = MAX_FOLDED_BYTES
+    _task: pb.Task = field(default_factory=pb.Task, init=False)
+    _sequence: int = field(default=0, init=False)
+    _folded_bytes: int = field(default=0, init=False)
 
     async def task_at(self, event: Event) -> Event:
         """The Task at a status event. Raises TaskNotFound, and core.task.log.LogTruncated when events are missing."""
-        snapshot = await read_task(self._store, self._ref)
+        snapshot = await read_task(self.store, self.ref)
         if _same_status(snapshot, event):
             data = frames.frame(1, snapshot.task)
         else:
@@ -349,7 +348,7 @@ class TaskSnapshots:
             current = pb.Task.FromString(snapshot.task)
             if current.HasField("metadata"):  # the only part of a task that no event brings
                 response.task.metadata.CopyFrom(current.metadata)
-            if self._folded_bytes > self._max_bytes:
+            if self._folded_bytes > self.max_bytes:
                 response.task.artifacts.MergeFrom(current.artifacts)
                 response.task.history.MergeFrom(current.history)
             if snapshot.record.last_received > 1:
@@ -359,7 +358,7 @@ class TaskSnapshots:
 
     async def _fold_to(self, sequence: int) -> None:
         while self._sequence < sequence:
-            events = await self._store.events(self._ref, self._sequence, SNAPSHOT_READ_EVENTS)
+            events = await self.store.events(self.ref, self._sequence, SNAPSHOT_READ_EVENTS)
             if not events:
                 raise TaskNotFound
             for event in events:
@@ -369,9 +368,9 @@ class TaskSnapshots:
 
     def _fold(self, event: Event) -> None:
         self._folded_bytes += len(event.data)
-        if self._folded_bytes <= self._max_bytes or event.state:
+        if self._folded_bytes <= self.max_bytes or event.state:
             fold(self._task, pb.StreamResponse.FromString(event.data))
-        if self._folded_bytes > self._max_bytes:
+        if self._folded_bytes > self.max_bytes:
             self._task.ClearField("artifacts")
             self._task.ClearField("history")
 

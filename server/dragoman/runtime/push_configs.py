@@ -16,7 +16,7 @@ from dragoman.core.errors import InvalidParams, PushConfigNotFound, PushNotifica
 from dragoman.core.push import configuration
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
-from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
+from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord
 from dragoman.ids import IDS
 from dragoman.ports import Bus, OutboundForbidden, Store, TaskSignal
 from dragoman.runtime.access import Call, OnAction
@@ -44,13 +44,6 @@ class PushConfigOperations:
             raise PushNotificationNotSupported
         return self.options
 
-    def config_of_send(self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str) -> PushConfig:
-        """The validated configuration that a send brings for its task. Raises as `create` does.
-
-        One without an id gets the task's: a client that sends it with each message of a task has one webhook.
-        """
-        return self._checked_config(requested, task_id, dialect, inline=True)
-
     async def create(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
         """A serialized TaskPushNotificationConfig as stored, replacing the one with its id (1.0 §3.1.7).
 
@@ -77,8 +70,7 @@ class PushConfigOperations:
         raise PushConfigNotFound
 
     async def list(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
-        """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first (1.0
-        §3.1.9)."""
+        """A serialized ListTaskPushNotificationConfigsResponse: one page, oldest first (1.0 §3.1.9)."""
         record, size = await self._find_task(call, request.task_id), request.page_size
         if not 0 <= size <= MAX_CONFIG_PAGE_SIZE:
             raise InvalidParams.field("pageSize", f"must be 1 to {MAX_CONFIG_PAGE_SIZE}, or 0 for {CONFIG_PAGE_SIZE}")
@@ -96,7 +88,7 @@ class PushConfigOperations:
         """Empty bytes, also when there was nothing to delete (1.0 §3.1.10)."""
         record = await self._find_task(call, request.task_id, config_id=request.id)
         await self.store.pushes.remove(record.ref, request.id)
-        self._announce_change(record.ref)
+        self.bus.publish_signal(record.ref, TaskSignal.PUSH_CONFIGS)
         if self.on_action is not None:
             self.on_action("push.deleted", call, request.task_id)
         return b""
@@ -111,22 +103,20 @@ class PushConfigOperations:
     async def _put(
         self, call: Call, record: TaskRecord, requested: pb.TaskPushNotificationConfig, default_id: str
     ) -> bytes:
-        config = self._checked_config(requested, default_id, call.dialect, inline=False)
+        config = self.checked_config(requested, default_id, call.dialect, inline=False)
         try:
             stored = await self.store.pushes.put(record.ref, config)
         except AppendRejected as rejected:
             raise too_many_configs(rejected) or TaskNotFound from rejected
-        self._announce_change(record.ref)
+        self.bus.publish_signal(record.ref, TaskSignal.PUSH_CONFIGS)
         if self.on_action is not None:
             self.on_action("push.created", call, requested.task_id)
         return _public_config(stored).SerializeToString()
 
-    def _announce_change(self, ref: TaskRef) -> None:
-        self.bus.publish_signal(ref, TaskSignal.PUSH_CONFIGS)
-
-    def _checked_config(
+    def checked_config(
         self, requested: pb.TaskPushNotificationConfig, default_id: str, dialect: str, *, inline: bool
     ) -> PushConfig:
+        """The configuration of a request, or `inline` that of a send, with encrypted secrets. Raises as `create`."""
         options = self.check_enabled()
         prefix = options.encoder.field_prefix(dialect, inline=inline)
         if requested.id:

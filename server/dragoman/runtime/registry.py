@@ -39,7 +39,7 @@ class AgentRegistry:
         self.retention_ages: dict[str, AgesByState] = {}
         self._lease = lease
         self._reserved: frozenset[str] = frozenset()
-        self._observers: list[AbsentAgents] = []
+        self._absent_agents: AbsentAgents | None = None
         self._on_added: list[Callable[[AgentSpec], None]] = []
         self._on_removed: list[Callable[[str], None]] = []
         for agent in agents:
@@ -56,9 +56,9 @@ class AgentRegistry:
         """Marks ids of remote agents as this server's own, so no worker can bring them."""
         self._reserved = frozenset(agents)
 
-    def observe(self, observer: AbsentAgents) -> None:
-        """Tells `observer` of each change from now on."""
-        self._observers.append(observer)
+    def observe(self, absent_agents: AbsentAgents) -> None:
+        """Tells the runtime of each change from now on."""
+        self._absent_agents = absent_agents
 
     def add_listener(
         self, on_added: Callable[[AgentSpec], None], on_removed: Callable[[str], None] | None = None
@@ -82,8 +82,8 @@ class AgentRegistry:
         self.add(agent)
         for on_added in self._on_added:
             on_added(agent.spec)
-        for observer in self._observers:
-            observer.agent_added(agent)
+        if self._absent_agents is not None:
+            self._absent_agents.agent_added(agent)
         self.capacity_changed()
 
     async def unregister(self, agent: str) -> int:
@@ -91,18 +91,18 @@ class AgentRegistry:
         for on_removed in self._on_removed:
             on_removed(agent)
         self.retention_ages.pop(agent, None)
-        for observer in self._observers:
-            observer.agent_removed(agent)
+        if self._absent_agents is not None:
+            self._absent_agents.agent_removed(agent)
         self.agents.pop(agent, None)
         self.capacity_changed()
-        return sum([await observer.end_tasks(agent) for observer in self._observers])
+        return await self._absent_agents.end_tasks(agent) if self._absent_agents is not None else 0
 
     def lease_left(self) -> float:
         return math.inf if self._lease is None else self._lease.remaining
 
     def capacity_changed(self) -> None:
-        for observer in self._observers:
-            observer.capacity_changed()
+        if self._absent_agents is not None:
+            self._absent_agents.scheduler.capacity_changed()
 
 
 @dataclass(eq=False, repr=False)
@@ -133,9 +133,6 @@ class AbsentAgents:
     async def end_tasks(self, agent: str) -> int:
         """Ends the waiting tasks of a removed agent. Returns how many."""
         return await self._end_waiting(agent, self._statuses[agent])
-
-    def capacity_changed(self) -> None:
-        self.scheduler.capacity_changed()
 
     def end_unserved(self, record: TaskRecord) -> None:
         """Ends, in the background, a task that was being written or run when its agent was removed."""

@@ -52,14 +52,14 @@ class Fetch(Enum):
     OUTDATED = "a fetch is running, and more tasks have come since its query"
 
 
+@dataclass(eq=False, repr=False)
 class RunRegistry:
     """The running turns of a process, by task, and its slots."""
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots  # the maximum of concurrent turns
-        self.reserved = 0  # slots for tasks that are being written
-        self.by_task: dict[TaskRef, TurnRunner] = {}
-        self.idle_waiters: list[asyncio.Future[None]] = []  # those in `wait_idle`
+    slots: int  # the maximum of concurrent turns
+    reserved: int = 0  # slots for tasks that are being written
+    by_task: dict[TaskRef, TurnRunner] = field(default_factory=dict)
+    idle_waiters: list[asyncio.Future[None]] = field(default_factory=list)  # those in `wait_idle`
 
     def __len__(self) -> int:
         return len(self.by_task)
@@ -70,10 +70,6 @@ class RunRegistry:
 
     def find(self, ref: TaskRef) -> TurnRunner | None:
         return self.by_task.get(ref)
-
-    def clear(self) -> None:
-        self.by_task.clear()
-        self.wake_if_idle()
 
     @property
     def free_slots(self) -> int:
@@ -100,6 +96,7 @@ class RunRegistry:
                     waiter.set_result(None)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class AgentQueue:
     """Room and backlog of the local agents together, or of one remote agent.
 
@@ -116,17 +113,13 @@ class AgentQueue:
     | `end_fetch` | | NONE |
     """
 
-    __slots__ = ("_fetch", "_runs", "agent", "agents", "backlog", "reserved", "running")
-
-    def __init__(self, runs: RunRegistry, agents: tuple[str, ...], agent: RemoteAgent | None = None) -> None:
-        """`agents`: their ids; `agent`: the remote agent, None for the queue of local agents."""
-        self._runs = runs
-        self._fetch = Fetch.NONE
-        self.agents = agents
-        self.agent = agent
-        self.backlog = Backlog.EXCEEDING  # until the store was asked
-        self.reserved = 0  # slots for tasks that are being written
-        self.running = 0  # running turns
+    _runs: RunRegistry
+    agents: tuple[str, ...]  # their ids
+    agent: RemoteAgent | None = None  # the remote agent; None for the queue of local agents
+    backlog: Backlog = Backlog.EXCEEDING  # until the store was asked
+    reserved: int = 0  # slots for tasks that are being written
+    running: int = 0  # running turns
+    _fetch: Fetch = Fetch.NONE
 
     @property
     def capacity(self) -> int:
@@ -318,27 +311,20 @@ class JobSubscriptions:
         await self.update(())
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Reservation:
     """A slot for a task about to be written, until `commit` or `abort`."""
 
-    __slots__ = ("_first", "_queue", "_scheduler", "runner", "session")
-
-    def __init__(
-        self, scheduler: Scheduler, queue: AgentQueue, session: int, first: FirstMessage | None = None
-    ) -> None:
-        self._scheduler = scheduler
-        self._queue = queue
-        self._first = first
-        self.session = session
-        """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its
-        agent is paused, or the lease has lapsed."""
-        self.runner: TurnRunner | None = None  # the claimed turn, once it has begun
+    _scheduler: Scheduler
+    _queue: AgentQueue
+    session: int
+    """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its agent
+    is paused, or the lease has lapsed."""
+    _first: FirstMessage | None = None
+    runner: TurnRunner | None = None  # the claimed turn, once it has begun
 
     def commit(self, appended: Appended | None) -> None:
-        """Begins the claimed turn, or announces the waiting task; aborts with None.
-
-        A callback for `EventLog.append`.
-        """
+        """Begins the claimed turn, or announces the waiting task; aborts with None. For `EventLog.append`."""
         if appended is None:
             self.abort()
             return

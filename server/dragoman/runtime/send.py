@@ -119,9 +119,9 @@ class AppendBuilder:
             if envelope.HasField("metadata") and (parent := trace.parent_task_of(envelope)):
                 await self._set_parent(change, caller, parent)
         if has_push_config:
-            change.push_config = self.push_configs.config_of_send(
-                configuration.task_push_notification_config, message.task_id, call.dialect
-            )
+            # Without an id it gets the task's: a client that sends it with each message of a task has one webhook.
+            requested = configuration.task_push_notification_config
+            change.push_config = self.push_configs.checked_config(requested, message.task_id, call.dialect, inline=True)
         change.idempotency_key = idempotency_key
         change.quota = self.admission.quota(caller.identity, caller.agent)
         return change

@@ -308,10 +308,7 @@ class ClaimRecovery:
                     await asyncio.sleep(CLOSE_RETRY_SECONDS)
 
     async def poll_forever(self) -> None:
-        """Gives late claims back, and polls again and again while there are claims of unknown outcome.
-
-        Runs until canceled.
-        """
+        """Gives late claims back, and polls while there are claims of unknown outcome, until canceled."""
         while True:
             await self.claims.waiting.wait()
             await self.give_back_late()

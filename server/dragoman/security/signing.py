@@ -13,6 +13,7 @@ import secrets
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256, sha512
 from typing import TYPE_CHECKING, Any, Final
 
@@ -141,11 +142,7 @@ class StoredSigningKeys:
         seed = self._random_bytes(SIGNING_SEED_BYTES)
         pair = await _make_key_pair(chosen, seed)
         new_key = SigningKey(
-            id=pair.id,
-            algorithm=chosen,
-            seed=self._secret_box.encrypt(seed.hex(), pair.id),
-            made=now,
-            signs=now + lead,
+            id=pair.id, algorithm=chosen, seed=self._secret_box.encrypt(seed.hex(), pair.id), made=now, signs=now + lead
         )
         try:
             await self._write(signing_keys.rotate_keys(self._keys, new_key, retention=retention, now=now))
@@ -232,31 +229,23 @@ def _parse_algorithm(name: str) -> SigningAlgorithm:
     raise InvalidParams.field("algorithm", f"must be one of {', '.join(SIGNING_ALGORITHMS)}")
 
 
+@dataclass(eq=False, repr=False)
 class WebhookSigner:
     """Signs webhook requests with a JWT. Implements `dragoman.ports.WebhookRequestSigner`."""
 
-    def __init__(
-        self,
-        keys: StoredSigningKeys,
-        issuer: Callable[[], str],
-        *,
-        clock: Callable[[], float] = time.time,
-        ids: Callable[[], str] = IDS.uuid,
-    ) -> None:
-        """issuer: returns the public URL of this server. clock: seconds since the epoch."""
-        self._keys = keys
-        self._issuer = issuer
-        self._clock = clock
-        self._ids = ids
+    keys: StoredSigningKeys
+    issuer: Callable[[], str]  # returns the public URL of this server
+    clock: Callable[[], float] = time.time  # seconds since the epoch
+    ids: Callable[[], str] = IDS.uuid
 
     async def sign(self, audience: str, task: str, config: str, event: str, body: bytes) -> str:
-        key, now = await self._keys.current(), int(self._clock())
+        key, now = await self.keys.current(), int(self.clock())
         claims = {
-            "iss": self._issuer(),
+            "iss": self.issuer(),
             "aud": audience,
             "iat": now,
             "exp": now + SIGNATURE_LIFETIME,
-            "jti": self._ids(),
+            "jti": self.ids(),
             "taskId": task,
             "configId": config,
             "event": event,
@@ -266,14 +255,13 @@ class WebhookSigner:
         return key.sign(json.dumps(claims, separators=(",", ":")).encode(), {"typ": "JWT"})
 
 
+@dataclass(eq=False, repr=False)
 class JwsCardSigner:
     """Signs agent cards (A2A 1.0 §8.4). Implements `dragoman.ports.CardSigner`."""
 
-    def __init__(self, keys: StoredSigningKeys) -> None:
-        """keys: must have been read before."""
-        self._keys = keys
+    keys: StoredSigningKeys  # which must have been read before
 
     def sign(self, texts: Iterable[bytes], keys_url: str) -> list[tuple[str, str]]:
-        key, header = self._keys.cached_current, {"typ": "JOSE", "jku": keys_url}
+        key, header = self.keys.cached_current, {"typ": "JOSE", "jku": keys_url}
         parts = (key.sign(text, header).split(".") for text in texts)
         return [(protected, signature) for protected, _, signature in parts]

@@ -39,10 +39,8 @@ class Group(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    title: ClassVar[str] = ""
-    """The heading of its options; without one they come first."""
-    prefix: ClassVar[str] = ""
-    """Of the names of options that are named after their fields."""
+    title: ClassVar[str] = ""  # the heading of its options; without one they come first
+    prefix: ClassVar[str] = ""  # of the names of options that are named after their fields
 
 
 class ListenSettings(Group):
@@ -108,12 +106,10 @@ class TracingSettings(Group):
     )
     share: float = setting(
         1.0, "N", "Sampling ratio of traces that start here, 0 to 1. [1]", name="trace_share", ge=0, le=1
-    )
-    """A caller's trace context decides for itself."""
+    )  # a caller's trace context decides for itself
     url: types.TraceUrl = setting(
         "", "URL", "Where people see traces: https://HOST/trace/{trace_id}, or with {task_id}.", name="trace_url"
-    )
-    """The console and `explain` link to it."""
+    )  # the console and `explain` link to it
 
 
 class StoreSettings(Group):
@@ -133,8 +129,7 @@ class StoreSettings(Group):
     )
     compact_after_rows: int = setting(
         256, "N", "Chunks of a task after which the store compacts them; 0: never. [256]", ge=0
-    )
-    """Responses stay the same."""
+    )  # responses stay the same
     truncate_log_after: types.SecondsOrNone = setting(
         86400.0, "S", "Seconds after its end when a task's log is cut to 64 events; 0: never. [86400]"
     )
@@ -231,8 +226,7 @@ class AccessSettings(Group):
         "auto",
         "auto|agents|all",
         "Exceptions of agents whose text callers see: AgentError, or all. [all if only this machine can call]",
-    )
-    """`auto`: all if only this machine can call, without authentication and proxies."""
+    )  # `auto`: all if only this machine can call, without authentication and proxies
     isolation: types.Policies = setting(
         Isolation(), "owner|scope", "Who can see a task; per agent: owner,desk=scope. [owner]"
     )
@@ -308,8 +302,7 @@ class LimitSettings(Group):
 
     message_bytes: ByteSize = setting(
         ByteSize(MAX_MESSAGE_BYTES), "SIZE", "Maximum size of a message. [16MiB]", ge=1024
-    )
-    """Decoded."""
+    )  # decoded
     connections: int = setting(DEFAULT_MAX_CONNECTIONS, "N", "Open connections per port. [4096]", ge=1)
     slots: int = setting(DEFAULT_SLOTS, "N", "Concurrent turns; more are queued. [1000]", ge=1)
     worker_wait: types.SecondsOrNone = setting(
@@ -334,8 +327,7 @@ class LimitSettings(Group):
     )
     loop_exit: types.SecondsOrNone = setting(
         LOOP_EXIT, "S", "Seconds after which a blocked process ends itself; 0: never. [60]"
-    )
-    """It leaves a traceback."""
+    )  # it leaves a traceback
     keepalive: types.Seconds = setting(15.0, "S", "Seconds between keep-alive messages on streams. [15]")
     coalesce_ms: float = setting(
         0.0, "MS", "Milliseconds to collect text chunks into one event. [0]", ge=0, le=10_000, allow_inf_nan=False
@@ -359,8 +351,7 @@ class ProtocolSettings(Group):
     )
     card_versions: types.CardVersionsSetting = setting(
         "all", "all|1.0|0.3", "Versions of A2A that cards are for. [all]"
-    )
-    """One version alone is for strict readers."""
+    )  # one version alone is for strict readers
     cors: types.Names = setting((), "ORIGIN,...", "Origins of web pages that may call; * for all. [none]")
     error_table: Literal["1.0.1", "1.0.0"] = setting(
         "1.0.1", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"
@@ -368,10 +359,8 @@ class ProtocolSettings(Group):
     v03_files: FileForm = setting(
         "bytes", "bytes|base64", "Files of 0.3 over gRPC and REST: bytes, base64 text. [bytes]"
     )
-    """`auto`: recognized in each request."""
     strict_transitions: bool = setting(False, "", "Fail tasks whose transitions violate a2a-rust's state table.")
-    lossy_numbers: bool = setting(False, "", "Accept JSON integers beyond 2^53.")
-    """They lose digits."""
+    lossy_numbers: bool = setting(False, "", "Accept JSON integers beyond 2^53.")  # they lose digits
 
 
 class RetentionSettings(Group):
@@ -403,15 +392,13 @@ class PushSettings(Group):
     """Without them cards and push operations report them as unsupported."""
     give_up: types.Age = setting(
         86_400_000, "AGE", "Time without a successful delivery after which a receiver is dropped. [24h]"
-    )
-    """Its deliveries are given up, and can be redelivered."""
+    )  # its deliveries are given up, and can be redelivered
     first_wait: types.Seconds = setting(1.0, "S", "Maximum seconds before the first retry. [1]")
     """Doubled after each failure."""
     longest_wait: types.Seconds = setting(3600.0, "S", "Maximum seconds between two retries. [3600]")
     secrets_keys: Path | None = setting(
         None, "PATH", "Keys that encrypt receivers' secrets in the store. [none]", name="secrets_keys"
-    )
-    """Base64, one per line: the first encrypts, all decrypt."""
+    )  # base64, one per line: the first encrypts, all decrypt
 
     @field_validator("give_up")
     @classmethod

@@ -207,10 +207,7 @@ def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Set
 
 
 def load_worker_settings(arguments: Mapping[str, Any]) -> Settings:
-    """The settings of a worker from its options (None: not given), the environment of these, and the defaults.
-
-    Raises SettingsError.
-    """
+    """A worker's settings from options (None: not given), their environment, and defaults. Raises SettingsError."""
     given = {name: value for name, value in arguments.items() if value not in (None, [])}
     try:
         groups = read_groups(own_groups() | extension_groups(), {**read_environment(arguments), **given})

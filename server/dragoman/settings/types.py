@@ -33,10 +33,7 @@ MEMORY_STORE: Final = "memory:"  # the store that is deleted when its server sto
 
 
 def store_kind(url: str) -> str:
-    """The kind of store that a URL names: `sqlite`, `memory`, `own`, or the scheme of an extension.
-
-    Raises ValueError with the formats.
-    """
+    """Returns `sqlite`, `memory`, `own`, or the scheme of an extension. Raises ValueError with the formats."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme in (stores := store_schemes()) and stores[scheme][1].is_valid(url):
         return scheme
@@ -219,8 +216,7 @@ Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], _parsed(quotas.parse_agent_limits, str, Mapping)]
 CardVersionsSetting = Annotated[CardVersions, _parsed(str, float)]  # 1.0 in TOML without quotes is a number
 BlockingDefaults = Annotated[
-    ByAgent[BlockingDefault],
-    _parsed(lambda value: parse_by_agent(value, "a default", BLOCKING_DEFAULTS), str, Mapping),
+    ByAgent[BlockingDefault], _parsed(lambda value: parse_by_agent(value, "a default", BLOCKING_DEFAULTS), str, Mapping)
 ]
 Policies = Annotated[Isolation, _parsed(identity.parse_isolation, str, Mapping)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], BeforeValidator(agent_sources.parse_upstreams)]

@@ -30,8 +30,7 @@ class SpanRecorder:
     """Implements `dragoman.ports.tracing.Tracer`; `take` returns the recorded spans."""
 
     def __init__(self, share: float = 1.0, max_queued: int = MAX_QUEUED_SPANS) -> None:
-        """`share`: fraction of the traces starting here that are recorded, 0 to 1. `max_queued`: spans that can wait
-        for export."""
+        """`share`: of the traces that start here, 0 to 1, to record. `max_queued`: spans that can wait for export."""
         self._max_queued = max_queued
         self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()

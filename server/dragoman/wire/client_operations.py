@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -26,13 +27,13 @@ _GRPC_NAMES_03: Final = {"SubscribeToTask": "TaskSubscription"}
 """The operations that have another name in the 0.3 service."""
 
 
-def _types(dialect: str, rpc: str) -> tuple[type[Message], type[Message]]:
-    method = _SERVICES[dialect].methods_by_name[rpc]
+def _types(service: ServiceDescriptor, rpc: str) -> tuple[type[Message], type[Message]]:
+    method = service.methods_by_name[rpc]
     return GetMessageClass(method.input_type), GetMessageClass(method.output_type)
 
 
 _OPERATIONS: Final = ("SendMessage", "SendStreamingMessage", "GetTask", "ListTasks", "CancelTask", "SubscribeToTask")
-OPERATION_TYPES: Final = {rpc: _types("1.0", rpc) for rpc in _OPERATIONS}
+OPERATION_TYPES: Final = {rpc: _types(_SERVICES["1.0"], rpc) for rpc in _OPERATIONS}
 """The request and response class of each operation, by its 1.0 name."""
 
 
@@ -93,22 +94,20 @@ class GrpcOperation(NamedTuple):
     decode_response: Callable[[Any], Message]
 
 
-def _identity(message: Any) -> Any:
-    return message
+def unconverted(service: ServiceDescriptor, name: str) -> GrpcOperation:
+    """An operation with the service's own messages."""
+    request_class, response_class = _types(service, name)
+    path = f"/{service.full_name}/{name}"
+    return GrpcOperation(path, request_class, lambda request: request, response_class, lambda response: response)
 
 
 def _grpc_operation(dialect: str, rpc: str) -> GrpcOperation:
-    name = _GRPC_NAMES_03.get(rpc, rpc) if dialect == "0.3" else rpc
-    path = f"/{_SERVICES[dialect].full_name}/{name}"
-    request_class, response_class = _types(dialect, name)
     if dialect == "1.0":
-        return GrpcOperation(path, request_class, _identity, response_class, _identity)
-    return GrpcOperation(
-        path,
-        request_class,
-        lambda request: v03.write_request(request, request_class()),
-        response_class,
-        lambda response: v03.convert(response, OPERATION_TYPES[rpc][1]()),
+        return unconverted(_SERVICES[dialect], rpc)
+    operation = unconverted(_SERVICES[dialect], _GRPC_NAMES_03.get(rpc, rpc))
+    return operation._replace(
+        encode_request=lambda request: v03.write_request(request, operation.request_class()),
+        decode_response=lambda response: v03.convert(response, OPERATION_TYPES[rpc][1]()),
     )
 
 

@@ -34,8 +34,7 @@ class ContentLink:
     part: pb.Part  # the part as it was received, with the link
     url: str
     """The URL to fetch. Its host is one of the server's."""
-    size: int | None
-    """Bytes of the content; None if the link does not say it."""
+    size: int | None  # bytes of the content; None if the link does not say it
 
     @property
     def is_text(self) -> bool:

@@ -93,7 +93,6 @@ class RemoteError:
 
     @property
     def is_task_not_found(self) -> bool:
-        """Whether the server does not know the task."""
         return self.reason == "TASK_NOT_FOUND" or (not self.reason and self.code == "NOT_FOUND")
 
     @property

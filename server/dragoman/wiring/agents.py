@@ -16,10 +16,9 @@ from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegi
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.core.access.identity import AccessPolicy
-from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
-from dragoman.ports import Agent, RegistryChange, UpstreamRegistry, UpstreamStatus
+from dragoman.ports import Agent, RegistryChange
 from dragoman.ports.extension import AgentHost, StartError
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
@@ -36,23 +35,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteServers:
-    """Implements `dragoman.ports.UpstreamRegistry`: also lists servers of extensions, which only settings change."""
-
-    upstreams: LocalUpstreamRegistry
-    sources: OpenedSources
-
-    async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
-        return await self.upstreams.add(upstream)
-
-    async def remove(self, agent: str) -> int:
-        return await self.upstreams.remove(agent)
-
-    def status(self) -> Sequence[UpstreamStatus]:
-        return sorted([*self.upstreams.status(), *self.sources.status()], key=lambda status: status.agent)
-
-
-@dataclass(frozen=True, slots=True)
 class ServerAgents:
     """All agents of a server, and the components that bring them."""
 
@@ -62,11 +44,6 @@ class ServerAgents:
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
     sources: OpenedSources  # the agents of extensions
-
-    @property
-    def remote_servers(self) -> UpstreamRegistry:
-        """Operator status of the servers behind agents."""
-        return RemoteServers(self.upstreams, self.sources)
 
     async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
         """Follows other servers, and what other processes on the store change, until the stack closes."""
@@ -87,10 +64,7 @@ class ServerAgents:
 async def run_startup_hooks(
     agents: Sequence[Agent], hooks: Sequence[StartupHook[..., Any]] = ()
 ) -> AsyncIterator[None]:
-    """Prepares this process for `agents` while the block runs: with the hooks of their modules, then with `hooks`.
-
-    Raises StartError.
-    """
+    """Runs the hooks of the agents' modules, then `hooks`, around the block. Raises StartError."""
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(started(dict.fromkeys([*startup_hooks_of(agents), *hooks])))
@@ -116,6 +90,7 @@ async def open_agents(
     registry.reserve_ids(agent.spec.id for agent in sources.agents)
     served = [*agents, *sources.agents]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
+    upstreams.others = sources.status
     for agent in (*served[len(agents) :], *upstreams.agents):
         registry.add(agent)
     is_empty = settings.agents.workers_only and not registry.agents

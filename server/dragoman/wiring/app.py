@@ -204,8 +204,26 @@ class App:
         encoder = DialectWebhookEncoder(WebhookSigner(self.signing_keys, self.base_url), infra.secret_box)
         push = PushOptions(infra.outbound, encoder, settings.push.retry_policy, ready=self.listening)
         ports = Ports(infra.store, infra.bus, self.sources.registry, push if settings.sends_push else None, self.tracer)
-        config = replace(
-            runtime_config(settings, self.timings.runtime),
+        config = RuntimeConfig(
+            runs_agents=settings.cluster.role != "server",
+            slots=settings.limits.slots,
+            strict=settings.protocol.strict_transitions,
+            shows_error_texts=settings.shows_error_texts,
+            loop_timeout=settings.limits.loop_timeout,
+            worker_wait=settings.limits.worker_wait,
+            limits=Limits(
+                message_bytes=settings.limits.message_bytes,
+                blocking_wait=settings.limits.blocking_wait,
+                blocking_default=settings.protocol.blocking_default,
+                message_id_is_key=settings.protocol.idempotent_message_ids,
+            ),
+            retention=settings.retention.tasks,
+            coalesce=Coalesce(settings.limits.coalesce_ms / 1000, settings.limits.coalesce_bytes),
+            isolation=settings.access.isolation,
+            quotas=settings.quotas,
+            budgets=settings.access.budgets,
+            audit=AuditOptions(now_ms, settings.retention.audit, settings.retention.audit_age or 0),
+            timings=self.timings.runtime,
             root=self.sources.root,
             allow_no_agents=self.sources.is_empty,
             exclusive=infra.exclusive,
@@ -320,16 +338,13 @@ class App:
             api_keys=ApiKeyService(self.infra.store.api_keys, clock=now_ms, on_change=forget_key),
             signing_keys=self.signing_keys,
             worker_hub=self.sources.worker_hub,
-            upstream_registry=self.sources.remote_servers,
+            upstream_registry=self.sources.upstreams,
             clock=now_ms,
             trace_url=self.settings.tracing.url,
         )
 
     async def _open_cards(self, stack: AsyncExitStack) -> Cards:
-        """Opens the cards of the runtime's agents, which follow its registry, the card file and the signing keys.
-
-        Raises SettingsError.
-        """
+        """Opens cards that follow the registry, the card file and the signing keys. Raises SettingsError."""
         settings, signing_keys, access = self.settings, self.signing_keys, self.runtime.operations.access
         cards = Cards(
             access.agents,
@@ -384,30 +399,6 @@ async def open_app(
         for component in server.components:
             await component(stack)
         yield server
-
-
-def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
-    return RuntimeConfig(
-        runs_agents=settings.cluster.role != "server",
-        slots=settings.limits.slots,
-        strict=settings.protocol.strict_transitions,
-        shows_error_texts=settings.shows_error_texts,
-        loop_timeout=settings.limits.loop_timeout,
-        worker_wait=settings.limits.worker_wait,
-        limits=Limits(
-            message_bytes=settings.limits.message_bytes,
-            blocking_wait=settings.limits.blocking_wait,
-            blocking_default=settings.protocol.blocking_default,
-            message_id_is_key=settings.protocol.idempotent_message_ids,
-        ),
-        retention=settings.retention.tasks,
-        coalesce=Coalesce(settings.limits.coalesce_ms / 1000, settings.limits.coalesce_bytes),
-        isolation=settings.access.isolation,
-        quotas=settings.quotas,
-        budgets=settings.access.budgets,
-        audit=AuditOptions(now_ms, settings.retention.audit, settings.retention.audit_age or 0),
-        timings=timings,
-    )
 
 
 def _open_sign_in(settings: Settings, outbound: OutboundHttp) -> SignIn | None:

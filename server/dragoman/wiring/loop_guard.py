@@ -36,7 +36,7 @@ EARLY_SHARE: Final = 0.25
 """Of the time until the end. When the process has computed for so long, its stack is shown on stderr, too: where the
 tracebacks go to a file, the process ends in silence. It is a help for whoever watches, and may be missing."""
 
-_THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)", re.MULTILINE)
+_TRACEBACK: Final = re.compile(r"^(?=(?:Current thread|Thread) 0x([0-9a-f]+))", re.MULTILINE)
 MAX_LOGGED_LINES: Final = 200  # lines of the tracebacks in the log, those of the loop's thread first
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
@@ -177,11 +177,9 @@ def read_dump(path: Path | None) -> BlockedLoop | None:
 
 def _log_lines(dump: str, thread: int) -> str:
     """The tracebacks for the log: that of this thread first, and not too many lines."""
-    starts = [match.start() for match in _THREAD.finditer(dump)]
-    head = dump[: starts[0]] if starts else dump
-    tracebacks = [dump[start:end] for start, end in zip(starts, [*starts[1:], len(dump)], strict=True)]
-    tracebacks.sort(key=lambda one: int(_THREAD.findall(one)[0], 16) != thread)
-    lines = [line for line in "".join([head, *tracebacks]).splitlines() if line.strip()]
+    head, tracebacks = _tracebacks(dump)
+    tracebacks.sort(key=lambda one: one[0] != thread)
+    lines = [line for line in "".join([head, *(text for _, text in tracebacks)]).splitlines() if line.strip()]
     if len(lines) > MAX_LOGGED_LINES:
         lines[MAX_LOGGED_LINES:] = [f"and {len(lines) - MAX_LOGGED_LINES} more lines"]
     return "\n".join(lines)
@@ -189,12 +187,14 @@ def _log_lines(dump: str, thread: int) -> str:
 
 def frames_of(dump: str, thread: int) -> Sequence[Frame]:
     """The frames of one thread in faulthandler's output, the innermost first."""
-    starts = [*_THREAD.finditer(dump)]
-    for number, start in enumerate(starts):
-        if int(start[1], 16) == thread:
-            end = starts[number + 1].start() if number + 1 < len(starts) else len(dump)
-            return [Frame(file, int(line), name) for file, line, name in _FRAME.findall(dump, start.end(), end)]
-    return ()
+    found = next((text for one, text in _tracebacks(dump)[1] if one == thread), "")
+    return [Frame(file, int(line), name) for file, line, name in _FRAME.findall(found)]
+
+
+def _tracebacks(dump: str) -> tuple[str, list[tuple[int, str]]]:
+    """The text before the tracebacks, and each of these with the id of its thread."""
+    head, *parts = _TRACEBACK.split(dump)
+    return head, [(int(id, 16), text) for id, text in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def locate(frames: Sequence[Frame], agents: Mapping[str, tuple[str, str]]) -> BlockedLoop | None:

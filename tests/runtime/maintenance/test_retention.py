@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import states
 from dragoman.core.task.maintenance import RETENTION_REASON, RetentionPolicy, TaskSelection, parse_retention_ages
 from dragoman.ports import Store
-from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock
+from dragoman.runtime.maintenance.retention import ClockWatch, StoreClock
 from dragoman.runtime.sessions import Heartbeat
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import Clock
@@ -168,8 +169,7 @@ async def test_an_agent_sets_its_own_retention_and_the_operator_overrides_it(ope
 
 async def test_many_tasks_are_erased_in_batches(opened: Open, clock: Clock) -> None:
     async with opened(echo) as here:
-        event_log, maintenance = here.runtime.scheduler.services.event_log, here.runtime.maintenance
-        retention = Retention(here.store, event_log, maintenance, rules(completed="1d"), batch_size=10)
+        retention = replace(here.runtime.retention, rules=rules(completed="1d"), batch_size=10)
         await asyncio.gather(*(here.send() for _ in range(35)))
         clock.now += DAY
         await retention.run_once()

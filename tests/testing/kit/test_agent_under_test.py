@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -148,12 +150,14 @@ async def test_a_direct_message_is_a_reply() -> None:
         assert repr(task_run) == "<reply of direct: 'you said hello'>"
 
 
-async def test_no_files_or_handlers_remain() -> None:
+async def test_no_files_or_handlers_remain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with AgentUnderTest(office) as a:
         await a.send("a table")
-        folder = Path(a._folder.name)  # type: ignore[union-attr]
-        assert (folder / "tasks.db").exists()
-    assert not folder.exists()
+        assert list(tmp_path.glob("*/tasks.db"))
+        assert logging.getLogger("dragoman.agents").handlers
+    assert not list(tmp_path.iterdir())
+    assert not logging.getLogger("dragoman.agents").handlers
 
 
 async def test_pauses_end_at_once_and_steps_before_them_do_not_run_again() -> None:

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from dragoman.core.cards.agent_spec import AgentSpec, Extension, Provider, Skill
 from dragoman.core.cards.skill_schemas import SCHEMAS_URI, SkillSchemas, with_schemas
 from dragoman.wire.cards import agent_card
-from dragoman.wire.cards.agent_card import CardAddresses, CardCapabilities
+from dragoman.wire.cards.agent_card import CardAddresses
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -231,7 +231,7 @@ def test_a_card_declares_streaming_and_no_push_by_default() -> None:
 
 
 def test_an_extended_card_and_push_are_declared_in_both_versions() -> None:
-    at = CardAddresses(http=BASE, is_root=True, capabilities=CardCapabilities(push=True, extended=True))
+    at = CardAddresses(http=BASE, is_root=True, push=True, extended=True)
     document = parsed(agent_card.combined_document(BARE, at))
     del document["capabilities"]["extensions"]
     assert document["capabilities"] == {"streaming": True, "pushNotifications": True, "extendedAgentCard": True}

@@ -150,7 +150,7 @@ def test_an_error_path_begins_with_the_given_path() -> None:
     codec = compile(v1.Message, PROTOJSON_V1)
     for data, field in (({"role": "X"}, "message.role"), ([], "message")):
         with pytest.raises(InvalidParams) as caught:
-            codec.decode(data, path="message")
+            codec.merge(codec.cls(), data, path="message")
         assert caught.value.violations[0].field == field
 
 

@@ -75,6 +75,8 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
         self.wakeup = asyncio.Event()
         """Set it when another server has added or removed agents: ends the wait of `run_sync` early."""
         self._on_change = on_change
+        self.others: Callable[[], Sequence[UpstreamStatus]] = lambda: ()
+        """Reads the status of other servers behind agents, which only settings change; `status` lists them as well."""
         self._agents: dict[str, UpstreamAgent] = {}
         self._removed: list[UpstreamAgent] = []
 
@@ -209,7 +211,8 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
         return await self._agent_registry.unregister(agent.spec.id)
 
     def status(self) -> Sequence[UpstreamStatus]:
-        return [self._status_of(agent) for _, agent in sorted(self._agents.items())]
+        found = [*map(self._status_of, self._agents.values()), *self.others()]
+        return sorted(found, key=lambda status: status.agent)
 
     def _status_of(self, agent: UpstreamAgent) -> UpstreamStatus:
         discovered = agent.discovered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -191,21 +191,18 @@ def _check_single(selected: ops_tasks.ListTasksRequest, allowed: tuple[str, ...]
 
 
 class BulkChange(NamedTuple):
-    """A change of many tasks: its verb, what was done with a task, its call and messages, and fields of requests."""
+    """A change of many tasks: its verb, what was done with a task, its call, and the class and fields of requests."""
 
     verb: str
     participle: str
     call: Callable[[Operator, Any], Awaitable[Any]]
     request: Callable[..., Any]
-    response: Callable[[], Any]
-    options: dict[str, Any]
+    options: Mapping[str, Any] = {}
 
 
-CANCEL: Final = BulkChange(
-    "Cancel", "canceled", Operator.cancel_tasks, bulk.CancelTasksRequest, bulk.CancelTasksResponse, {}
-)
-RERUN: Final = BulkChange("Rerun", "rerun", Operator.rerun_tasks, bulk.RerunTasksRequest, bulk.RerunTasksResponse, {})
-ERASE: Final = BulkChange("Erase", "erased", Operator.erase_tasks, bulk.EraseTasksRequest, bulk.EraseTasksResponse, {})
+CANCEL: Final = BulkChange("Cancel", "canceled", Operator.cancel_tasks, bulk.CancelTasksRequest)
+RERUN: Final = BulkChange("Rerun", "rerun", Operator.rerun_tasks, bulk.RerunTasksRequest)
+ERASE: Final = BulkChange("Erase", "erased", Operator.erase_tasks, bulk.EraseTasksRequest)
 
 
 async def change_tasks(
@@ -224,7 +221,7 @@ async def change_tasks(
             return ExitCode.OK
         if not answers.yes and not _confirm(f"{change.verb} {tasks}?"):
             return ExitCode.FAILED
-        total = await _change_pages(operator, change, selected, counted.matched)
+        total = await _change_pages(operator, change, selected, counted)
     if answers.json:
         out.line(json_line(total))
     else:
@@ -247,10 +244,10 @@ def _confirm(question: str) -> bool:
 
 
 async def _change_pages(
-    operator: Operator, change: BulkChange, selected: ops_tasks.ListTasksRequest, expected: int
+    operator: Operator, change: BulkChange, selected: ops_tasks.ListTasksRequest, counted: Any
 ) -> Any:
-    """Changes all pages. Returns the sum of their responses."""
-    total = change.response()
+    """Changes all pages. Returns the sum of their responses. counted: the response of the dry run."""
+    total = type(counted)()
     request = change.request(filter=selected, limit=PAGE_SIZE, request_id=f"cli-{uuid.uuid4()}", **change.options)
     try:
         while True:
@@ -259,7 +256,7 @@ async def _change_pages(
             total.changed += page.changed
             total.skipped += page.skipped
             total.failures.extend(page.failures)
-            _show_progress(f"{total.matched:,} of {max(expected, total.matched):,} tasks")
+            _show_progress(f"{total.matched:,} of {max(counted.matched, total.matched):,} tasks")
             request.page_token = page.next_page_token
             if not request.page_token:
                 return total

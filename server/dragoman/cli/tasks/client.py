@@ -71,10 +71,8 @@ async def task_client(
     protocol: ProtocolOptions = ProtocolOptions(),
 ) -> Client:
     """Returns the unopened client of the agent and scope that a task belongs to. Empty `agent` and `scope` match any.
-
     For a task that is not found, and on other servers than Dragoman, the client is that of the named agent, so that the
-    call reports the error.
-    """
+    call reports the error."""
     if not (agent and scope):
         request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope, own=True)
         found: Sequence[ops_tasks.ListedTask] = ()

@@ -186,10 +186,8 @@ async def _stored_events(
 async def _print_changes(
     lines: EventLines, target: ServerTarget, owner: TaskOwner, *, shows_all: bool, follow: bool
 ) -> None:
-    """Prints a line for each task that changed, oldest first, and with `follow` for each that changes.
-
-    shows_all: of the earlier changes all that are not too old, else the last few.
-    """
+    """Prints a line for each task that changed, oldest first, and with `follow` for each that changes. shows_all: of
+    the earlier changes all that are not too old, else the last few."""
     request = ops_tasks.ListTasksRequest(agent=owner.agent, scope=owner.scope, limit=MAX_WATCHED_TASKS)
     if owner.principal:
         request.principal = owner.principal

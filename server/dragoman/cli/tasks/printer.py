@@ -20,9 +20,7 @@ _UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
 
 class TaskPrinter:
     """Prints a task from its events: each event as it arrives (`live`), or the complete task at the end.
-
-    until_terminal: the stream ends only with the task. Otherwise it also ends when the task waits for its caller.
-    """
+    until_terminal: the stream ends only with the task. Otherwise it also ends when the task waits for its caller."""
 
     def __init__(
         self, client: Client, out: ConsoleOutput, *, json: bool, live: bool, until_terminal: bool = False

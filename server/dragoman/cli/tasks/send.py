@@ -128,10 +128,8 @@ async def _send_without_waiting(client: Client, request: pb.Message, out: Consol
 async def _send_and_wait(
     client: Client, request: pb.Message, out: ConsoleOutput, *, json: bool, stream: bool
 ) -> ExitCode:
-    """Waits for the turn to end.
-
-    Uses a stream, so that no proxy or wait limit ends the call early, unless the agent does not support streaming.
-    """
+    """Waits for the turn to end. Uses a stream, so that no proxy or wait limit ends the call early, unless the agent
+    does not support streaming."""
     printer = TaskPrinter(client, out, json=json, live=stream)
     try:
         return await printer.follow(client.stream(request))
@@ -147,10 +145,8 @@ class FileError(Exception):
 
 
 def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
-    """Returns one part per file, with file name and media type.
-
-    Raises FileError for unreadable files, and, before reading, for files that together exceed `limit` bytes.
-    """
+    """Returns one part per file, with file name and media type. Raises FileError for unreadable files, and, before
+    reading, for files that together exceed `limit` bytes."""
     left = limit
     parts = []
     for path in paths:

@@ -60,7 +60,6 @@ class ApiKey:
 
     @property
     def identity(self) -> Identity:
-        """The identity of its callers."""
         return Identity(self.principal, self.grants, self.id)
 
     def matches(self, digest: bytes, now: int) -> bool:

@@ -80,10 +80,8 @@ ANONYMOUS: Final = Identity()  # callers without credentials, and all callers wh
 class AccessPolicy:
     """Access of callers without credentials. The default requires no credentials."""
 
-    credentials_required: bool = False
-    """Callers must present credentials, except for the agents below."""
-    public_agents: frozenset[str] = frozenset()
-    """The ids of agents that anyone may call; `*` for all."""
+    credentials_required: bool = False  # callers must present credentials, except for the agents below
+    public_agents: frozenset[str] = frozenset()  # the ids of agents that anyone may call; `*` for all
     hides_agents: bool = False
     """Agents that a caller may not call look as if they did not exist."""
 

@@ -154,8 +154,7 @@ class Issuer:
     """A trusted token issuer. Raises ValueError, naming the invalid field and its rule."""
 
     url: str  # the exact `iss` of its tokens
-    audience: tuple[str, ...]
-    """A token is valid here when its `aud` contains one of these."""
+    audience: tuple[str, ...]  # a token is valid here when its `aud` contains one of these
     alias: str = ""
     """The prefix of its principals: `corp:alice`. Required with several issuers."""
     algorithms: tuple[str, ...] = TOKEN_ALGORITHMS

@@ -37,8 +37,7 @@ class SigningKey:
     """The stored form of its private key's seed; empty for the key derived from the store's secret."""
     made: int
     signs: int  # when it starts to sign, unless a later key does
-    until: int = 0
-    """When it is no longer published; 0 while it is in use."""
+    until: int = 0  # when it is no longer published; 0 while it is in use
 
     def is_published(self, now: int) -> bool:
         return not self.until or now < self.until
@@ -56,7 +55,6 @@ def published_keys(keys: Iterable[SigningKey], now: int) -> list[SigningKey]:
 
 
 def key_state(key: SigningKey, keys: Iterable[SigningKey], now: int) -> SigningKeyState:
-    """The state of a key at `now`."""
     if not key.is_published(now):
         return "gone"
     if key.signs > now:
@@ -95,10 +93,8 @@ def withdraw_key(keys: Sequence[SigningKey], id: str, now: int) -> tuple[Signing
 
 
 def signing_keys_to_json(keys: Iterable[SigningKey]) -> str:
-    """Encodes keys as JSON."""
     return json.dumps([asdict(key) for key in keys], separators=(",", ":"))
 
 
 def signing_keys_from_json(text: str) -> tuple[SigningKey, ...]:
-    """Decodes the keys of `signing_keys_to_json`."""
     return tuple(SigningKey(**fields) for fields in json.loads(text))

@@ -86,14 +86,12 @@ class AgentSpec:
     """`description` of interfaces on 0.3 cards, which fasta2a has, by transport."""
     state_transition_history: bool = False
     """The capability `stateTransitionHistory` of cards of 0.3 and before."""
-    extended_skills: tuple[Skill, ...] = ()
-    """Skills that only authenticated callers see (1.0 §3.1.11)."""
+    extended_skills: tuple[Skill, ...] = ()  # skills that only authenticated callers see (1.0 §3.1.11)
     default: bool = False
     """Whether it is the root agent, which serves requests that name no agent."""
     streaming: bool = True
     """Whether it supports streams and subscriptions; otherwise they are rejected and the card says so."""
-    direct: bool = False
-    """Whether it may reply with a Message instead of a task."""
+    direct: bool = False  # whether it may reply with a Message instead of a task
     cancelable: bool = True
     crash_retries: int = 0
     """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""

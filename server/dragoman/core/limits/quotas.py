@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -40,6 +40,7 @@ class Quota:
 
 
 NO_QUOTA: Final = Quota()
+_STORE_LIMITS: Final = tuple(field.name for field in fields(Quota))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,7 @@ class Quotas:
 
     def quota(self, agent: str, *, authenticated: bool) -> Quota:
         """The limits that the store checks when it accepts a message."""
-        return Quota(
-            *(
-                self.limit_for(limit, authenticated=authenticated, agent=agent)
-                for limit in ("live_tasks", "live_tasks_per_agent", "queued_bytes", "starts_per_minute")
-            )
-        )
+        return Quota(*(self.limit_for(name, authenticated=authenticated, agent=agent) for name in _STORE_LIMITS))
 
 
 def parse_agent_limits(setting: str | Mapping[str, object]) -> dict[str, dict[str, int]]:
@@ -216,7 +212,6 @@ class TaskBudgets:
         return bool(self.default or self.by_agent)
 
     def budget_of(self, agent: str) -> TaskBudget:
-        """The budget of a task of this agent."""
         return TaskBudget(**{**self.default, **self.by_agent.get(agent, {})})
 
 

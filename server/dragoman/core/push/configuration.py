@@ -80,7 +80,6 @@ def split_schemes(schemes: str) -> list[str]:
 
 
 def join_schemes(schemes: Iterable[str]) -> str:
-    """One text for several authentication schemes."""
     return ", ".join(schemes)
 
 

@@ -47,8 +47,7 @@ class PushRecord:
     reason: str = ""
     """Why it is dead or has ended; while live, why the last attempt failed."""
     failures: int = 0  # failed attempts to deliver the next event
-    failing_since: int = 0
-    """The time of the first of these failures; 0 when there is none."""
+    failing_since: int = 0  # the time of the first of these failures; 0 when there is none
     due_at: int = 0  # when the next event is due; 0 when there is none
     session: int = 0  # the session that holds the claim; 0 for none
     token: int = 0
@@ -57,9 +56,8 @@ class PushRecord:
     last_sequence: int = 0  # the sequence of the task's last event
     task_ended: bool = False
     """Whether the task has ended, so that no event follows `last_sequence`."""
-    task_id: str = ""
+    task_id: str = ""  # as its client knows it
     agent: str = ""
-    """The task's id as its client knows it, and its agent."""
 
     @property
     def lag(self) -> int:
@@ -101,8 +99,7 @@ class DeliveryReport:
     """The last event that needs no further attempt; includes this one unless it failed."""
     last_state_sent: int = 0
     attempt: DeliveryAttempt | None = None
-    retry_delay: int = 0
-    """After a failure: milliseconds until the next attempt."""
+    retry_delay: int = 0  # after a failure: milliseconds until the next attempt
     give_up_after: int = 0
     """After a failure: milliseconds of continuous failure after which the configuration is GIVEN_UP."""
     release: bool = False  # releases the claim, unless more events are due
@@ -179,7 +176,6 @@ def _apply_failure(record: PushRecord, report: DeliveryReport, now: int) -> Push
 
 
 def failure_reason(attempt: DeliveryAttempt) -> str:
-    """Why an attempt failed, for messages."""
     return attempt.error or f"answered {attempt.status}"
 
 

@@ -20,6 +20,7 @@ from dragoman.core.task.log import Append, ArtifactChange, Blob, StatusChange
 
 LARGE_PART_BYTES: Final = 256 * 1024  # a part with more bytes is offloaded to a blob
 MARKER_BYTES: Final = 16  # the length of a marker
+
 TEXT_FIELD: Final = 1
 RAW_FIELD: Final = 2
 URL_FIELD: Final = 3

@@ -70,7 +70,6 @@ class StoredContent:
 
     @property
     def name(self) -> str:
-        """The name in links."""
         suffix = ""
         if self.artifact is not None:
             suffix = "-" + urlsafe_b64encode(self.artifact.encode()).decode().rstrip("=")
@@ -237,7 +236,6 @@ def fold_artifacts(artifacts: Iterable[ArtifactSize], owner: int, task: bytes, b
 def _fold_text(
     place: StoredContent, first: int, last: int, size: int, budget: ResponseBudget
 ) -> Generator[ReadRows, Sequence[bytes], bytes]:
-    """The part of a run of text chunks."""
     assert place.artifact is not None
     link = budget.joined_text(replace(place, row=first, size=size))
     if link is not None:
@@ -248,7 +246,6 @@ def _fold_text(
 def _fold_parts(
     place: StoredContent, rows: Sequence[RowSize], budget: ResponseBudget
 ) -> Generator[ReadRows, Sequence[bytes], list[bytes]]:
-    """The parts in a run of rows that hold parts."""
     assert place.artifact is not None
     parts, offset = [], 0
     for some in slices(rows):
@@ -307,6 +304,7 @@ class RowData:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
 class ContentReader:
     """Reads a content in pieces, each in a transaction of its own; the rows may be joined in between.
 
@@ -314,21 +312,13 @@ class ContentReader:
     before: if that row is gone, it was joined to an earlier one, which is found by the sizes.
     """
 
-    def __init__(
-        self,
-        content: StoredContent,
-        read: Callable[[StoredContent, int, int], Awaitable[Sequence[RowData]]],
-        sizes: Callable[[StoredContent], Awaitable[Sequence[RowSize]]],
-    ) -> None:
-        """read: the rows from a sequence on, up to a number of bytes and at least one. sizes: of all rows from
-        `content.row` on."""
-        self.content = content
-        self._read = read
-        self._sizes = sizes
+    content: StoredContent
+    read: Callable[[StoredContent, int, int], Awaitable[Sequence[RowData]]]
+    """The rows from a sequence on, up to a number of bytes and at least one."""
+    sizes: Callable[[StoredContent], Awaitable[Sequence[RowSize]]]  # of all rows from `content.row` on
 
     @property
     def size(self) -> int:
-        """Bytes of the content."""
         return self.content.size
 
     async def pieces(self, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
@@ -337,7 +327,7 @@ class ContentReader:
         stop = self.content.offset + (self.size if end is None else end)
         row, row_start = (await self._find(position)) if position else (self.content.row, 0)
         while position < stop:
-            rows = await self._read(self.content, row, position - row_start + READ_BYTES)
+            rows = await self.read(self.content, row, position - row_start + READ_BYTES)
             if not rows or rows[0].sequence != row:
                 row, row_start = await self._find(position)
                 continue
@@ -357,7 +347,7 @@ class ContentReader:
     async def _find(self, position: int) -> tuple[int, int]:
         """The row that has this position, and where it begins. Raises ContentMissing."""
         at = 0
-        sizes = await self._sizes(self.content)
+        sizes = await self.sizes(self.content)
         if not sizes or sizes[0].sequence != self.content.row:
             raise ContentMissing
         for one in sizes:

@@ -122,8 +122,7 @@ class TaskSearch:
     changed_before: int = 0
     text: str = ""
     metadata: tuple[tuple[str, str], ...] = ()
-    order: SearchOrder = "changed"
-    """Newest first, by the last change of the status or by creation."""
+    order: SearchOrder = "changed"  # newest first, by the last change of the status or by creation
     page_size: int = DEFAULT_PAGE_SIZE
     after: SearchPosition | None = None
     artifacts: bool = False
@@ -161,8 +160,7 @@ class FoundTasks:
     """A page of a search. A page may have fewer tasks than asked for, even none, and yet not be the last."""
 
     tasks: list[FoundTask] = field(default_factory=list)
-    next: SearchPosition | None = None
-    """Where the next page continues; None on the last one."""
+    next: SearchPosition | None = None  # where the next page continues; None on the last one
     total: int = 0
     """Number of all tasks that match, counted for the first page only."""
     is_total_exact: bool = True  # False: at least so many

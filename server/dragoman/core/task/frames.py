@@ -66,7 +66,6 @@ def _seconds(seconds: int) -> bytes:
 
 @lru_cache(maxsize=1000)
 def _fraction(milliseconds: int) -> bytes:
-    """Field 2 of a timestamp."""
     return integer(2, milliseconds * 1_000_000)
 
 

@@ -35,7 +35,8 @@ class TaskRef(NamedTuple):
 class TaskRecord:
     """The task's row: what the store knows without reading the log. Message numbers count from 1; 0 is none.
 
-    Never changed once it was handed out: `core.task.plan` works on its own copy.
+    Never changed once it was handed out: `core.task.plan` works on its own copy. The reference page of the schema shows
+    the docstrings of its fields.
     """
 
     ref: TaskRef
@@ -45,19 +46,23 @@ class TaskRecord:
     state: int
     updated: int
     """Timestamp of the status, in milliseconds since the epoch."""
-    last_sequence: int  # sequence of the last event
+    last_sequence: int
+    """Sequence of the last event."""
     message_count: int = 0
     status_message: int = 0
     """The message of the current status, which is not part of the history yet."""
     question: int = 0
     """The message with which the agent last asked for input or authentication."""
-    last_received: int = 0  # the user's last message
+    last_received: int = 0
+    """The user's last message."""
     last_delivered: int = 0
     """The user's last message that the agent has received."""
-    session: int = 0  # the session that runs the task; 0 for none
+    session: int = 0
+    """The session that runs the task; 0 for none."""
     token: int = 0
     """The fencing token. Each claim increments it; a write under an older token is rejected."""
-    ready: bool = False  # waiting to be claimed
+    ready: bool = False
+    """Waiting to be claimed."""
     visible: bool = True
     """False while a `direct` agent may still reply with a Message instead of a task."""
     attempt: int = 1
@@ -70,7 +75,8 @@ class TaskRecord:
     """When its turn continues, in milliseconds since the epoch; 0 unless it sleeps."""
     status_text: str = ""
     """The beginning of the error or question in its status message; empty in other states."""
-    dialect: str = ""  # the dialect of the request that created it
+    dialect: str = ""
+    """The dialect of the request that created it."""
     alias: bool = False
     """Whether the client chose `id` (A2A 0.1); otherwise `id` is the text of the key."""
     principal: str = ""
@@ -310,8 +316,7 @@ class IdempotencyKey:
     agent: str
     text: str
     digest: bytes
-    owner: Owner | None = None
-    """The owner of the key, when it is not the task's owner."""
+    owner: Owner | None = None  # the owner of the key, when it is not the task's owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,19 +350,16 @@ class Append:
     events: Sequence[StatusChange | ArtifactChange] = ()
     claim_session: int = 0
     """The session that claims the task, if this change leaves it ready."""
-    last_delivered: int = 0
-    """The user's last message that the agent has received."""
+    last_delivered: int = 0  # the user's last message that the agent has received
     task_state: bytes | None = None
     """The agent's JSON for this task (`turn.state`); None leaves it unchanged."""
-    task_metadata: bytes = b""
-    """A serialized Struct, merged into the task's metadata by key."""
+    task_metadata: bytes = b""  # a serialized Struct, merged into the task's metadata by key
     release: bool = False
     """The turn ends here, unless messages are waiting (`Appended.turn_continues`)."""
     discard: bool = False  # deletes the task, which was never visible
     reply: bytes = b""
     """With `discard`: the serialized Message that replaces the task, stored under the idempotency key if any."""
-    retry: bool = False
-    """The claim is released and the turn is to be attempted again."""
+    retry: bool = False  # the claim is released and the turn is to be attempted again
     suspend: bool = False
     """The claim is released and the turn is to continue in the same attempt."""
     wake_at: int = 0
@@ -403,6 +405,5 @@ class Appended:
     events: list[Event]
     turn_continues: bool = False
     """The turn did not end, because unread messages are waiting; the claim still holds."""
-    claimed: bool = False
-    """Whether this append claimed the task for its `claim_session`."""
+    claimed: bool = False  # whether this append claimed the task for its `claim_session`
     usage: Usage | None = None  # with a usage report: the task's total usage

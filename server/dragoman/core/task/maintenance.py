@@ -85,7 +85,6 @@ class TaskSelection:
 
     @property
     def states(self) -> frozenset[int]:
-        """The selected states."""
         if self.state:
             return frozenset({self.state})
         if self.older_than and not (self.task or self.context or self.principal):
@@ -108,7 +107,6 @@ class TaskSelection:
         return self.covers_owners and not self.scope
 
     def matches(self, record: TaskRecord, now: int) -> bool:
-        """Whether the selection includes this task."""
         owner = record.ref.owner
         return (
             self.task in ("", record.id)

@@ -151,7 +151,6 @@ class ArtifactDigest:
         return cls(_header_digest(artifact))
 
     def add(self, parts: Sequence[pb.Part]) -> None:
-        """Adds received parts."""
         for part in parts:
             if is_plain_text(part):
                 self.open_text_length = max(self.open_text_length, 0) + len(part.text)
@@ -206,7 +205,6 @@ def is_plain_text(part: pb.Part) -> bool:
 
 
 def join_texts(parts: Sequence[pb.Part]) -> list[pb.Part]:
-    """The parts, with each run of plain texts joined."""
     units: list[pb.Part] = []
     for is_text, run in groupby(parts, is_plain_text):
         same_kind = list(run)

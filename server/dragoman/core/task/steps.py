@@ -24,8 +24,7 @@ NO_POSITION: Final = -1
 class StepState(IntEnum):
     """States of a step. The numbers are stored."""
 
-    RUNNING = 1
-    """It has begun, and runs again if the turn is interrupted."""
+    RUNNING = 1  # it has begun, and runs again if the turn is interrupted
     DONE = 2
     """Its result is stored. It never runs again."""
     FAILED = 3

@@ -52,10 +52,7 @@ class AgentPauses:
             self._adopt(await self.key_values.get(_STORED_NAME))
 
     async def pause(self, agent: str, principal: str, reason: str) -> AgentPause:
-        """Pauses an agent, and returns its pause. One that is paused already stays paused as it is.
-
-        Raises InvalidParams when too many agents are paused.
-        """
+        """Pauses an agent; one that is paused already stays as it is. Raises InvalidParams when too many are paused."""
         pause = AgentPause(self.clock(), principal, reason)
 
         def add(pauses: dict[str, AgentPause]) -> None:

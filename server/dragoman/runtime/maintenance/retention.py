@@ -102,40 +102,33 @@ class ClockWatch:
             log.warning("%s: retention and compaction pause for %s; check the clock (NTP)", reason, pause)
 
 
+@dataclass(eq=False, repr=False)
 class StoreClock:
     """Tells whether the time of the store can be trusted, in this process and compared with earlier ones."""
 
-    def __init__(
-        self, store: Store, watch: ClockWatch, session: int, lease: float, renew: Callable[[], Awaitable[object]]
-    ) -> None:
-        """`renew` renews the session, which measures the store's clock. `lease`: seconds."""
-        self._store = store
-        self._watch = watch
-        self._session = session
-        self._lease_ms = round(lease * 1000)
-        self._renew = renew
-        self._is_compared = False
+    store: Store
+    watch: ClockWatch
+    session: int
+    lease: float  # seconds
+    renew: Callable[[], Awaitable[object]]  # renews the session, which measures the store's clock
+    _is_compared: bool = field(default=False, init=False)
 
     async def is_trusted(self) -> bool:
         """Measures the clocks. If they are trusted, stores the time for the next process. Raises the store's errors."""
-        await self._renew()
-        expiry = (await self._store.sessions()).get(self._session)
+        await self.renew()
+        expiry = (await self.store.sessions()).get(self.session)
         if expiry is None:  # it could not be renewed
             return False
-        now = expiry - self._lease_ms
-        last = await self._store.key_values.get(LAST_TIME_KEY)
+        now = expiry - round(self.lease * 1000)
+        last = await self.store.key_values.get(LAST_TIME_KEY)
         if last and not self._is_compared:
-            self._watch.compare_with_earlier(int(last) / 1000, now / 1000)
+            self.watch.compare_with_earlier(int(last) / 1000, now / 1000)
         self._is_compared = True
-        if not self._watch.is_trusted():
+        if not self.watch.is_trusted():
             return False
         if not last or abs(now - int(last)) >= LAST_TIME_INTERVAL:
-            await self._store.key_values.compare_and_set(LAST_TIME_KEY, str(now), expected=last)
+            await self.store.key_values.compare_and_set(LAST_TIME_KEY, str(now), expected=last)
         return True
-
-
-async def _always_trusted() -> bool:
-    return True
 
 
 @dataclass(slots=True)
@@ -156,9 +149,9 @@ class Retention:
     event_log: EventLog
     maintenance: Maintenance
     rules: RetentionPolicy
-    auditor: Auditor | None = None
-    audit_retention_ms: int = 0  # milliseconds after which entries of the audit log are removed; 0: never
-    trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted  # whether a round may be run now
+    auditor: Auditor | None
+    audit_retention_ms: int  # milliseconds after which entries of the audit log are removed; 0: never
+    trusts_clock: Callable[[], Awaitable[bool]]  # whether a round may be run now
     batch_size: int = ERASE_BATCH_SIZE  # tasks erased before other writers may use the store
     counts: RetentionCounters = field(default_factory=RetentionCounters, init=False)
 

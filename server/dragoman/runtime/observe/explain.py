@@ -55,9 +55,8 @@ class Explainer:
     scheduler: Scheduler
     feeds: TaskFeeds
     agents: Mapping[str, AgentSpec]
-    delivery_count: Callable[[TaskRef], int] | None = None  # subscribers of a task that are push deliveries
-    retention_age: Callable[[str, int], int] = lambda agent, state: 0
-    """Milliseconds that a task of an agent may stay in a state, 0 for ever."""
+    delivery_count: Callable[[TaskRef], int]  # subscribers of a task that are push deliveries
+    retention_age: Callable[[str, int], int]  # milliseconds that a task of an agent may stay in a state, 0 for ever
     now: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
 
     async def explain(self, task_id: str) -> list[Explanation]:
@@ -89,7 +88,6 @@ class Explainer:
         store, scheduler, ref = self.store, self.scheduler, record.ref
         runner, remote = scheduler.runs.find(ref), scheduler.queues.remote(record.agent)
         spec = self.agents.get(record.agent)
-        deliveries = self.delivery_count(ref) if self.delivery_count else 0
         return Explanation(
             record=record,
             spec=spec,
@@ -97,7 +95,7 @@ class Explainer:
             session_expires=session_expires,
             here=record.running and record.session == scheduler.session,
             stopping=runner is not None and runner.stop.requested,
-            subscribers=self.feeds.subscriber_count(ref) - deliveries,
+            subscribers=self.feeds.subscriber_count(ref) - self.delivery_count(ref),
             free_slots=max(scheduler.runs.free_slots, 0),
             now=self.now(),
             retention_ms=self.retention_age(record.agent, record.state),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core import trace
@@ -22,12 +23,12 @@ from dragoman.runtime.turn.runner import TurnRunner
 log = logging.getLogger("dragoman.runtime")
 
 
+@dataclass(eq=False, repr=False)
 class TracedTurns:
     """Runs turns inside spans."""
 
-    def __init__(self, store: Store, tracer: Tracer) -> None:
-        self._store = store
-        self._tracer = tracer
+    store: Store
+    tracer: Tracer
 
     async def run(self, runner: TurnRunner) -> None:
         """Does `runner.run()` inside a span. Call it in an asyncio task of its own."""
@@ -36,7 +37,7 @@ class TracedTurns:
             parent = trace.trace_of(runner.context.stored_envelope)
         else:
             parent = await self._read_context(record.ref, 1)
-        tracer, began = self._tracer, time.perf_counter()
+        tracer, began = self.tracer, time.perf_counter()
         context = tracer.start_span(parent)
         if not trace.is_recorded(context):
             trace.CURRENT_TRACE.set(context)
@@ -58,7 +59,7 @@ class TracedTurns:
     async def _read_context(self, task: TaskRef, message: int) -> str:
         """The trace context of a message; empty when it cannot be read: tracing must not delay or fail a run."""
         try:
-            return trace.trace_of(await self._store.envelope(task, message))
+            return trace.trace_of(await self.store.envelope(task, message))
         except Exception as error:
             log.warning(
                 "the trace context of a turn could not be read: %s", error, extra={"task": task_id_of(task.key)}

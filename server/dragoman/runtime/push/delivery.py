@@ -60,15 +60,13 @@ BREAKER_THRESHOLD: Final = 3  # consecutive failed connections that open the bre
 MAX_FAILING_HOSTS: Final = 1024  # hosts remembered, the most recently failed
 
 
+@dataclass(slots=True)
 class HostState:
     """State of a host with failed connections."""
 
-    __slots__ = ("failures", "probe")
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.probe: asyncio.Future[str] | None = None
-        """The probe under way; its result is the error, empty for success or an unknown outcome."""
+    failures: int = 0
+    probe: asyncio.Future[str] | None = None
+    """The probe under way; its result is the error, empty for success or an unknown outcome."""
 
 
 class HostBreaker:
@@ -133,15 +131,14 @@ MAX_CALLS_PER_HOST: Final = 8
 class HostLimiter:
     """Limits concurrent requests, in total and per host, in order of arrival."""
 
-    def __init__(self, total: int = MAX_CALLS, per_host: int = MAX_CALLS_PER_HOST) -> None:
-        self._total = asyncio.Semaphore(total)
-        self._per_host = per_host
+    def __init__(self) -> None:
+        self._total = asyncio.Semaphore(MAX_CALLS)
         self._hosts: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
 
     @asynccontextmanager
     async def __call__(self, host: str) -> AsyncIterator[None]:
         """Holds a slot for one request."""
-        limit, users = self._hosts.setdefault(host, (asyncio.Semaphore(self._per_host), []))
+        limit, users = self._hosts.setdefault(host, (asyncio.Semaphore(MAX_CALLS_PER_HOST), []))
         users.append(None)
         try:
             async with limit, self._total:
@@ -203,12 +200,12 @@ class PushDelivery:
     def revalidate(self) -> None:
         """The configuration may have changed: checks the claim before the next request."""
         self._must_revalidate = True
-        self._end_wait()
+        _expire(self._wait_timeout)
 
     def stop(self) -> None:
         """Ends the delivery after the event in flight."""
         self._stopping = True
-        self._end_wait()
+        _expire(self._wait_timeout)
 
     def end_lapsed_call(self) -> None:
         """Ends the request in flight, if the lease has ended under which this was claimed."""
@@ -246,9 +243,6 @@ class PushDelivery:
     @property
     def _interrupted(self) -> bool:
         return self._must_revalidate or self._stopping
-
-    def _end_wait(self) -> None:
-        _expire(self._wait_timeout)
 
     # One event --------------------------------------------------------------------------------------------------
 

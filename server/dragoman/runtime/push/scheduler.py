@@ -41,11 +41,7 @@ class PushScheduler:
     """Delivers the due pushes of one store, in one process."""
 
     def __init__(
-        self,
-        session: int,
-        deps: DeliveryDeps,
-        trusts_expiry: Callable[[], Awaitable[bool]],
-        lease: Lease | None = None,
+        self, session: int, deps: DeliveryDeps, trusts_expiry: Callable[[], Awaitable[bool]], lease: Lease | None = None
     ) -> None:
         """`trusts_expiry`: whether expired sessions belong to dead processes. `lease`: of this process; None if no
         other process uses the store."""

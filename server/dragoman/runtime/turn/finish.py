@@ -130,8 +130,7 @@ TIMED_OUT: Final = SystemStatus("TIMED_OUT", "The turn exceeded its time limit."
 IDLE_TOO_LONG: Final = SystemStatus("IDLE", "The agent was inactive for longer than its idle limit.")
 OVER_BUDGET: Final = SystemStatus("OVER_BUDGET", "The task exceeded its budget.")
 CONTEXT_CHANGED: Final = SystemStatus(
-    "CONTEXT_CHANGED",
-    "Another task of this conversation changed the conversation's state during this turn.",
+    "CONTEXT_CHANGED", "Another task of this conversation changed the conversation's state during this turn."
 )
 EXPIRED: Final = SystemStatus("EXPIRED", "The task received no reply within its retention time.")
 
@@ -139,10 +138,7 @@ INVALID_TRANSITION: Final = SystemStatus("INVALID_AGENT_RESPONSE", "The agent ma
 
 
 def retry_status(attempt: int, error: str = "") -> StatusChange:
-    """The status update that begins a repeated turn.
-
-    Its metadata carry the number of the attempt, and why the agent failed before, if it did.
-    """
+    """The update that begins a repeated turn; its metadata have the attempt, and why the agent failed, if it did."""
     message = pb.Message(metadata={"attempt": attempt, **({"error": error} if error else {})})
     return StatusChange(states.WORKING, metadata=message.metadata.SerializeToString())
 
@@ -390,18 +386,13 @@ class TurnDeadlines:
         """Seconds since the agent's last output; None before the first."""
         return self.clock() - self.last_activity if self.last_activity > self.started_at else None
 
-    def stop(self) -> None:
-        """Cancels all timers, until the next `start`."""
+    def stop(self, *, for_good: bool = False) -> None:
+        """Cancels all timers, until the next `start`. `for_good`: drops the callback, which leads to the turn."""
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
-
-    def close(self) -> None:
-        """Cancels all timers for good and drops the callback."""
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()
-        self._on_exceeded = lambda: None
+        if for_good:
+            self._on_exceeded = lambda: None
 
     def exceed_budget(self, reason: str) -> None:
         self._exceeded = (OVER_BUDGET, reason)
@@ -437,8 +428,7 @@ class TurnDeadlines:
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[UsageReport], None], report: UsageReport) -> None:
-    """Calls `call(report)` on the loop: at once when already there, else before anything that this thread schedules
-    later."""
+    """Calls `call(report)` on the loop: at once when there, else before what this thread schedules later."""
     try:
         on_loop = asyncio.get_running_loop() is loop
     except RuntimeError:

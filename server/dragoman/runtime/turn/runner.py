@@ -23,16 +23,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.exceptions import describe, is_a
 from dragoman.core.task import states
 from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, StatusChange
-from dragoman.ports import (
-    NO_CHANGE,
-    Agent,
-    AgentStillRuns,
-    LeaseLost,
-    StateUpdate,
-    TurnResult,
-    WorkerLost,
-    is_remote,
-)
+from dragoman.ports import NO_CHANGE, Agent, AgentStillRuns, LeaseLost, StateUpdate, TurnResult, WorkerLost, is_remote
 from dragoman.runtime.lease import GuardedSteps
 from dragoman.runtime.turn.context import FirstMessage, RunContext, TurnServices
 from dragoman.runtime.turn.events import Change
@@ -97,11 +88,7 @@ class TurnRunner:
     _begun = False  # whether the agent may have done anything in this turn
 
     def __init__(
-        self,
-        services: TurnServices,
-        agent: Agent,
-        appended: Appended,
-        first: FirstMessage | None = None,
+        self, services: TurnServices, agent: Agent, appended: Appended, first: FirstMessage | None = None
     ) -> None:
         """The arguments are those of `RunContext`."""
         self.context = context = RunContext(services, agent, appended, first, self._on_limit_exceeded)
@@ -148,7 +135,7 @@ class TurnRunner:
             await self.abort()
         finally:
             self.phase = Phase.CLOSED
-            self.deadlines.close()
+            self.deadlines.stop(for_good=True)
             context.batch.close()
             self.task = None  # breaks the reference cycle, so the run is freed without the garbage collector
             if not context.first_response.done():  # another process discards the task, or repeats the turn

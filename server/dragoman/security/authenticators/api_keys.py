@@ -11,7 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dragoman.core.access import caller_credentials
@@ -33,24 +33,16 @@ class _CachedKey:
     expires: float
 
 
+@dataclass(eq=False, repr=False)
 class ApiKeyAuthenticator:
     """Authenticates callers by API key."""
 
-    def __init__(
-        self,
-        keys: ApiKeys,
-        *,
-        clock: Callable[[], int],
-        monotonic: Callable[[], float] = time.monotonic,
-        max_cached: int = MAX_CACHED_API_KEYS,
-    ) -> None:
-        """clock: milliseconds since the epoch. monotonic: seconds. max_cached: keys."""
-        self._max_cached = max_cached
-        self._keys = keys
-        self._clock = clock
-        self._monotonic = monotonic
-        self._cache: OrderedDict[str, _CachedKey] = OrderedDict()
-        self._use_writes: set[asyncio.Task[None]] = set()
+    keys: ApiKeys
+    clock: Callable[[], int]  # milliseconds since the epoch
+    monotonic: Callable[[], float] = time.monotonic
+    max_cached: int = MAX_CACHED_API_KEYS
+    _cache: OrderedDict[str, _CachedKey] = field(default_factory=OrderedDict, init=False)
+    _use_writes: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def identify(self, credential: str) -> Identity | None:
         """The identity of an API key; None for other texts. Raises Unauthenticated for an invalid key."""
@@ -62,7 +54,7 @@ class ApiKeyAuthenticator:
                 "this API key is truncated or mistyped",
                 credential.removeprefix(caller_credentials.API_KEY_PREFIX).partition("_")[0],
             )
-        now = self._clock()
+        now = self.clock()
         key = await self._find(presented, now)
         if key is None:
             raise _unauthenticated("this API key does not exist", presented.id)
@@ -73,8 +65,8 @@ class ApiKeyAuthenticator:
 
     async def check(self, id: str) -> None:
         """Checks again a key that was valid. Raises Unauthenticated if it no longer is."""
-        key = await self._keys.find(id)
-        if key is None or (problem := key.problem(self._clock())):
+        key = await self.keys.find(id)
+        if key is None or (problem := key.problem(self.clock())):
             raise _unauthenticated("this API key was withdrawn" if key is None else f"this API key {problem}", id)
 
     def forget(self, id: str) -> None:
@@ -85,18 +77,18 @@ class ApiKeyAuthenticator:
 
     async def _find(self, presented: PresentedKey, now: int) -> ApiKey | None:
         cached = self._cache.get(presented.id)
-        if cached and self._monotonic() < cached.expires and cached.key.matches(presented.digest, now):
+        if cached and self.monotonic() < cached.expires and cached.key.matches(presented.digest, now):
             self._cache.move_to_end(presented.id)
             return cached.key
-        started = self._monotonic()
-        key = await self._keys.find(presented.id)
+        started = self.monotonic()
+        key = await self.keys.find(presented.id)
         if key is None or not key.matches(presented.digest, now):
             return None
         if cached:  # its last use may not be written yet
             key = replace(key, used=max(key.used, cached.key.used))
         self._cache[presented.id] = _CachedKey(key, started + API_KEY_CACHE_TTL)
         self._cache.move_to_end(presented.id)
-        if len(self._cache) > self._max_cached:
+        if len(self._cache) > self.max_cached:
             self._cache.popitem(last=False)
         return key
 
@@ -111,7 +103,7 @@ class ApiKeyAuthenticator:
 
     async def _write_use(self, id: str, now: int) -> None:
         try:
-            await self._keys.touch(id, now=now)
+            await self.keys.touch(id, now=now)
         except (A2AError, RuntimeError) as error:  # the store fails, which it reports itself, or is closed
             _log.debug("the last use of an API key was not written: %s", error, extra={"key": id})
 

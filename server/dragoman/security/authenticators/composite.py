@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dragoman.core.access import caller_credentials
@@ -25,27 +25,21 @@ Identify = Callable[[str], Awaitable[Identity | None]]
 """Returns the identity of one kind of credential; None for another kind. Raises Unauthenticated."""
 
 
+@dataclass(eq=False, repr=False)
 class CompositeAuthenticator:
     """Tries kinds of credentials in order. Implements `dragoman.ports.Authenticator`."""
 
-    def __init__(
-        self,
-        kinds: Iterable[Identify],
-        api_keys: ApiKeyAuthenticator | None = None,
-        check_certificate: Callable[[str], None] | None = None,
-    ) -> None:
-        """api_keys: one of `kinds`, the only one for X-API-Key. check_certificate: raises Unauthenticated for
-        the credential id of a certificate that is no longer valid."""
-        self._check_certificate = check_certificate
-        self._kinds = tuple(kinds)
-        self._api_keys = api_keys
+    kinds: Sequence[Identify]
+    api_keys: ApiKeyAuthenticator | None = None  # one of `kinds`, the only one for X-API-Key
+    check_certificate: Callable[[str], None] | None = None
+    """Raises Unauthenticated for the credential id of a certificate that is no longer valid."""
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
         """The identity of a request's credentials; None without any. Raises Unauthenticated."""
-        credentials = read_credentials(headers, keys=self._api_keys is not None)
+        credentials = read_credentials(headers, keys=self.api_keys is not None)
         if credentials is None:
             return None
-        kinds = (self._api_keys.identify,) if credentials.key and self._api_keys else self._kinds
+        kinds = (self.api_keys.identify,) if credentials.key and self.api_keys else self.kinds
         for identify in kinds:
             if (identity := await identify(credentials.key or credentials.bearer)) is not None:
                 return identity
@@ -58,10 +52,10 @@ class CompositeAuthenticator:
         RFC 7519 has no revocation, only `exp`, which is checked with each request.
         """
         if identity.credential_id.startswith(caller_credentials.CERTIFICATE_ID_PREFIX):
-            if self._check_certificate is not None:
-                self._check_certificate(identity.credential_id)
-        elif identity.credential_id and self._api_keys is not None:
-            await self._api_keys.check(identity.credential_id)
+            if self.check_certificate is not None:
+                self.check_certificate(identity.credential_id)
+        elif identity.credential_id and self.api_keys is not None:
+            await self.api_keys.check(identity.credential_id)
 
 
 MAX_CREDENTIAL_HEADER_BYTES: Final = 8192  # maximum size of one header value
@@ -169,15 +163,13 @@ async def open_security(
 
         key_sets = [jwks.IssuerKeySet(issuer, jwks.outbound_fetcher(outbound)) for issuer in issuers]
         kinds.append(JwtAuthenticator(zip(issuers, key_sets, strict=True)).identify)
-    fetches = [asyncio.create_task(key_set.fetch(), name="keys of an issuer") for key_set in key_sets]
+    for key_set in key_sets:
+        key_set.start_fetch()
     try:
         check_certificate = certificates.check if certificates else None
         composite = CompositeAuthenticator(kinds, keys, check_certificate) if kinds or certificates else None
         yield Security(composite, keys.forget if keys else lambda _: None)
     finally:
-        for fetch in fetches:
-            fetch.cancel()
-        await asyncio.gather(*fetches, return_exceptions=True)
         for key_set in key_sets:
             await key_set.close()
         if keys is not None:

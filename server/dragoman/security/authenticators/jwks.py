@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +29,8 @@ MAX_JWKS_KEYS: Final = 100  # maximum keys of one issuer; further keys are ignor
 MIN_RSA_BITS: Final = 2048
 
 _PRIVATE_MEMBERS: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
-_CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+_KEY_TYPES: Final = {"ES256": ("EC", "P-256"), "ES384": ("EC", "P-384"), "ES512": ("EC", "P-521"), "EdDSA": ("OKP", "")}
+"""Type and curve of the keys of an algorithm (RFC 7518 §3.1, RFC 8037 §3.1); for all others RSA."""
 
 _log: Final = logging.getLogger("dragoman.security")
 
@@ -52,15 +52,12 @@ class IssuerKeySet:
         self._fetch_task: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK:
-        """The key of a token.
-
-        Raises Unauthenticated if the issuer has no such key, Unavailable if there are no valid keys to search.
-        """
+        """The key of a token. Raises Unauthenticated if there is none, Unavailable without valid keys to search."""
         now = self._monotonic()
         if self._keys is None or now - self._keys.fetched_at >= JWKS_MAX_AGE:
             await self.fetch()
         elif now - self._keys.fetched_at >= JWKS_REFRESH_AGE:
-            self._start_fetch()
+            self.start_fetch()
         if self._keys is None or self._monotonic() - self._keys.fetched_at >= JWKS_MAX_AGE:
             raise Unavailable("the keys of the token's issuer are unavailable; try again later")
         if found := self._keys.find(kid, algorithm):
@@ -78,10 +75,10 @@ class IssuerKeySet:
 
     async def fetch(self) -> None:
         """Waits for the fetch in progress, or for a new one if the minimum interval has passed. Logs failures."""
-        if fetch := self._start_fetch():
+        if fetch := self.start_fetch():
             await asyncio.shield(fetch)
 
-    def _start_fetch(self) -> asyncio.Task[None] | None:
+    def start_fetch(self) -> asyncio.Task[None] | None:
         if self._fetch_task is None or self._fetch_task.done():
             now = self._monotonic()
             if self._last_attempt is not None and now - self._last_attempt < JWKS_MIN_FETCH_INTERVAL:
@@ -140,20 +137,6 @@ async def discover(issuer: Issuer, fetch_url: FetchUrl) -> dict[str, Any]:
     return document
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyType:
-    """The type of the keys of an algorithm (RFC 7518 §3.1, RFC 8037 §3.1)."""
-
-    kty: str
-    curve: str = ""
-
-    @classmethod
-    def of(cls, algorithm: str) -> _KeyType:
-        if algorithm in _CURVES:
-            return cls("EC", _CURVES[algorithm])
-        return cls("OKP") if algorithm == "EdDSA" else cls("RSA")
-
-
 class _KeySnapshot:
     """A key set as it was fetched."""
 
@@ -191,12 +174,8 @@ def _may_verify(key: Mapping[str, Any]) -> bool:
 
 
 def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
-    key_type = _KeyType.of(algorithm)
-    return (
-        key.get("kty") == key_type.kty
-        and key.get("alg", algorithm) == algorithm
-        and key_type.curve in ("", key.get("crv"))
-    )
+    kty, curve = _KEY_TYPES.get(algorithm, ("RSA", ""))
+    return key.get("kty") == kty and key.get("alg", algorithm) == algorithm and curve in ("", key.get("crv"))
 
 
 def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:

@@ -80,7 +80,7 @@ class AgentUnderTest:
         self._adapters = {name: options.pop(name) for name in ("push_options", "tracer") if name in options}
         ids_of_tasks = {"new_key": self._ids.key, "new_context": self._ids.context}
         self._config = RuntimeConfig(**{"run_turns": self._run_turns, **ids_of_tasks, **options})
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._opened = AsyncExitStack()
         self._store: SqliteStore | None = None
         self._process: AsyncExitStack | None = None
         self._runtime: Runtime | None = None
@@ -92,31 +92,28 @@ class AgentUnderTest:
         """Exceptions raised by agent functions, by task, each with its description."""
 
     async def __aenter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True)
-        path = Path(self._folder.name) / "tasks.db"
-        clock = self.clock
-        sizes = StorageOptions(inline_bytes=1 << 40)  # large parts are inline: no HTTP server could return them
-        self._store = await asyncio.to_thread(open_store, path, clock=clock, synchronous="normal", sizes=sizes)
-        self._store.blobs.set_base_url(lambda: "http://in-memory.invalid")
-        logging.getLogger("dragoman.agents").addHandler(self._failures)
-        try:
+        async with AsyncExitStack() as opened:
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True))
+            path, clock = Path(folder) / "tasks.db", self.clock
+            sizes = StorageOptions(inline_bytes=1 << 40)  # large parts are inline: no HTTP server could return them
+            self._store = await asyncio.to_thread(open_store, path, clock=clock, synchronous="normal", sizes=sizes)
+            opened.push_async_callback(self._store.close)
+            self._store.blobs.set_base_url(lambda: "http://in-memory.invalid")
+            opened.push_async_callback(self._stop)
+            logger = logging.getLogger("dragoman.agents")
+            logger.addHandler(self._failures)
+            opened.callback(logger.removeHandler, self._failures)
             await self._start()
-        except BaseException:
-            await self.__aexit__()
-            raise
+            self._opened = opened.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        logging.getLogger("dragoman.agents").removeHandler(self._failures)
-        try:
-            if self._process is not None:
-                await self._process.aclose()
-        finally:
-            self._process = None
-            if self._store is not None:
-                await self._store.close()
-            if self._folder is not None:
-                self._folder.cleanup()
+        await self._opened.aclose()
+
+    async def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await process.aclose()
 
     async def _start(self) -> None:
         self._process = AsyncExitStack()
@@ -210,7 +207,8 @@ class AgentUnderTest:
             if run.task is not None:
                 run.task.cancel()
                 tasks.append(run.task)
-        dead.runs.clear()  # so that closing the runtime waits for none of them
+        dead.runs.by_task.clear()  # so that closing the runtime waits for none of them
+        dead.runs.wake_if_idle()
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_TIMEOUT)
         await process.aclose()

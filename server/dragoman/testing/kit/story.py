@@ -20,7 +20,7 @@ MAX_REPR_CHARS: Final = 60  # of a text in a repr
 
 def state_name(state: int) -> str:
     """Returns the name of a state without its prefix (`WORKING`); empty for none."""
-    return pb.TaskState.Name(pb.TaskState.ValueType(state)).removeprefix("TASK_STATE_") if state else ""
+    return states.short_name(state) if state else ""
 
 
 class PartsView:
@@ -74,12 +74,8 @@ class Step:
     @property
     def state(self) -> str:
         """The state in the event, such as `WORKING`; empty for an artifact event."""
-        match self.proto.WhichOneof("payload"):
-            case "task":
-                return state_name(self.proto.task.status.state)
-            case "status_update":
-                return state_name(self.proto.status_update.status.state)
-        return ""
+        holder = self.proto.task if self.proto.HasField("task") else self.proto.status_update
+        return state_name(holder.status.state)
 
     @property
     def artifact(self) -> str:

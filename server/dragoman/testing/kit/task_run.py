@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -191,18 +192,13 @@ class TaskRun(Story):
         code = getattr(inspect.unwrap(function), "__code__", None) if function else None
         if run is None or run.task is None or code is None:
             return ""
-        waiting, lines = run.task.get_coro(), list[int]()
+        waiting, frames = run.task.get_coro(), []
         while waiting is not None:
-            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
-            if frame is not None and frame.f_code.co_filename == code.co_filename:
-                lines.append(frame.f_lineno)
+            frames.append(getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None))
             waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+        lines = [frame.f_lineno for frame in frames if frame and frame.f_code.co_filename == code.co_filename]
         for thread in sys._current_frames().values() if not lines else ():
-            frame, thread_lines = thread, list[int]()
-            while frame is not None:
-                if frame.f_code.co_filename == code.co_filename:
-                    thread_lines.append(frame.f_lineno)
-                if frame.f_code is code:
-                    lines = thread_lines[:1]
-                frame = frame.f_back
+            stack = [frame for frame, _ in traceback.walk_stack(thread)][::-1]
+            if any(frame.f_code is code for frame in stack):
+                lines = [frame.f_lineno for frame in stack if frame.f_code.co_filename == code.co_filename]
         return f"; {Path(code.co_filename).name} is at line {lines[-1]}" if lines else ""

@@ -53,17 +53,8 @@ _V03_CODEC: Final = protojson.compile(v03.AgentCard, json_proto.PROTOJSON_V03)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardCapabilities:
-    """The optional features that the server offers for an agent (A2A 1.0 §4.4.3)."""
-
-    streaming: bool = True
-    push: bool = False
-    extended: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CardAddresses:
-    """The addresses of one agent, and the reader of its card."""
+    """The addresses of one agent, its optional features, and the reader of its card."""
 
     http: str
     """Public base URL of the server, such as `https://agents.example.com`."""
@@ -75,9 +66,11 @@ class CardAddresses:
     """Whether it is the root agent, whose addresses need no agent id."""
     resource: str = ""
     """The agent's resource name on a card that is read within a scope: its addresses stay in that scope."""
-    capabilities: CardCapabilities = CardCapabilities()
-    lists_v03: bool = True
-    """Whether a 1.0 card lists the interfaces of 0.3, too."""
+    streaming: bool = True
+    push: bool = False
+    extended: bool = False
+    """The optional features that the server offers for the agent (1.0 §4.4.3)."""
+    lists_v03: bool = True  # whether a 1.0 card lists the interfaces of 0.3, too
 
     @property
     def base_url(self) -> str:
@@ -102,23 +95,17 @@ _V03_CAPABILITIES: Final = frozenset(v03.AgentCapabilities.DESCRIPTOR.fields_by_
 
 C = TypeVar("C", pb.AgentCard, v03.AgentCard)
 
-SignPayloads = Callable[[Sequence[bytes]], list[tuple[str, str]]]
-"""Signs each payload of a card (wire/cards/card_security.py) and returns the protected headers and signatures."""
+SignPayloads = Callable[[Sequence[bytes]], list[tuple[str, str]]] | None
+"""Signs each payload of a card (wire/cards/card_security.py) and returns the protected headers and signatures. None
+leaves cards unsigned."""
 
 
-def no_signatures(_: Sequence[bytes]) -> list[tuple[str, str]]:
-    """Leaves a card unsigned."""
-    return []
-
-
-def v1_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """The 1.0 card in protobuf."""
+def v1_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     card = v1_card(spec, addresses)
     return _signed_message(card, lambda: card_security.v1_payloads(card), sign)
 
 
-def v03_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """The 0.3 card in protobuf."""
+def v03_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     card = v03_card(spec, addresses)
     return _signed_message(card, lambda: card_security.v03_payloads(_V03_CODEC.to_dict(card)), sign)
 
@@ -132,7 +119,7 @@ def _signed_message(card: C, payloads: Callable[[], Sequence[bytes]], sign: Sign
 def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:
     """The 1.0 card. The first interface is the preferred one; 1.0 interfaces come first."""
     card = pb.AgentCard(supported_interfaces=_v1_interfaces(spec, addresses))
-    if addresses.capabilities.extended:
+    if addresses.extended:
         card.capabilities.extended_agent_card = True
     fields = _shared_fields(spec, addresses, pb.OAuthFlows)
     fields["security_requirements"] = fields.pop("security")
@@ -140,7 +127,6 @@ def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:
 
 
 def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
-    """The 0.3 card."""
     interfaces = _v03_interfaces(spec, addresses)
     card = v03.AgentCard(
         protocol_version=V03_CARD_VERSION,
@@ -148,7 +134,7 @@ def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
         preferred_transport=interfaces[0].transport,
         additional_interfaces=interfaces,  # 0.3 §5.6.2: includes the main one
         capabilities=v03.AgentCapabilities(state_transition_history=spec.state_transition_history),
-        supports_authenticated_extended_card=addresses.capabilities.extended,
+        supports_authenticated_extended_card=addresses.extended,
     )
     return ParseDict(_shared_fields(spec, addresses, v03.OAuthFlows), card, ignore_unknown_fields=True)
 
@@ -166,8 +152,8 @@ def _shared_fields(
         "documentation_url": spec.documentation_url,
         "icon_url": spec.icon_url,
         "capabilities": {
-            "streaming": addresses.capabilities.streaming,
-            "push_notifications": addresses.capabilities.push,
+            "streaming": addresses.streaming,
+            "push_notifications": addresses.push,
             "extensions": [_extension(extension) for extension in extensions],
         },
         "default_input_modes": spec.input_modes,
@@ -177,7 +163,7 @@ def _shared_fields(
     return {key: value for key, value in fields.items() if value} | card_security.security_fields(spec, flows)
 
 
-def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     """The 0.3 card in the JSON of JSON-RPC (0.3 §5.5), with 0.3 keys only: its readers may be strict."""
     card = _v03_card_json(spec, addresses)
     document = _with_interface_descriptions(spec, card)
@@ -186,13 +172,13 @@ def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads =
     )
 
 
-def v03_protojson_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+def v03_protojson_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     """The 0.3 card as ProtoJSON of `a2a.v1.AgentCard`, for `GET /v1/card` and `card` under a resource path."""
     card = _json_of(_V03_CODEC, v03_card(spec, addresses))
     return _signed_document(card, lambda: card_security.v03_payloads(card), sign)
 
 
-def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     """The 1.0 card as JSON, with 1.0 keys only, for clients that name their version."""
     card = v1_card(spec, addresses)
     document = _json_of(_V1_CODEC, card)
@@ -201,7 +187,7 @@ def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = 
     )
 
 
-def v01_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+def v01_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     """The 0.1 card as JSON (0.1.0 §5.5), with 0.1 keys only, so without signatures."""
     card = _v03_card_json(spec, addresses)
     card["capabilities"].pop("extensions", None)
@@ -210,12 +196,12 @@ def v01_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads =
     return orjson.dumps({**{key: card[key] for key in (*kept, *modes) if key in card}, **_v01_fields(spec, card)})
 
 
-def combined_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+def combined_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     """The card as JSON for 1.0 and 0.3 clients (`/.well-known/agent-card.json`): shared keys have one meaning."""
     return _signed_combined_document(_combined_card(spec, addresses), spec, addresses, sign)
 
 
-def legacy_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+def legacy_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
     """The combined card with the fields of 0.1, at `/.well-known/agent.json`."""
     card = _combined_card(spec, addresses)
     return _signed_combined_document({**card, **_v01_fields(spec, card)}, spec, addresses, sign)
@@ -237,7 +223,7 @@ def _signed_combined_document(
 
 
 def _signatures(payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> list[tuple[str, str]]:
-    return [] if sign is no_signatures else sign(list(dict.fromkeys(payloads())))
+    return [] if sign is None else sign(list(dict.fromkeys(payloads())))
 
 
 def _signed_document(document: Mapping[str, Any], payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> bytes:

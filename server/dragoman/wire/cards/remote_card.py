@@ -67,8 +67,7 @@ class RemoteCard:
     name: str
     description: str
     version: str
-    interfaces: tuple[Interface, ...]
-    """The supported interfaces, in the order of the card."""
+    interfaces: tuple[Interface, ...]  # the supported interfaces, in the order of the card
     skipped_interfaces: tuple[str, ...] = ()
     """The other interfaces, each with the reason why it is not supported."""
     streaming: bool = False

@@ -167,7 +167,6 @@ def _read_field(name: str, read: Any, message: Any, value: object) -> None:
 
 
 def find_parts(message: Any, path: str = "") -> Iterator[tuple[str, pb.Part]]:
-    """The parts anywhere in a message, with their paths."""
     if isinstance(message, pb.Part):
         yield path, message
         return

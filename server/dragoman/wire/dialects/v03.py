@@ -291,7 +291,6 @@ def _parse_config_name(name: str, tenant: str) -> tuple[str, str, str]:
 
 
 def write_push_config(config: pb.TaskPushNotificationConfig) -> v03.TaskPushNotificationConfig:
-    """A configuration of a task."""
     return v03.TaskPushNotificationConfig(
         name=f"tasks/{config.task_id}{PUSH_CONFIGS_COLLECTION}/{config.id}",
         push_notification_config=convert(config, v03.PushNotificationConfig()),
@@ -301,7 +300,6 @@ def write_push_config(config: pb.TaskPushNotificationConfig) -> v03.TaskPushNoti
 def write_push_configs(
     response: pb.ListTaskPushNotificationConfigsResponse,
 ) -> v03.ListTaskPushNotificationConfigResponse:
-    """One page of configurations."""
     return v03.ListTaskPushNotificationConfigResponse(
         configs=map(write_push_config, response.configs), next_page_token=response.next_page_token
     )

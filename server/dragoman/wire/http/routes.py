@@ -106,8 +106,7 @@ class Routes(Generic[T]):
             if entries:
                 if verb:
                     raw[-1] = raw[-1][: -len(verb) - 1]
-                candidates = tuple(Candidate(target, _bind(variables, raw)) for target, variables in entries)
-                return Match(candidates)
+                return Match(tuple(Candidate(target, _bind(variables, raw)) for target, variables in entries))
             has_known_verb = has_known_verb or bool(verb)
             allow.update(known)
         last, _, verb = raw[-1].rpartition(":")
@@ -153,29 +152,22 @@ def _bind(variables: tuple[Variable, ...], raw: list[str]) -> dict[str, str]:
 
 
 def _value(variable: Variable, raw: list[str]) -> str:
-    if variable.is_single:
-        return _decode_value(raw[variable.start], variable)
-    # google/api/http.proto: in a value of several segments %2F stays encoded, so that the segments remain
-    # distinguishable.
     text = "/".join(raw[variable.start : variable.end])
     if "%" not in text:
         return text
-    kept = text.replace("%2F", "%252F").replace("%2f", "%252f")
-    return _decode_value(kept, variable)
+    if not variable.is_single:
+        # google/api/http.proto: in a value of several segments %2F stays encoded, so that the segments remain
+        # distinguishable.
+        text = text.replace("%2F", "%252F").replace("%2f", "%252f")
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError:
+        name = re.sub(r"_([a-z])", lambda found: found[1].upper(), ".".join(variable.field))
+        raise InvalidParams.field(name, "must be percent-encoded UTF-8") from None
 
 
 def _decode(segment: str) -> str:
     return unquote_to_bytes(segment).decode("utf-8", "replace") if "%" in segment else segment
-
-
-def _decode_value(segment: str, variable: Variable) -> str:
-    if "%" not in segment:
-        return segment
-    try:
-        return unquote_to_bytes(segment).decode()
-    except UnicodeDecodeError:
-        name = re.sub(r"_([a-z])", lambda found: found[1].upper(), ".".join(variable.field))
-        raise InvalidParams.field(name, "must be percent-encoded UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)

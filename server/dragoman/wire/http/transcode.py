@@ -116,10 +116,11 @@ class Transcoder(Generic[M]):
     def check_variable(self, path: str) -> None:
         """Raises TypeError unless the field exists, is scalar and not repeated (http.proto, "Path variables")."""
         field_path = self._find(path)
+        type_ = field_path.leaf.message_type if field_path is not None else None
         if (
             field_path is None
             or field_path.leaf.is_repeated
-            or (field_path.leaf.message_type is not None and not _is_text_message(field_path.leaf))
+            or (type_ is not None and type_.full_name not in _TEXT_DECODERS and type_.full_name not in WRAPPER_TYPES)
         ):
             raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no scalar {path} that a path could bind")
 
@@ -247,11 +248,6 @@ def _check_same(field_path: _FieldPath, text: str, used: str) -> None:
     """Raises InvalidParams for a second value that differs. A relative name may stand beside the full one."""
     if text and text != used and not used.endswith(f"/{text}"):
         raise InvalidParams.field(field_path.name, f'is also given as "{used[:200]}"; leave one of them out')
-
-
-def _is_text_message(leaf: FieldDescriptor) -> bool:
-    name = cast(Descriptor, leaf.message_type).full_name
-    return name in _TEXT_DECODERS or name in WRAPPER_TYPES
 
 
 def _check_member(target: Any, field: FieldDescriptor) -> None:

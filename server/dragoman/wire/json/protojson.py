@@ -59,6 +59,7 @@ class JsonDialect:
     encode_hooks: Mapping[str, Callable[[Encode], Encode]] = dataclass_field(default_factory=dict)
     rejects_unknown: bool = False
     enum_numbers: bool = False
+    codecs: dict[type[Message], Codec[Any]] = dataclass_field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def decoders(self) -> Decoders:
@@ -67,10 +68,6 @@ class JsonDialect:
     @cached_property
     def encoders(self) -> Encoders:
         return Encoders(self)
-
-    @cached_property
-    def codecs(self) -> dict[type[Message], Codec[Any]]:
-        return {}
 
 
 class Codec(Generic[M]):
@@ -108,20 +105,20 @@ class Codec(Generic[M]):
         """The message as compact JSON in UTF-8. Raises ValueError as `to_dict` does."""
         return orjson.dumps(self._encode(message))
 
-    def decode(self, data: object, *, path: str = "") -> M:
+    def decode(self, data: object) -> M:
         """Decodes a parsed JSON value. Unknown keys are ignored, unless the dialect rejects them; null means absent.
 
-        `path` is the path of `data` within the client's JSON. Raises InvalidParams with the path of the field, the
-        rule and the allowed values.
+        Raises InvalidParams with the path of the field, the rule and the allowed values.
         """
         message = self.cls()
-        self.merge(message, data, path=path)
+        self.merge(message, data)
         return message
 
     def merge(self, message: M, data: object, *, path: str = "") -> None:
         """Decodes a parsed JSON value into `message`: fields in `data` are replaced, messages merged.
 
-        Raises InvalidParams as `decode` does; `message` is then partially filled.
+        `path` is the path of `data` within the client's JSON. Raises InvalidParams as `decode` does; `message` is then
+        partially filled.
         """
         try:
             self._decode(message, data)
@@ -363,7 +360,6 @@ class Decoders:
         self._decoders[name](message, data)
 
     def accepted_keys(self, descriptor: Descriptor) -> dict[str, FieldDescriptor]:
-        """All keys that a message accepts, with their fields."""
         names = self._keys.get(descriptor.full_name)
         if names is None:
             names = {field.name: field for field in descriptor.fields}
@@ -604,16 +600,14 @@ def _map_step(name: str, key: Convert, put: Callable[[Any, Any, object], None]) 
 # ---- scalars
 
 
-def _string(data: object) -> str:
-    if type(data) is not str:
-        raise FieldError(f"must be a string, not {describe_value(data)}")
+def _exact(kind: type, name: str, data: object) -> object:
+    if type(data) is not kind:
+        raise FieldError(f"must be {name}, not {describe_value(data)}")
     return data
 
 
-def _bool(data: object) -> bool:
-    if type(data) is not bool:
-        raise FieldError(f"must be true or false, not {describe_value(data)}")
-    return data
+_string = partial(_exact, str, "a string")
+_bool = partial(_exact, bool, "true or false")
 
 
 def _bool_key(data: object) -> bool:

@@ -162,7 +162,6 @@ def encode_struct(message: Any) -> dict[str, object]:
 
 
 def encode_list(message: Any) -> list[object]:
-    """Encodes as a JSON array."""
     return [encode_value(value) for value in message.values]
 
 
@@ -199,7 +198,6 @@ _LEVELS_RULE: Final = f"nests more than {MAX_LEVELS} levels of arrays and object
 
 
 def decode_struct(message: Any, data: object, levels_left: int = MAX_LEVELS) -> None:
-    """Decodes a JSON object."""
     if type(data) is not dict:
         raise FieldError("must be a JSON object")
     if not levels_left:
@@ -214,7 +212,6 @@ def decode_struct(message: Any, data: object, levels_left: int = MAX_LEVELS) -> 
 
 
 def decode_list(message: Any, data: object, levels_left: int = MAX_LEVELS) -> None:
-    """Decodes a JSON array."""
     if type(data) is not list:
         raise FieldError("must be a JSON array")
     if not levels_left:
