@@ -17,6 +17,8 @@ DEPRIVED: Final = ("disk", "files")
 """Parts of one server without which it cannot write: events in the middle of a turn are not repeated then."""
 LATE: Final = 15.0
 """Seconds after a fault in which its tasks have to end or run again (G3)."""
+ROUNDING: Final = 0.001
+"""Seconds by which the stored end of a task may come before its fault: it has whole milliseconds."""
 
 
 class StoredTaskView(Protocol):
@@ -87,7 +89,7 @@ def _explains_loss(fault: Fault, task: StoredTaskView, ended: float) -> bool:
         return False
     if fault.how == "drain":  # the worker releases its unfinished turns
         return fault.part == "worker" and _outlasted(fault, task)
-    return fault.at <= ended and created <= fault.at + fault.seconds + LATE
+    return fault.at <= ended + ROUNDING and created <= fault.at + fault.seconds + LATE
 
 
 def _is_long_outage(fault: Fault, task: StoredTaskView) -> bool:

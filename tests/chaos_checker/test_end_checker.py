@@ -42,6 +42,7 @@ STOP = Fault(how="drain", at=11, seconds=3)
         pytest.param(LOST, [replace(KILL, at=31), STEP], id="lost while a clock was off"),
         pytest.param(LONG, [OVER], id="longer than a drain"),
         pytest.param(FAR, [replace(KILL, part="worker")], id="lost with its worker"),
+        pytest.param(FAR, [replace(KILL, part="worker", at=23.0004)], id="lost with its worker, within a millisecond"),
         pytest.param(FAILED, [], id="told to fail"),
         pytest.param(FAILED, [CUT, STOP], id="cut by a server that stops"),
         pytest.param(replace(LOST, state=states.COMPLETED, reason=""), [], id="completed"),

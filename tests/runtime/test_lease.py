@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import threading
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -71,22 +73,21 @@ def test_the_clock_of_a_lease_runs_forward() -> None:
 
 
 async def test_a_guarded_coroutine_gets_its_cancellation_before_its_next_step() -> None:
-    frozen, went_on, place = False, False, asyncio.Event()
+    went_on, place = False, asyncio.Event()
+    clock = ManualClock()
+    hold = Lease(10.0, clock=clock).hold()
 
     async def agent() -> None:
         nonlocal went_on
         await place.wait()
         went_on = True
 
-    def must_stop() -> bool:
-        return frozen
-
     async def guarded() -> None:
-        await GuardedSteps(agent(), must_stop)
+        await GuardedSteps(agent(), hold, lambda: True)
 
     run = asyncio.create_task(guarded())
     await asyncio.sleep(0)
-    frozen = True
+    clock.now += 9.0
     place.set()  # the step of the agent is due before anything else
     with pytest.raises(asyncio.CancelledError):
         await run
@@ -112,13 +113,75 @@ async def test_a_guarded_coroutine_returns_and_raises_as_before() -> None:
     async def run(work: GuardedSteps[str]) -> str:
         return await work
 
-    assert await GuardedSteps(returns(), lambda: False) == 7
+    guarded = partial(GuardedSteps, hold=Lease(10.0).hold(), must_stop=lambda: False)
+    assert await guarded(returns()) == 7
     with pytest.raises(ValueError, match="its own"):
-        await GuardedSteps(raises(), lambda: False)
-    task = asyncio.create_task(run(GuardedSteps(cleans_up(), lambda: False)))
+        await guarded(raises())
+    task = asyncio.create_task(run(guarded(cleans_up())))
     await asyncio.sleep(0)
     task.cancel()
     assert await task == "stopped"
+
+
+async def stops_late(steps: list[str], place: asyncio.Event) -> None:
+    try:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await place.wait()
+            steps.append("went on")
+    finally:
+        steps.append("closed")
+
+
+class OnLoop:
+    """Stands for an agent without threads and processes."""
+
+    is_on_loop = True
+
+
+@pytest.mark.parametrize("agent", [OnLoop(), None])
+async def test_an_agent_that_ignores_its_cancel_is_never_driven_past_the_end_of_its_lease(agent: object) -> None:
+    steps: list[str] = []
+    clock, place = ManualClock(), asyncio.Event()
+    guarded = GuardedSteps(stops_late(steps, place), Lease(10.0, clock=clock).hold(), lambda: False, agent)
+
+    async def run() -> None:
+        await guarded
+
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    clock.now += 8.5
+    task.cancel()
+    await asyncio.sleep(0)
+    assert steps == ["went on"] * 2, "it gets some time"
+    clock.now += 1.0
+    task.cancel()
+    await asyncio.wait([task], timeout=0.01)
+    assert (steps[2:], task.done()) == ((["closed"], True) if agent else (["went on"], False))
+    place.set()
+    if agent is None:
+        guarded._coroutine.close()
+
+
+async def test_an_agent_that_waits_is_abandoned_soon_after_the_end_of_its_lease() -> None:
+    steps: list[str] = []
+    clock = ManualClock()
+    lease = Lease(10.0, clock=clock)
+
+    async def run() -> None:
+        await GuardedSteps(stops_late(steps, asyncio.Event()), lease.hold(), lambda: False, OnLoop())
+
+    clock.now += 8.9
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    clock.now += 0.2
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps == ["went on", "closed"]
 
 
 async def works(turn: Turn) -> str:

@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, open_harness, state, status_text, texts
+from tests.runtime.remote_agent import Far
 
 from dragoman import Turn, retry
+from dragoman.bus.local import LocalBus
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.runtime import sessions
+from dragoman.runtime.log import EventLog
 from dragoman.stores.sqlite import open_store
 from dragoman.stores.sqlite.store import now_ms
+from dragoman.testing.fixtures import created, new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -194,4 +198,26 @@ async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
         assert session in await store.sessions()
     finally:
         await asyncio.to_thread(heartbeat.stop)
+        await store.close()
+
+
+async def test_a_turn_at_a_worker_of_a_dead_server_is_repeated_when_the_worker_cannot_run_it_any_more(
+    tmp_path: Path,
+) -> None:
+    """Its session ended early, because another process on the machine saw that it was dead."""
+    now = [100.0]
+    store: Any = open_store(tmp_path / "tasks.db")
+    dead = await store.open_session(600)
+    ref = (await store.append(created(new_ref(), agent="far", claim=dead))).record.ref
+    mine, bus = await store.open_session(600, exclusive=True), LocalBus()
+    agents = {"far": Far(crash_retries=1)}
+    reaping = sessions.Reaper(store, bus, EventLog(store, bus), mine, agents, trusted, clock=lambda: now[0])
+    try:
+        assert await reaping.reap() == 0
+        assert (await store.read(ref)).record.running, "else a cancel would end it at once"
+        now[0] += sessions.LEASE_SECONDS
+        assert await reaping.reap() == 1
+        after = (await store.read(ref)).record
+        assert (after.ready, after.attempt) == (True, 2)
+    finally:
         await store.close()

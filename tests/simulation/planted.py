@@ -144,7 +144,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a lapsed lease is not noticed", "G3", "runtime.lease",
-        "return self._lease.is_lost(self._term)", "return False",
+        "return self.remaining <= 0", "return False",
     ),
     Mutation(
         "a renewal does not extend the lease", "G3", "runtime.sessions",

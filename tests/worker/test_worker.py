@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from dragoman import Turn, agent
+from dragoman.ports import LeaseLost
 from dragoman.runtime.lease import Lease
 from dragoman.worker import Worker
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -69,5 +71,46 @@ async def test_a_turn_that_is_stopped_before_its_first_step_is_answered(
     assert [one.WhichOneof("frame") for one in sent] == answers
     assert worker.running == 0
     assert calls == []
+    await worker.drain(0)
+    await running
+
+
+async def test_an_agent_that_ignores_the_end_of_its_connection_is_abandoned_with_the_lease() -> None:
+    """Its server waits as long before it reports a canceled task as CANCELED."""
+    streams: list[Stream] = []
+
+    def connect(*words: Any, **options: Any) -> Any:
+        streams.append(Stream(*words, **options))
+        return streams[-1]
+
+    now, refused, closed = [0.0], asyncio.Event(), asyncio.Event()
+
+    @agent
+    async def stubborn(turn: Turn) -> None:
+        try:
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+                with pytest.raises(LeaseLost):
+                    turn.status("still here")
+                refused.set()
+        finally:
+            closed.set()
+
+    worker = Worker([stubborn], "server:1", open_stream=connect)
+    running = asyncio.create_task(worker.run())
+    await asyncio.sleep(0)
+    (stream,) = streams
+    stream.lease = Lease(8.0, margin=0.0, clock=lambda: now[0])
+    message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="go")])
+    stream.receive(wk.ConnectResponse(turn_start=wk.TurnStart(turn_id="1", agent_id="stubborn", message=message)))
+    await asyncio.sleep(0)
+    now[0] = 8.95
+    stream.end(None)
+    async with asyncio.timeout(10):
+        await refused.wait()
+        assert not closed.is_set()
+        now[0] = 9.0
+        await closed.wait()
     await worker.drain(0)
     await running

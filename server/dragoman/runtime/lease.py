@@ -3,7 +3,8 @@
 Others may act for a process when its session has expired by the store's clock. So that no agent runs then, the process
 stops its agents earlier: a margin before the end of the last successful renewal, counted from that renewal's start. A
 process that was frozen notices this before its agents go on, because each step of an agent begins with a look at the
-lease (`GuardedSteps`). After a lapse a new term begins, and turns and claims of earlier terms stay lost.
+lease (`GuardedSteps`). Half of the margin is for them to stop, then they are abandoned; the other half is for clocks
+that differ. After a lapse a new term begins, and turns and claims of earlier terms stay lost.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class Lease:
         self.now = clock  # the time by the lease's clock
         self._margin = margin
         self.term = 1  # the number of the current term: grows after each lapse
-        self._ends = self._end(clock(), seconds)
+        self._ends = self._lapsed_at = self._end(clock(), seconds)
 
     def extend(self, began: float, seconds: float) -> None:
         """Extends the lease after a renewal that was sent at `began` and is valid for so long."""
         if self.now() >= self._ends:
-            self.term += 1
+            self.term, self._lapsed_at = self.term + 1, self._ends
         self._ends = self._end(began, seconds)
 
     @property
@@ -63,9 +64,9 @@ class Lease:
     def hold(self) -> LeaseHold:
         return LeaseHold(self, self.term)
 
-    def is_lost(self, term: int) -> bool:
-        """Whether the lease has lapsed since this term began."""
-        return self.term != term or self.now() >= self._ends
+    def remaining_of(self, term: int) -> float:
+        """Seconds for which agents of a term may still run; 0 or negative after a lapse."""
+        return (self._ends if self.term == term else self._lapsed_at) - self.now()
 
     def _end(self, began: float, seconds: float) -> float:
         return began + seconds - min(self._margin, seconds / 4)
@@ -81,7 +82,12 @@ class LeaseHold:
     @property
     def lost(self) -> bool:
         """Whether the lease has lapsed since the hold was taken. Stays true."""
-        return self._lease.is_lost(self._term)
+        return self.remaining <= 0
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which agents may still run; 0 or negative after a lapse."""
+        return self._lease.remaining_of(self._term)
 
 
 class LoopCheck:
@@ -123,32 +129,55 @@ async def watch_lease(lease: Lease, stop_turns: Callable[[], None]) -> None:
 
 
 class GuardedSteps(Awaitable[T]):
-    """Awaits a coroutine and calls `must_stop` before each of its steps; where that is true, cancels the coroutine.
+    """Awaits the turn of an agent. Where the lease is lost before a step and `must_stop` is true, cancels it.
 
-    So nothing of the coroutine runs between a freeze of the process and the check. Tasks that the coroutine has started
-    are not guarded.
+    So nothing of it runs between a freeze of the process and the check. An agent that was canceled and has not ended
+    when the lease is over is abandoned, if it runs on the loop alone. Tasks that it has started are not guarded.
     """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], must_stop: Callable[[], bool]) -> None:
-        self._coroutine = coroutine
-        self._must_stop = must_stop
+    def __init__(
+        self, turn: Coroutine[Any, Any, T], hold: LeaseHold, must_stop: Callable[[], bool], agent: object = None
+    ) -> None:
+        self._coroutine, self._hold, self._must_stop = turn, hold, must_stop
+        self._can_abandon = getattr(agent, "is_on_loop", False)
+        self._timer: asyncio.TimerHandle | None = None  # from the cancel of an agent that can be abandoned
         self.begun = False  # whether any of the coroutine has run
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine = self._coroutine
         value: Any = None
         error: BaseException | None = None
-        while True:
-            if self._must_stop() and error is None:
-                error = asyncio.CancelledError()
-            self.begun = self.begun or error is None
-            try:
-                waits_for = coroutine.send(value) if error is None else coroutine.throw(error)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            value, error = None, None
-            try:
-                value = yield waits_for
-            except BaseException as raised:
-                error = raised
+        try:
+            while True:
+                if (remaining := self._hold.remaining) <= 0:
+                    if self._timer is not None and remaining <= -LEASE_MARGIN / 2:
+                        with suppress(Exception):  # it may await something in a `finally` block
+                            coroutine.close()
+                        raise asyncio.CancelledError
+                    if error is None and self._must_stop():
+                        error = asyncio.CancelledError()
+                if self._can_abandon and self._timer is None and isinstance(error, asyncio.CancelledError):
+                    self._wake_at_end(asyncio.current_task())
+                self.begun = self.begun or error is None
+                try:
+                    waits_for = coroutine.send(value) if error is None else coroutine.throw(error)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                value, error = None, None
+                try:
+                    value = yield waits_for
+                except BaseException as raised:
+                    error = raised
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _wake_at_end(self, task: asyncio.Task[Any] | None) -> None:
+        """Looks at the lease again and again, until the agent has to be abandoned, although no step of it is due."""
+        seconds = self._hold.remaining + LEASE_MARGIN / 2
+        if self._timer is not None and task is not None and seconds <= 0:
+            task.cancel()
+        else:
+            delay = max(seconds, LEASE_CHECK_INTERVAL)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._wake_at_end, task)

@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -202,22 +202,22 @@ class Reaper:
     blocked: BlockedLoop | None = None  # why the last process ended, if that is known and no other uses the store
     left_cancels: bool = field(default=False, init=False)  # whether turns were repeated that have to be canceled
     _seen: dict[TaskRef, float] = field(default_factory=dict, init=False)
-    """When canceled tasks were first seen whose worker may still run them."""
+    """When tasks were first seen whose workers may still run them."""
 
     async def reap(self) -> int:
         """Ends each task that a dead session holds as FAILED (INTERRUPTED), or has its turn repeated. Returns how many.
 
-        A task that is not visible yet and not to be repeated is discarded. One with a cancel request ends as CANCELED
-        when its agent cannot run any more: a worker may outlive its server by a lease, and an upstream agent is asked
-        again, by another attempt.
+        Nothing of that happens while a worker may still run the agent: it may outlive its server by a lease. A task
+        that is not visible yet and not to be repeated is discarded. One with a cancel request ends as CANCELED, but an
+        upstream agent is asked again, by another attempt.
         """
         count = 0
         seen: set[TaskRef] = set()  # an append to a damaged record may be rejected again and again
         while records := [record for record in await self._orphans() if record.ref not in seen]:
             seen.update(record.ref for record in records)
-            canceled = await self.store.cancel_requests.pending([record.ref for record in records])
-            if not (records := await self._without_running_workers(records, canceled)):
+            if not (records := await self._without_running_workers(records)):
                 break
+            canceled = await self.store.cancel_requests.pending([record.ref for record in records])
             reaped = (self._end_or_retry(record, canceled=record.ref in canceled) for record in records)
             results = await asyncio.gather(*reaped, return_exceptions=True)
             for result in results:
@@ -228,11 +228,9 @@ class Reaper:
             log.warning("tasks of dead processes, ended or repeated: %d", count)
         return count
 
-    async def _without_running_workers(
-        self, records: list[TaskRecord], canceled: Collection[TaskRef]
-    ) -> list[TaskRecord]:
-        """The records without canceled tasks whose workers may still run them."""
-        at_workers = {one.ref for one in records if one.ref in canceled and self._is_worker_backed(one.agent)}
+    async def _without_running_workers(self, records: list[TaskRecord]) -> list[TaskRecord]:
+        """The records without tasks whose workers may still run them."""
+        at_workers = {one.ref for one in records if self._is_worker_backed(one.agent)}
         if not at_workers:
             self._seen.clear()
             return records

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import queue
 import threading
 import time
@@ -21,7 +20,7 @@ import grpc
 
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError
-from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck
+from dragoman.runtime.lease import LEASE_MARGIN, LOOP_TIMEOUT, Lease, LoopCheck
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 CONNECT_METHOD: Final = f"/{wk.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Connect"
@@ -60,8 +59,8 @@ class ServerStream:
         self._loop = asyncio.get_running_loop()
         self._loop_check = LoopCheck(self._loop, loop_timeout)
         self._queue: queue.SimpleQueue[wk.ConnectRequest | None] = queue.SimpleQueue()
-        self.lease = Lease(math.inf, margin=0.0)
-        """Until when turns of this stream may run; unlimited until the server grants the first lease."""
+        self.lease = Lease(WELCOME_TIMEOUT - LEASE_MARGIN, margin=0.0)
+        """Until when turns of this stream may run; the server counts a worker that says nothing as lost later."""
         self._heartbeat_numbers = itertools.count(1)
         self._heartbeats_sent: dict[int, float] = {}
         """When each heartbeat without an answer was sent, on the lease's clock."""

@@ -62,7 +62,7 @@ class RemoteTurnContext:
         self.is_over = False  # the server accepts no more frames of this turn
         self.lease_lapsed = False
         """The worker's lease has lapsed during the turn: its server may report it as ended."""
-        self._hold = hold
+        self.hold = hold
         self._send_frame = send_frame
         self._frame_bytes = frame_bytes
         self._loop = asyncio.get_running_loop()
@@ -77,12 +77,12 @@ class RemoteTurnContext:
         self._send_frame(cancel_refused=wk.CancelRefused(turn_id=self.turn_id, reason=reason))
 
     def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
-        if self._hold.lost:
+        if self.hold.lost:
             raise LeaseLost("the lease of this worker has lapsed")
         return self._batch.put(change, state_update)
 
     def store(self, state_update: StateUpdate) -> Awaitable[None]:
-        if self._hold.lost:
+        if self.hold.lost:
             raise LeaseLost("the lease of this worker has lapsed")
         return self._batch.store(state_update)
 
@@ -105,7 +105,7 @@ class RemoteTurnContext:
 
     def loses_lease(self) -> bool:
         """Notes a lapse of the lease. True, once, if the agent has to be interrupted for it."""
-        if self.lease_lapsed or self.finishing or self.is_over or not self._hold.lost:
+        if self.lease_lapsed or self.finishing or self.is_over or not self.hold.lost:
             return False
         self.lease_lapsed = True
         log.warning("the lease of this worker has lapsed; its turns stop", extra={"task": self.task_id})

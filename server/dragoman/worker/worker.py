@@ -225,7 +225,7 @@ class Worker:
         """The result of the turn; None if it stopped after a cancel."""
         if turn_context.canceled:
             return None
-        steps = GuardedSteps(agent.take_turn(turn_context), turn_context.loses_lease)
+        steps = GuardedSteps(agent.take_turn(turn_context), turn_context.hold, turn_context.loses_lease, agent)
         try:
             return await steps
         except asyncio.CancelledError:

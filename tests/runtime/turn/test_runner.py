@@ -13,20 +13,24 @@ from typing import Any
 
 import pytest
 from tests.hostile import kinds as hostile
-from tests.runtime.harness import collect, kinds, open_harness, state, status_text, texts
+from tests.runtime.harness import Harness, collect, kinds, open_harness, state, status_text, texts
+from tests.runtime.remote_agent import Far
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Retry, Turn
+from dragoman.bus.local import LocalBus
 from dragoman.core.errors import Unavailable
 from dragoman.core.exceptions import is_a
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
+from dragoman.runtime import Ports, RuntimeConfig, open_runtime
 from dragoman.runtime.turn.events import MAX_PENDING_EVENTS, OVERFLOW_FACTOR, Change
 from dragoman.runtime.turn.finish import TransitionChecker
 from dragoman.runtime.turn.runner import TurnRunner, turn_line
 from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import AGENT, created, new_ref
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 async def echo(turn: Turn) -> str:
@@ -377,6 +381,21 @@ async def test_a_failed_commit_is_raised_at_the_next_verb_and_fails_the_task(tmp
         assert state(task) == "FAILED"
         assert status_text(task).startswith("NOT_WRITTEN: ")
         assert "rejected a statement" in status_text(task)
+
+
+async def test_a_failed_commit_that_a_remote_agent_reports_fails_the_task_as_not_written(tmp_path: Path) -> None:
+    """A worker writes without waiting, and the turn then ends with the error of the commit."""
+    store: Any = Failing(open_store(tmp_path / "tasks.db"))
+    async with open_runtime(Ports(store, LocalBus(), [far := Far()]), RuntimeConfig()) as runtime:
+        here = Harness(runtime, store)
+        task = await here.start()
+        context, end = await far.turns.get()
+        context.put(StatusChange(states.WORKING, pb.Message(message_id="disk").SerializeToString()))
+        with pytest.raises(StoreFault) as raised:
+            await context.flush()
+        end.set_exception(raised.value)
+        assert status_text(await here.ended(task.id)).startswith("NOT_WRITTEN: ")
+    await store.close()
 
 
 async def test_a_finished_task_is_removed_from_memory(tmp_path: Path) -> None:

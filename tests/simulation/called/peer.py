@@ -227,6 +227,8 @@ class Peer:
                 one()
             if not answer.done():
                 answer.cancel()
+            elif not answer.cancelled():
+                answer.exception()  # a canceled caller does not read it
 
     # Work -------------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -17,7 +16,7 @@ from dragoman.calling.errors import ClientError
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import A2AError
 from dragoman.ids import IDS
-from dragoman.runtime.lease import Lease
+from dragoman.runtime.lease import LEASE_MARGIN, Lease
 from dragoman.worker.stream import WELCOME_TIMEOUT, ServerStream
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -120,7 +119,7 @@ class SimulatedServerStream(ServerStream):
         self._host = host
         self._on_frame = on_frame
         self._on_end = on_end
-        self.lease = Lease(math.inf, margin=0.0, clock=host.time)
+        self.lease = Lease(WELCOME_TIMEOUT - LEASE_MARGIN, margin=0.0, clock=host.time)
         self._heartbeat_numbers = itertools.count(1)
         self._heartbeats_sent: dict[int, float] = {}
         self._heartbeat, self._lease = 1.0, WELCOME_TIMEOUT

@@ -88,6 +88,7 @@ class DeclaredAgent(Generic[P, R]):
         self._is_async_generator = inspect.isasyncgenfunction(function)
         self._is_coroutine = inspect.iscoroutinefunction(function)
         self._is_generator = inspect.isgeneratorfunction(function)
+        self.is_on_loop = self._is_async_generator or self._is_coroutine  # closing its coroutine ends a turn
 
     @property
     def leaked_threads(self) -> int:
@@ -118,7 +119,8 @@ class DeclaredAgent(Generic[P, R]):
             except InvalidAgentResponse as error:
                 raise InvalidAgentResponse(f"the returned value: {error}") from error.__cause__
         except BaseException as error:
-            if steps.is_closed:  # nobody waits for a result: the coroutine is destroyed
+            # Nobody waits for a result: the coroutine is destroyed, or abandoned after a cancel.
+            if steps.is_closed or (is_a(error, GeneratorExit) and turn_context.canceled):
                 raise
             cause = primary_exception(error)
             try:

@@ -271,7 +271,7 @@ class TurnRunner:
             if context.hold is None:
                 self._begun = True
                 return await turn
-            steps = GuardedSteps(turn, self._loses_lease)
+            steps = GuardedSteps(turn, context.hold, self._loses_lease, self._agent)
             try:
                 return await steps
             finally:
@@ -286,6 +286,10 @@ class TurnRunner:
             if self.task is not None:
                 self.task.uncancel()
             return TurnResult(self._stop_status())
+        except Exception as error:
+            if is_a(error, AgentStillRuns) or not context.batch.failed:
+                raise
+            return TurnResult(self._stop_status())  # the failure of the output decides how the turn ends
 
     def _begin_next_turn(self) -> None:
         self.phase, self._begun = Phase.RUNNING, False
