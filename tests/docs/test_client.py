@@ -10,6 +10,7 @@ import pytest
 
 from dragoman import client
 from dragoman.client import events, sync, webhooks
+from dragoman.client.connection import StartOptions
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "client.md").read_text()
 IN_WORDS: Final = {"Event", "Connection", "ClientError"}
@@ -37,9 +38,11 @@ def test_attributes_of_events_are_on_the_page(kind: type) -> None:
     assert all(name in line for name in own)
 
 
-@pytest.mark.parametrize("argument", inspect.signature(client.Connection.run).parameters)
+@pytest.mark.parametrize(
+    "argument", [*inspect.signature(client.Connection.run).parameters, *StartOptions.__annotations__]
+)
 def test_each_argument_of_a_run_is_on_the_page(argument: str) -> None:
-    assert argument in ("self", "text") or f"`{argument}=" in PAGE
+    assert argument in ("self", "text", "options") or f"`{argument}=" in PAGE
 
 
 @pytest.mark.parametrize("argument", inspect.signature(client.connect).parameters)
