@@ -36,8 +36,8 @@ class ScriptedTurn(CalledTurn):
         self.began.set()
         return await self.end
 
-    async def mark_unsent(self) -> None:
-        self.is_marked_unsent = True
+    async def store_unsent(self, unsent: bool) -> None:
+        self.is_marked_unsent = unsent
 
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
         raise AssertionError("this turn does not fail")

@@ -46,8 +46,8 @@ class FailingTurn(CalledTurn):
     async def answer(self) -> TurnResult:
         raise self._error
 
-    async def mark_unsent(self) -> None:
-        self.is_marked_unsent = True
+    async def store_unsent(self, unsent: bool) -> None:
+        self.is_marked_unsent = unsent
 
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
         self.failures.append((reason, text, error))
@@ -84,8 +84,15 @@ async def test_a_retry_may_have_begun_unless_the_attempt_before_noted_that_it_di
     assert not FailingTurn(UNAVAILABLE).may_have_begun
     retry = FailingTurn(UNAVAILABLE, attempt=2)
     assert retry.may_have_begun
-    await retry.mark_unsent()
+    await retry.store_unsent(True)
     assert not retry.may_have_begun
+
+
+async def test_the_note_that_no_work_was_begun_is_removed_before_it_begins() -> None:
+    retry = FailingTurn(UNAVAILABLE, attempt=2)
+    await retry.store_unsent(True)
+    await retry.begin_work()
+    assert retry.may_have_begun
 
 
 async def test_a_wakeup_ends_a_wait_and_only_one() -> None:

@@ -142,7 +142,7 @@ class CalledAgent(ABC, Generic[TurnT]):
             if ended_by_itself and context.cancel_reason == "client":
                 return work.result()
             if not turn.is_sent and context.cancel_reason == "drain":
-                await turn.mark_unsent()
+                await turn.store_unsent(True)
             raise
         except (LeaseLost, AppendRejected):
             # The claim is lost: nothing more of this turn is written, not even this result.

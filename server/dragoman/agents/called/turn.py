@@ -103,7 +103,7 @@ class CalledTurn(ABC):
         self._agent.record_failure(failure.summary)
         if self._agent.is_unavailable:
             if not self.is_sent:
-                await self.mark_unsent()
+                await self.store_unsent(True)
             raise WorkerLost(f"The {self._agent.kind} is unavailable.", may_have_started=self.is_sent)
         await self._sleep(RETRY_BACKOFF.delay(attempt))
 
@@ -111,6 +111,11 @@ class CalledTurn(ABC):
     def may_have_begun(self) -> bool:
         """Whether an earlier attempt may have begun the work at the other server."""
         return self.context.attempt > 1 and not self.is_marked_unsent
+
+    async def begin_work(self) -> None:
+        """Removes the note of an earlier attempt before work begins: an attempt after a crash would believe it."""
+        if self.is_marked_unsent:
+            await self.store_unsent(False)
 
     def wake(self) -> None:
         """Ends the wait of `wait_for_wakeup`: the other server's task is polled at once."""
@@ -139,8 +144,8 @@ class CalledTurn(ABC):
         """Whether an earlier attempt noted that it did not begin the work."""
 
     @abstractmethod
-    async def mark_unsent(self) -> None:
-        """Notes with the task that its work was not begun, so that the next attempt begins it."""
+    async def store_unsent(self, unsent: bool) -> None:
+        """Stores with the task whether its work was not begun, so that the next attempt begins it."""
 
     @abstractmethod
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:

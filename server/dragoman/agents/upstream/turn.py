@@ -64,8 +64,8 @@ class UpstreamTurn(CalledTurn):
     def is_marked_unsent(self) -> bool:
         return self.writer.state.unsent
 
-    async def mark_unsent(self) -> None:
-        self.writer.mark_unsent()
+    async def store_unsent(self, unsent: bool) -> None:
+        await self.writer.store_unsent(unsent)
 
     @property
     def upstream_task(self) -> str:
@@ -105,6 +105,7 @@ class UpstreamTurn(CalledTurn):
 
     async def answer(self) -> TurnResult:
         may_be_sent = self.may_have_begun
+        await self.begin_work()
         follow_ups = FollowUpSender(self)
         try:
             while True:

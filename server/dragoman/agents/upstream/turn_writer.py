@@ -106,10 +106,12 @@ class TurnWriter:
         """Lets the next message start another upstream task in the same context."""
         self.state = replace(self.state, task="")
 
-    def mark_unsent(self) -> None:
-        """Records in the state that the message of this turn was not sent."""
-        self.state = replace(self.state, unsent=True)
-        self.turn_context.put(StatusChange(states.WORKING), state_update=self.state_update())
+    async def store_unsent(self, unsent: bool) -> None:
+        """Stores whether the message of this turn was not sent, and waits for the commit."""
+        self.state = replace(self.state, unsent=unsent)
+        state_update = self.state_update()
+        self._written_state, self._task_metadata = self.state, b""
+        await self.turn_context.store(state_update)
 
     def state_update(self) -> StateUpdate:
         """The state and metadata that are not stored yet."""

@@ -76,9 +76,9 @@ class McpTurn(CalledTurn):
         """Whether an earlier attempt noted that no tool was called."""
         return self.output.state.unsent
 
-    async def mark_unsent(self) -> None:
-        """Stores that no tool was called in this turn."""
-        await self.output.store(replace(self.output.state, unsent=True))
+    async def store_unsent(self, unsent: bool) -> None:
+        """Stores whether no tool was called in this turn."""
+        await self.output.store(replace(self.output.state, unsent=unsent))
 
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
         """FAILED with this reason and text."""
@@ -121,8 +121,7 @@ class McpTurn(CalledTurn):
             self.output.state = CallState(tool=call.tool, arguments=call.arguments, unsent=state.unsent)
         if may_have_begun and not self._is_repeatable():
             raise OutcomeUnknown(self._unknown_text("this server stopped while it ran"))
-        if state.unsent:  # else an attempt after a crash would take the tool for not called
-            await self.output.store(replace(self.output.state, unsent=False))
+        await self.begin_work()
         return await self._call()
 
     async def _choose_tool(self) -> ChosenTool:
