@@ -25,7 +25,6 @@ __all__ = ["Drop", "DropLimit", "DropMode", "DropPoint", "FaultProxy"]
 PROXY_CHUNK_BYTES: Final = 64 * 1024
 _LINGER_ZERO: Final = struct.pack("ii", 1, 0)  # SO_LINGER of zero: closing resets the connection
 
-
 DropMode = Literal["close", "reset", "hang"]  # closed (FIN), reset (RST), or kept open without forwarding
 DROP_MODES: Final[tuple[str, ...]] = get_args(DropMode)
 

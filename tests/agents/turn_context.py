@@ -95,6 +95,8 @@ class RecordingTurnContext:
         return self.room
 
     def store(self, state_update: StateUpdate) -> Awaitable[None]:
+        if state_update.task_state is not None:
+            self.task_states.append(state_update.task_state)
         self.steps += state_update.steps
         return self.room
 

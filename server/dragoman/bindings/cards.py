@@ -36,7 +36,6 @@ _MAX_CACHED_CARDS: Final = 256  # a limit is needed: callers choose their `Host`
 
 _EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
 
-
 _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "1.0": agent_card.v1_document,
     "0.3": agent_card.v03_document,

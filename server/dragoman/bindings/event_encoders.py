@@ -95,7 +95,6 @@ RUST_STREAM_ENCODERS: Final = replace(
     _stream_encoders(lambda event, final: _RUST_JSON.encode(event)), sse=EventEncoder(_rust_envelope, framed=True)
 )
 
-
 # JSON-RPC --------------------------------------------------------------------------------------------------
 
 EncodeResults = Callable[[Event, bool], Sequence[bytes]]  # as `EncodeEvent`, as one or more JSON-RPC results
@@ -136,7 +135,6 @@ v1_results: Final = _single_result(V1_STREAM_ENCODERS.json)
 v03_results: Final = _single_result(EventEncoder(lambda event, final: orjson.dumps(json_v03.write_event(event, final))))
 fasta2a_results: Final = _single_result(EventEncoder(lambda event, final: _FASTA2A_JSON.encode(event)))
 rust_results: Final = _single_result(RUST_STREAM_ENCODERS.json)
-
 
 WEBHOOK_TOKEN_HEADER: Final = "X-A2A-Notification-Token"
 RUST_WEBHOOK_TOKEN_HEADER: Final = "a2a-notification-token"

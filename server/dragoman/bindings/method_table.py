@@ -333,7 +333,6 @@ JSONRPC_ROWS: Final = (
     ),
 )
 
-
 _SHARED_CODECS: Final[Mapping[Dialect, tuple[Callable[[Any], object], Callable[[], EncodeResults]]]] = {
     Dialect.V01: (json_mixed.write_v01_task, partial(event_encoders.v01_results, shared=True)),
     Dialect.FASTA2A: (json_mixed.write_fasta2a_task, event_encoders.shared_fasta2a_results),

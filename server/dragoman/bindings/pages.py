@@ -112,7 +112,6 @@ SwaggerUIBundle({
 </html>
 """
 
-
 _INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 

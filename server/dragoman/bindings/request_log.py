@@ -179,7 +179,6 @@ LIMIT_LOG_INTERVAL: Final = 60.0  # seconds between two lines about the same cal
 
 MAX_LOGGED_FIELD_CHARS: Final = 200
 
-
 _SECURITY_LOG: Final = logging.getLogger("dragoman.security")
 _REQUEST_LOG: Final = logging.getLogger("dragoman.requests")
 

@@ -43,7 +43,6 @@ canceled, or the server could not start; 2 invalid usage, settings or agents; 3 
 the request; 4 no such task, agent or key; 130 interrupted by Ctrl-C.
 """
 
-
 _UsageError: Final[Any] = typer.BadParameter.__mro__[1]  # the base of usage errors, which typer does not export
 
 _json_wanted: Final = ContextVar("json_wanted", default=False)
@@ -176,7 +175,6 @@ COMMANDS: Final = {
     for name, (module, help) in commands.items()
 }
 """All commands, in the order of the help."""
-
 
 COMMAND_GROUP: Final = "dragoman.commands"
 """The group of entry points of commands: each is the name of a command and, as `MODULE:register`, its module."""

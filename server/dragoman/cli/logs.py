@@ -57,7 +57,6 @@ class JsonLogFormatter(logging.Formatter):
 
 LOG_FORMATTERS: Final = {"text": TextLogFormatter, "json": JsonLogFormatter}
 
-
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -133,7 +132,6 @@ _AGENT_LOGGER: Final = "dragoman.agents"  # of failures of agents, whose traceba
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _OWN_AGENTS: Final = str(_PACKAGE / "playground.py")
-
 
 _REJECTED_VALUES: Final = (InvalidAgentResponse, TypeError)
 """Errors with which we reject a value of an author: a result, or a state that is not JSON."""

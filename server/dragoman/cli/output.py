@@ -35,9 +35,7 @@ M = TypeVar("M", bound=Message)
 _JSON_DIALECT: Final = JsonDialect("1.0")
 _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
 
-
 state_name: Final = states.short_name
-
 
 _COLORS: Final[dict[int, int]] = {
     states.COMPLETED: 32,

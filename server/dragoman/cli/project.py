@@ -102,7 +102,6 @@ docker run --rm -p 127.0.0.1:8080:8080 -v {image}:/data -e DRAGOMAN_TOKEN=$(open
 """,
 }
 
-
 NEXT_STEPS: Final = """next:
   cd {folder}
   pytest                              runs the agents in memory (pip install pytest)

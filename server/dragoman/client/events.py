@@ -117,7 +117,6 @@ class Finished(_TaskEvent):
 
 Event = Status | Artifact | Text | Data | File | Question | Finished
 
-
 MAX_REPR_TEXT: Final = 80  # characters of the text of a result
 
 

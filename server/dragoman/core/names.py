@@ -32,7 +32,6 @@ RESERVED_AGENT_IDS: Final = frozenset(
 )
 """First path segments of our routes and the protocol's: an agent with such an id could not be reached."""
 
-
 TaskId = NewType("TaskId", str)
 ContextId = NewType("ContextId", str)
 MessageId = NewType("MessageId", str)

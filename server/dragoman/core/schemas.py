@@ -80,7 +80,6 @@ _PLAIN_PATTERN: Final = re.compile(
 )
 """Patterns whose compiled size is about their length: no groups, no counts, no classes beyond ASCII."""
 
-
 FindProblem = Callable[[object], str]
 """Returns why a value does not match a schema: the path, and the rule; empty if it does."""
 

@@ -77,7 +77,6 @@ CURRENT_DELEGATION: Final[ContextVar[Callable[[], Mapping[str, Mapping[str, str]
 )
 """Returns the metadata for requests sent during a turn; None outside of turns."""
 
-
 CURRENT_TURN: Final[ContextVar[tuple[str, str] | None]] = ContextVar("dragoman-turn", default=None)
 """Task id and agent of the turn that the current code belongs to, for log lines of the agent; None outside of turns."""
 

@@ -156,7 +156,6 @@ StoreUrl = Annotated[str, AfterValidator(_check_store_url)]
 AbsoluteUrl = Annotated[str, AfterValidator(_check_absolute_url)]  # empty, or an HTTP URL without a trailing slash
 Target = Annotated[str, AfterValidator(_check_target)]  # empty, or HOST:PORT, with or without a scheme
 
-
 _TRACE_URL_FIELDS: Final = frozenset(("trace_id", "task_id"))
 
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dragoman.store")
 
-
 STORE_ERRORS: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
 
 

@@ -52,22 +52,6 @@ def test_merging_keeps_every_key_and_prefers_the_first_value(own: Any, other: An
     assert json_mixed.merge(own, other) == merged
 
 
-@pytest.mark.parametrize(
-    ("request_", "rust"),
-    [
-        ({"message": {"parts": [{"type": "text", "text": "x"}]}}, True),
-        ({"message": {"parts": [{"text": "x"}, {"type": "text"}]}}, False),
-        ({"message": {"parts": [{"kind": "text"}]}}, False),
-        ({"message": {"parts": []}}, False),
-        ({"message": {"parts": "type"}}, False),
-        ({"message": ["type"]}, False),
-        (["message"], False),
-    ],
-)
-def test_a_send_of_a2a_rust_has_a_type_in_its_first_part(request_: object, rust: bool) -> None:
-    assert json_mixed.is_rust(request_) is rust
-
-
 def test_a2a_rust_sends_its_configuration_in_its_own_form() -> None:
     codec = protojson.compile(pb.SendMessageRequest, json_mixed.JSON_RUST)
     read = codec.decode(

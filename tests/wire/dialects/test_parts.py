@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY, is_tagged, part_decoder, part_encoder
+from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY, is_rust, is_tagged, part_decoder, part_encoder
 from dragoman.wire.json.wellknown import FieldError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -127,3 +127,19 @@ def test_a_part_without_content_names_the_members() -> None:
 )
 def test_a_part_is_written_with_the_tag_of_its_family(tag: str, part: pb.Part, expected: dict[str, Any]) -> None:
     assert part_encoder(tag)(part) == {tag if key == "tag" else key: value for key, value in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("request_", "rust"),
+    [
+        ({"message": {"parts": [{"type": "text", "text": "x"}]}}, True),
+        ({"message": {"parts": [{"text": "x"}, {"type": "text"}]}}, False),
+        ({"message": {"parts": [{"kind": "text"}]}}, False),
+        ({"message": {"parts": []}}, False),
+        ({"message": {"parts": "type"}}, False),
+        ({"message": ["type"]}, False),
+        (["message"], False),
+    ],
+)
+def test_a_send_of_a2a_rust_has_a_type_in_its_first_part(request_: object, rust: bool) -> None:
+    assert is_rust(request_) is rust

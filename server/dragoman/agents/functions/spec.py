@@ -28,7 +28,6 @@ EXTENSION_URI_PATTERN: Final = re.compile(r"[!-+\--~]+")
 
 MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w.+-]+|\*", re.ASCII)
 
-
 MAX_ATTEMPTS: Final = 1_000  # how often a turn or a step may be tried
 
 

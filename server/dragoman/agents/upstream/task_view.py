@@ -26,7 +26,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_TASK_ARTIFACTS = 10_000  # artifacts of one task; their ids stay in memory during the turn
 
-
 MAX_CHUNK_CHARS = 64 * 1024
 """Characters of one text chunk, at most 256 KiB: a longer text of a Task is written as several."""
 

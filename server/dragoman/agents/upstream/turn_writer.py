@@ -108,10 +108,8 @@ class TurnWriter:
 
     async def store_unsent(self, unsent: bool) -> None:
         """Stores whether the message of this turn was not sent, and waits for the commit."""
-        self.state = replace(self.state, unsent=unsent)
-        state_update = self.state_update()
-        self._written_state, self._task_metadata = self.state, b""
-        await self.turn_context.store(state_update)
+        self.state = self._written_state = replace(self.state, unsent=unsent)
+        await self.turn_context.store(StateUpdate(self.state.to_json()))
 
     def state_update(self) -> StateUpdate:
         """The state and metadata that are not stored yet."""

@@ -54,7 +54,6 @@ PUBLIC_TIMEOUT: Final = 5.0
 
 CHECK_INTERVAL: Final = 0.02  # seconds between two checks while a message is incomplete
 
-
 ReceivedBytes = Callable[[Collection[str]], Mapping[str, int]]
 """Returns the bytes received on the connection of each peer, as far as they are known."""
 

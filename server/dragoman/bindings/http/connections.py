@@ -59,7 +59,6 @@ _SPECIAL_HEADERS: Final = frozenset((
 ))  # fmt: skip
 """Headers that change how a connection or a response is treated. `Connection: keep-alive` changes nothing."""
 
-
 REQUEST_TIMEOUT_RESPONSE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 

@@ -36,7 +36,7 @@ from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors
-from dragoman.wire.dialects import Dialect, json_mixed, parts
+from dragoman.wire.dialects import Dialect, parts
 from dragoman.wire.http import sse
 from dragoman.wire.json import request as json_request
 from dragoman.wire.json.request import AmbiguousJson
@@ -238,14 +238,12 @@ def _extension_params(params: object, extension: Extension) -> dict[str, Any]:
 
 def _dialect_by_shape(rows: dict[Dialect, JsonRpcRow], params: object) -> Dialect | None:
     """Returns the dialect of a call with a message, by the shape of the message's parts; None without a message."""
-    if next(iter(rows.values())).op not in (SEND_MESSAGE, STREAM_MESSAGE) or not isinstance(params, dict):
-        return None
-    message = params.get("message")
-    if not isinstance(message, dict):
+    message = params.get("message") if isinstance(params, dict) else None
+    if next(iter(rows.values())).op not in (SEND_MESSAGE, STREAM_MESSAGE) or not isinstance(message, dict):
         return None
     message_parts = message.get("parts")
     part: Any = next(iter(message_parts), None) if isinstance(message_parts, list) else None
-    if Dialect.RUST in rows and json_mixed.is_rust(params):
+    if Dialect.RUST in rows and parts.is_rust(params):
         return Dialect.RUST
     if Dialect.FASTA2A in rows and "kind" not in message and not parts.is_tagged(part):
         return Dialect.FASTA2A

@@ -41,7 +41,7 @@ from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors
-from dragoman.wire.dialects import Dialect, json_mixed, json_proto
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto, parts
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
@@ -161,7 +161,7 @@ class RestExchange(HttpExchange):
         response of GetTask has the dialect of the task (`respond`).
         """
         if self.row.op in (SEND_MESSAGE, STREAM_MESSAGE):
-            return bool(self.body) and json_mixed.is_rust(self.body)
+            return bool(self.body) and parts.is_rust(self.body)
         if self.version == "1.0" or self.row.op is GET_TASK:
             return False
         if not (task_id := request_task_id(request)):

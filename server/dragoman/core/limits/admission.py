@@ -63,7 +63,6 @@ def starts_turn(plan: Plan) -> bool:
 MAX_TOKEN_BUCKETS: Final = 100_000
 """Maximum number of buckets. Beyond it the least recently used one is dropped, and so counts as full."""
 
-
 _ROUNDING_TOLERANCE: Final = 1e-6
 """Share of an interval that is a rounding error of floating-point numbers, and no reason to wait."""
 

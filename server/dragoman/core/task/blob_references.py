@@ -79,19 +79,6 @@ class OffloadedChange:
     contents: dict[bytes, bytes]
 
 
-def has_large_part(change: Append) -> bool:
-    """Whether a change may contain a large part, judged by its sizes."""
-    if change.message is not None and len(change.message.message) > LARGE_PART_BYTES:
-        return True
-    for step in change.steps:
-        if step.size > LARGE_PART_BYTES:
-            return True
-    for event in change.events:
-        if len(event.message if isinstance(event, StatusChange) else event.parts) > LARGE_PART_BYTES:
-            return True
-    return False
-
-
 def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
     """Replaces the large parts of a change by references."""
     contents: dict[bytes, bytes] = {}

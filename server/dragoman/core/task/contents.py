@@ -45,7 +45,6 @@ READ_BYTES: Final = 256 * 1024
 
 MakeLink = Callable[[str, str, str], str]  # makes a signed link to a content, from its name, file name and media type
 
-
 # Links ------------------------------------------------------------------------------------------------------------
 
 _NAME: Final = re.compile(

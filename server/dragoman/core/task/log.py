@@ -381,6 +381,16 @@ class Append:
     blobs: Sequence[Blob] = ()
     """The blobs that this change refers to; set by the store when it offloads large parts."""
 
+    def may_have_part_over(self, size: int) -> bool:
+        """Whether it may contain a part of more than `size` bytes, judged by what its parts are in."""
+        for step in self.steps:
+            if step.size > size:
+                return True
+        for event in self.events:
+            if len(event.message if isinstance(event, StatusChange) else event.parts) > size:
+                return True
+        return self.message is not None and len(self.message.message) > size
+
 
 @dataclass(slots=True)
 class Event:

@@ -217,7 +217,6 @@ class StorageOptions:
 
 DEFAULT_STORAGE_OPTIONS: Final = StorageOptions()
 
-
 MIN_SCHEMA_COMMENT: Final = re.compile(r"-- since ([0-9]+)\n", re.ASCII)
 
 

@@ -82,7 +82,6 @@ from dragoman.stores.shared.tables import (
 
 log = logging.getLogger("dragoman.store")
 
-
 AUDIT_LOCK: Final = WRITE_LOCK + 100
 """Advisory lock for adding entries to the audit log."""
 
@@ -90,7 +89,6 @@ BACKUP_UNSUPPORTED: Final = (
     "a store on PostgreSQL is backed up with PostgreSQL's own tools: pg_dump, or pg_basebackup with a log archive; "
     "large parts are in the database, too"
 )
-
 
 FAILOVER_ERROR: Final = (
     "the database was failed over (timeline %s, now %s): unless the standby was synchronous, the last commits are "

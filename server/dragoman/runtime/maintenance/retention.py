@@ -30,7 +30,6 @@ log = logging.getLogger("dragoman.retention")
 
 ERASE_BATCH_SIZE: Final = 512  # tasks erased before other writers may use the store
 
-
 CLOCK_JUMP_TOLERANCE: Final = 60.0
 """Seconds by which a clock may differ from the monotonic clock between two measurements: clocks are slewed, and a
 statement may take some seconds."""

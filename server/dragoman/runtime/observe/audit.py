@@ -31,7 +31,6 @@ AUDIT_BATCH_SIZE: Final = 500  # entries written at a time
 MAX_COUNTED_CALLERS: Final = 1000
 """Principals whose rejections are counted apart; those of further ones are counted together."""
 
-
 CallOutcome = Literal["ok", "begun", "done", "failed", "canceled"]
 """`ok`: a call that only read, or the change of one task of many. Others have `begun`, then one of the rest."""
 

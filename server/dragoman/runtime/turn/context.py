@@ -32,7 +32,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 NO_MESSAGE: Final = pb.Message()  # stands for a message that has not been read yet
 MAX_REFERENCES: Final = 16  # referenced tasks passed to an agent; further ones are dropped
 
-
 DEFAULT_SLOTS: Final = 1000  # concurrent turns in one process, unless the settings say otherwise
 
 WORKER_WAIT_SECONDS: Final = 300.0

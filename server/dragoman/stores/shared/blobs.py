@@ -120,7 +120,7 @@ class BlobOffloader(ABC):
     def append(self, change: Append) -> asyncio.Future[Appended]:
         """As `ports.Store.append`. A small change of a task with nothing in progress goes straight to the writer."""
         previous = self._previous_by_task.get(change.task)
-        if previous is None and not blob_references.has_large_part(change):
+        if previous is None and not change.may_have_part_over(blob_references.LARGE_PART_BYTES):
             return self._submit(change)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Appended] = loop.create_future()
@@ -153,7 +153,7 @@ class BlobOffloader(ABC):
         contents: Mapping[bytes, bytes] = NO_CONTENTS
         try:
             try:
-                if blob_references.has_large_part(change):
+                if change.may_have_part_over(blob_references.LARGE_PART_BYTES):
                     offloaded = await self._offload(change)
                     change, contents = offloaded.change, offloaded.contents
             finally:

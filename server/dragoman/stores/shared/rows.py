@@ -20,7 +20,6 @@ from dragoman.core.task.steps import StepRecord, StepState
 
 T = TypeVar("T")
 
-
 TASK_COLUMNS: Final = {field.name: str(field.type) for field in fields(TaskRecord)[1:]}
 """The columns of `tasks` that a `TaskRecord` has, with the types of its fields after `ref`. Rows, statements and
 conversions of both stores come from it; their first migrations declare the same columns."""

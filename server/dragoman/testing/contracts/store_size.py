@@ -35,7 +35,6 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 MANY_APPENDS = 300
 """Appends after which every store has something to compact."""
 
-
 LARGE_BYTES = 300 * 1024
 """More bytes than any store keeps in a row."""
 

@@ -36,7 +36,6 @@ V03_INTERFACE_VERSION: Final = "0.3"
 
 V03_CARD_VERSION: Final = "0.3.0"  # `protocolVersion` of a 0.3 card, which has a patch number (0.3 §5.5)
 
-
 # Required in 1.0 and empty for most agents. a2a-rust rejects cards without them.
 _CARD_JSON: Final = replace(
     json_proto.PROTOJSON_V1,

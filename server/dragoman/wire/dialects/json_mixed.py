@@ -25,7 +25,6 @@ _ALWAYS_EMITTED: Final = {
     "lf.a2a.v1.AuthenticationInfo": {"scheme", "credentials"},
 }
 
-
 JSON_FASTA2A: Final = protojson.JsonDialect(
     "fasta2a",
     enums=json_proto.ENUM_ALIASES,
@@ -40,7 +39,6 @@ JSON_FASTA2A: Final = protojson.JsonDialect(
     encode_hooks={"lf.a2a.v1.SendMessageConfiguration": json_v03.encode_hook(json_v03.write_blocking)},
 )
 """fasta2a 2.x."""
-
 
 JSON_RUST: Final = protojson.JsonDialect(
     "a2a-rust",
@@ -60,15 +58,6 @@ JSON_RUST: Final = protojson.JsonDialect(
     },
 )
 """a2a-rust 0.3.x."""
-
-
-def is_rust(request: object) -> bool:
-    """Whether a send in 1.0 form comes from a2a-rust: its first part has a `type`."""
-    message = request.get("message") if isinstance(request, dict) else None
-    message_parts = message.get("parts") if isinstance(message, dict) else None
-    first = message_parts[0] if isinstance(message_parts, list) and message_parts else None
-    return isinstance(first, dict) and "type" in first
-
 
 _TASK_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 

@@ -44,6 +44,14 @@ def is_tagged(part: object) -> TypeGuard[dict[str, Any]]:
     return type(part) is dict and ("kind" in part or "type" in part or "file" in part)
 
 
+def is_rust(request: object) -> bool:
+    """Whether a send in 1.0 form comes from a2a-rust: its first part has a `type`."""
+    message = request.get("message") if isinstance(request, dict) else None
+    message_parts = message.get("parts") if isinstance(message, dict) else None
+    first = message_parts[0] if isinstance(message_parts, list) and message_parts else None
+    return isinstance(first, dict) and "type" in first
+
+
 def _read_tagged(part: Any, value: dict[str, Any]) -> None:
     tag = next((name for name in _TAGS if value.get(name) is not None), None)
     kind = value[tag] if tag else None

@@ -153,7 +153,6 @@ _CONVERTERS: Final[dict[str, Any]] = {
 }
 """The namespace of the generated functions."""
 
-
 # Requests and responses --------------------------------------------------------------------------------------
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.turn_context import run_turn
+from tests.agents.turn_context import RecordingTurnContext, run_turn
 from tests.eventually import eventually
 from tests.extensions.mcp.servers.conftest import Tools, outbound_client, stdio_spec, tools_over
-from tests.extensions.mcp.servers.test_turn import StoringContext
 
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ServerUnavailable
@@ -73,7 +72,7 @@ async def test_a_cancel_of_a_client_waits_for_the_end_of_the_servers_task(
     async with tools_over("http modern", tmp_path) as tools:
         agent = agent_of(tools.spec, outbound)
         agent.apply(await agent.discover())
-        context = StoringContext("long")
+        context = RecordingTurnContext("long")
         running = asyncio.create_task(agent.take_turn(context))
         await context.event_put.wait()
         assert agent.runner_of("task-1").startswith(f"MCP server {tools.spec.url}, tool long, as its task ")
@@ -90,7 +89,7 @@ async def test_a_drain_leaves_the_servers_task_running(tmp_path: Path, outbound:
     async with tools_over("http modern", tmp_path) as tools:
         agent = agent_of(tools.spec, outbound)
         agent.apply(await agent.discover())
-        context = StoringContext("long")
+        context = RecordingTurnContext("long")
         running = asyncio.create_task(agent.take_turn(context))
         await context.event_put.wait()
         context.cancel_reason = "drain"
@@ -107,7 +106,7 @@ async def test_a_drain_before_the_call_is_remembered(outbound: OutboundStreams) 
         other = agent_of(tools.spec, outbound)
         agent.discovered = await other.discover()
         await other.close()
-    context = StoringContext("echo x")
+    context = RecordingTurnContext("echo x")
     running = asyncio.create_task(agent.take_turn(context))
     await asyncio.sleep(0)
     context.cancel_reason = "drain"
@@ -125,7 +124,7 @@ async def test_a_turn_whose_claim_is_lost_ends_without_a_result(
         agent = agent_of(tools.spec, outbound)
         agent.apply(await agent.discover())
 
-        class LosingContext(StoringContext):
+        class LosingContext(RecordingTurnContext):
             def store(self, state_update: StateUpdate) -> Any:
                 raise error
 
@@ -136,7 +135,7 @@ async def test_a_turn_whose_claim_is_lost_ends_without_a_result(
 async def test_a_waiting_task_that_is_canceled_cancels_its_call(old_tools: Tools, outbound: OutboundStreams) -> None:
     agent = agent_of(old_tools.spec, outbound)
     agent.apply(await agent.discover())
-    result = await agent.take_turn(StoringContext("greet_once"))
+    result = await agent.take_turn(RecordingTurnContext("greet_once"))
     assert result.state_update.task_state is not None
     state = read_call_state(result.state_update.task_state)
     await agent.on_canceled(result.state_update.task_state, b"")
@@ -148,7 +147,7 @@ async def test_a_waiting_task_that_is_canceled_cancels_its_call(old_tools: Tools
 async def test_a_child_process_ends_with_its_agent(tmp_path: Path, outbound: OutboundStreams) -> None:
     agent = agent_of(stdio_spec("modern", tmp_path / "log"), outbound)
     agent.apply(await agent.discover())
-    running = asyncio.create_task(agent.take_turn(StoringContext("wait")))
+    running = asyncio.create_task(agent.take_turn(RecordingTurnContext("wait")))
     await eventually(lambda: (tmp_path / "log").exists())
     running.cancel()
     await asyncio.wait([running])

@@ -28,7 +28,7 @@ from dragoman.core.trace import CURRENT_TRACE
 from dragoman.extensions.mcp.servers.call_state import CallState, read_call_state
 from dragoman.extensions.mcp.servers.transport import FORBIDDEN_CODE
 from dragoman.extensions.mcp.servers.turn import McpTurn
-from dragoman.ports import StateUpdate, TurnResult, WorkerLost
+from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -41,15 +41,6 @@ ASK_JSON = {
 ACCEPTED = {"action": "accept", "content": {"name": "Ann"}}
 
 
-class StoringContext(RecordingTurnContext):
-    """Keeps what is stored without an event."""
-
-    def store(self, state_update: StateUpdate) -> Any:
-        if state_update.task_state is not None:
-            self.task_states.append(state_update.task_state)
-        return super().store(state_update)
-
-
 async def no_sleep(seconds: float) -> None:
     await asyncio.sleep(0)
 
@@ -59,8 +50,8 @@ def turn(context: RecordingTurnContext, server: ScriptedServer) -> McpTurn:
     return McpTurn(context, cast(Any, server), lambda: f"id-{next(ids)}", clock=lambda: 0.0, sleep=no_sleep)
 
 
-def context(text: str = "write hello", *, attempt: int = 1, state: CallState | None = None) -> StoringContext:
-    turn_context = StoringContext(text, task_state=state.to_json() if state is not None else b"")
+def context(text: str = "write hello", *, attempt: int = 1, state: CallState | None = None) -> RecordingTurnContext:
+    turn_context = RecordingTurnContext(text, task_state=state.to_json() if state is not None else b"")
     turn_context.attempt = attempt
     return turn_context
 
@@ -71,7 +62,7 @@ def outcome(result: TurnResult) -> tuple[int, str]:
     return result.status.state, parts[0].text if parts else ""
 
 
-async def run(server: ScriptedServer, turn_context: StoringContext | None = None) -> tuple[int, str]:
+async def run(server: ScriptedServer, turn_context: RecordingTurnContext | None = None) -> tuple[int, str]:
     return outcome(await turn(turn_context or context(), server).run())
 
 

@@ -34,7 +34,6 @@ FINAL_STATES = frozenset(
 )
 """States during a turn, and states that end a turn at once."""
 
-
 USAGE_KEY = "usage"
 """The key of a task's metadata that the server writes."""
 

@@ -62,7 +62,6 @@ SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.created, o.scope, o.principal
 FROM tasks t JOIN owners o USING (owner) WHERE t.owner = ? AND t.task = ?
 """
 
-
 _SELECT_SCOPES: Final = """
 WITH RECURSIVE s AS (
     SELECT min(scope) AS scope FROM owners

@@ -24,7 +24,6 @@ from .adapter import FrameworkAdapter, FrameworkTurn, InputFile, ToolInfo
 DEFAULT_NAME = "LangGraph"
 """The name of a graph that its author has not named."""
 
-
 CHECKPOINT = "checkpoint"
 """The step that is stored after each node, with what the turn has done so far."""
 
