@@ -221,3 +221,21 @@ async def test_a_turn_at_a_worker_of_a_dead_server_is_repeated_when_the_worker_c
         assert (after.ready, after.attempt) == (True, 2)
     finally:
         await store.close()
+
+
+async def test_turns_that_wait_for_a_worker_hold_back_no_others_and_wait_once(tmp_path: Path) -> None:
+    now = [100.0]
+    store: Any = open_store(tmp_path / "tasks.db")
+    dead = await store.open_session(600)
+    many = sessions.ORPHAN_BATCH_SIZE + 1
+    await asyncio.gather(*(store.append(created(new_ref(), agent="far", claim=dead)) for _ in range(many)))
+    await store.append(created(new_ref(), agent="near", claim=dead))
+    mine, bus = await store.open_session(600, exclusive=True), LocalBus()
+    agents = {"far": Far(crash_retries=1)}
+    reaping = sessions.Reaper(store, bus, EventLog(store, bus), mine, agents, trusted, clock=lambda: now[0])
+    try:
+        assert await reaping.reap() == 1
+        now[0] += sessions.LEASE_SECONDS
+        assert await reaping.reap() == many
+    finally:
+        await store.close()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -181,11 +180,9 @@ class BlockedLoop:
         """The reason in the status of an agent's interrupted tasks. Names only its own code."""
         if agent == self.agent:
             return f'Its agent blocked the event loop of the server: "{agent}", {self.location}.'
-        return (
-            "Another agent blocked the event loop of the server."
-            if self.agent
-            else (f"The event loop of the server was blocked: {self.location}.")
-        )
+        if self.agent:
+            return "Another agent blocked the event loop of the server."
+        return f"The event loop of the server was blocked: {self.location}."
 
 
 @dataclass(eq=False, repr=False)
@@ -201,8 +198,8 @@ class Reaper:
     clock: Callable[[], float] = time.monotonic
     blocked: BlockedLoop | None = None  # why the last process ended, if that is known and no other uses the store
     left_cancels: bool = field(default=False, init=False)  # whether turns were repeated that have to be canceled
-    _seen: dict[TaskRef, float] = field(default_factory=dict, init=False)
-    """When tasks were first seen whose workers may still run them."""
+    _ended: dict[int, float] = field(default_factory=dict, init=False)
+    """When sessions that were ended early were first seen: their workers may still run their tasks."""
 
     async def reap(self) -> int:
         """Ends each task that a dead session holds as FAILED (INTERRUPTED), or has its turn repeated. Returns how many.
@@ -212,11 +209,13 @@ class Reaper:
         upstream agent is asked again, by another attempt.
         """
         count = 0
-        seen: set[TaskRef] = set()  # an append to a damaged record may be rejected again and again
-        while records := [record for record in await self._orphans() if record.ref not in seen]:
-            seen.update(record.ref for record in records)
-            if not (records := await self._without_running_workers(records)):
+        seen: dict[TaskRef, int] = {}  # an append to a damaged record may be rejected again and again
+        while True:
+            limit = ORPHAN_BATCH_SIZE + len(seen) - count  # those that wait do not hide the others
+            if not (records := [record for record in await self._orphans(limit) if record.ref not in seen]):
                 break
+            seen.update((record.ref, record.session) for record in records)
+            records = await self._without_running_workers(records, limit)
             canceled = await self.store.cancel_requests.pending([record.ref for record in records])
             reaped = (self._end_or_retry(record, canceled=record.ref in canceled) for record in records)
             results = await asyncio.gather(*reaped, return_exceptions=True)
@@ -224,31 +223,31 @@ class Reaper:
                 if isinstance(result, BaseException) and not isinstance(result, AppendRejected):
                     raise result
             count += len(records)
+        self._ended = {session: since for session, since in self._ended.items() if session in seen.values()}
         if count:
             log.warning("tasks of dead processes, ended or repeated: %d", count)
         return count
 
-    async def _without_running_workers(self, records: list[TaskRecord]) -> list[TaskRecord]:
+    async def _without_running_workers(self, records: list[TaskRecord], limit: int) -> list[TaskRecord]:
         """The records without tasks whose workers may still run them."""
-        at_workers = {one.ref for one in records if self._is_worker_backed(one.agent)}
-        if not at_workers:
-            self._seen.clear()
+        if not any(self._is_worker_backed(one.agent) for one in records):
             return records
         # A worker's lease outlasts only a session that the store ended early, because its process died on its machine.
         # Then one lease has to pass.
-        ended = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE, expired=False)
-        now, recent = self.clock(), at_workers & {record.ref for record in ended}
-        self._seen = {ref: self._seen.get(ref, now) for ref in recent}
-        return [record for record in records if now - self._seen.get(record.ref, -math.inf) >= LEASE_SECONDS]
+        now = self.clock()
+        for record in await self.store.orphaned_tasks(self.session, limit, expired=False):
+            self._ended.setdefault(record.session, now)
+        recent = {session for session, since in self._ended.items() if now - since < LEASE_SECONDS}
+        return [one for one in records if one.session not in recent or not self._is_worker_backed(one.agent)]
 
     def _is_worker_backed(self, agent: str) -> bool:
         return is_remote(served := self.agents.get(agent)) and served.is_worker_backed
 
-    async def _orphans(self) -> list[TaskRecord]:
-        records = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE)
+    async def _orphans(self, limit: int) -> list[TaskRecord]:
+        records = await self.store.orphaned_tasks(self.session, limit)
         # After the query: the store may have been unavailable meanwhile.
         if records and not await self.trusts_expiry():
-            records = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE, expired=False)
+            records = await self.store.orphaned_tasks(self.session, limit, expired=False)
         return records
 
     async def _end_or_retry(self, record: TaskRecord, *, canceled: bool) -> None:
