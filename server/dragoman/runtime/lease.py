@@ -53,7 +53,7 @@ class Lease:
     def extend(self, began: float, seconds: float) -> None:
         """Extends the lease after a renewal that was sent at `began` and is valid for so long."""
         if self.now() >= self._ends:
-            self.term, self._lapsed_at = self.term + 1, self._ends
+            self._lapsed_at, self.term = self._ends, self.term + 1  # in this order: others read without a lock
         self._ends = self._end(began, seconds)
 
     @property
@@ -150,11 +150,12 @@ class GuardedSteps(Awaitable[T]):
         try:
             while True:
                 if (remaining := self._hold.remaining) <= 0:
-                    if self._timer is not None and remaining <= -LEASE_MARGIN / 2:
+                    is_closing = isinstance(error, GeneratorExit)
+                    if self._timer is not None and remaining <= -LEASE_MARGIN / 2 and not is_closing:
                         with suppress(Exception):  # it may await something in a `finally` block
                             coroutine.close()
                         raise asyncio.CancelledError
-                    if error is None and self._must_stop():
+                    if not (is_closing or isinstance(error, asyncio.CancelledError)) and self._must_stop():
                         error = asyncio.CancelledError()
                 if self._can_abandon and self._timer is None and isinstance(error, asyncio.CancelledError):
                     self._wake_at_end(asyncio.current_task())
@@ -178,6 +179,5 @@ class GuardedSteps(Awaitable[T]):
         seconds = self._hold.remaining + LEASE_MARGIN / 2
         if self._timer is not None and task is not None and seconds <= 0:
             task.cancel()
-        else:
-            delay = max(seconds, LEASE_CHECK_INTERVAL)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._wake_at_end, task)
+        delay = max(seconds, LEASE_CHECK_INTERVAL)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._wake_at_end, task)
