@@ -278,7 +278,7 @@ def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
         case int():
             if abs(value) > MAX_EXACT_INTEGER:
                 raise InvalidAgentResponse(
-                    f"the number {abbreviated(value)} is beyond 2^53 and would be rounded; pass it as a string"
+                    f"{abbreviated(value)} is beyond 2^53 and would be rounded; pass it as a string"
                 )
             return value
         case float():
@@ -425,6 +425,6 @@ def type_name(value: object) -> str:
 def abbreviated(value: object) -> str:
     """At most 60 characters of `repr(value)`, in ASCII: for error texts."""
     if isinstance(value, int) and abs(value) > 10**40:
-        return f"of {value.bit_length()} bits"  # formatting it may cost more than the rest of the turn
+        return f"an integer of {value.bit_length()} bits"  # formatting it may cost more than the rest of the turn
     text = ascii(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -99,7 +99,7 @@ class Cards:
         self._signer = signer
         self._versions = versions
         self.http: BoundAddress | None = None  # the bound address, set by the server once it listens
-        self.grpc: BoundAddress | None = None  # the same
+        self.grpc: BoundAddress | None = None  # the bound address of gRPC, set likewise
         self._public_url = addresses.url
         self._public_grpc = addresses.grpc
         self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()

@@ -97,7 +97,7 @@ RUST_STREAM_ENCODERS: Final = replace(
 
 # JSON-RPC --------------------------------------------------------------------------------------------------
 
-EncodeResults = Callable[[Event, bool], Sequence[bytes]]  # as `EncodeEvent`, as one or more JSON-RPC results
+EncodeResults = Callable[[Event, bool], Sequence[bytes]]  # like `EncodeEvent`, in one or more JSON-RPC results
 
 
 def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:

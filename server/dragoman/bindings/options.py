@@ -62,7 +62,7 @@ class HttpTimeouts:
     body: float = 30.0  # for the body, plus one second for each `rate` bytes of it
     rate: int = 8192
     stalled: float = 300.0  # for a client that reads none of its pending data; it can resume its stream
-    idle: float = 620.0  # between two requests: longer than load balancers (Google's: 600 s), so those close first
+    idle: float = 620.0  # between two requests: load balancers, which wait for up to 600 s, close first
     check_interval: float = 1.0  # between two checks of all connections
 
 
@@ -111,4 +111,4 @@ class ServerOptions:
     extension_paths: Sequence[tuple[HttpPaths, Any]] = ()  # the paths of extensions, with the settings of each
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
-    bus_problem: Callable[[], str] = lambda: ""  # of the bus; empty for none. `/readyz` reports it, but stays ready
+    bus_problem: Callable[[], str] = lambda: ""  # empty for none; `/readyz` reports it and stays ready

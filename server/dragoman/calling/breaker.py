@@ -12,9 +12,7 @@ class CircuitBreaker:
 
     clock: Callable[[], float]
     max_failures: int = 5  # in a row, after which the agent counts as unavailable
-    min_interval: float = (
-        0.5  # seconds between two that count: a hundred turns that lose one connection are one failure
-    )
+    min_interval: float = 0.5  # seconds between two that count: if many turns lose one connection, it is one failure
     is_open: bool = field(default=False, init=False)  # whether the agent must not be called
     last_error: str = field(default="", init=False)  # the text of the last failure; empty after a success
     _failures: int = field(default=0, init=False)

@@ -60,8 +60,7 @@ class Client:
         or its card, whose first interface is used. dialect: by default the newest of the card; 1.0 without a card.
         binding: `grpc` for the gRPC interface of the card; `rest`, `jsonrpc` and `ws` call the URL without a card.
         retry_timeout: seconds for which a broken stream is resumed. parent: the trace context (a `traceparent`) of all
-        calls. Raises ValueError for an invalid address, and for a
-        dialect that does not exist over a binding or an address.
+        calls. Raises ValueError for an invalid address, and for a dialect that does not exist over a binding.
         """
         check_protocol(dialect, binding)
         if "://" in address and (problem := url_problem(address)):

@@ -163,7 +163,7 @@ class Connection:
         """
         parent = calls.current_traceparent()
         key = options["key"] = options.get("key") or str(uuid.uuid4())
-        turn, request = await self._first_turn(text, parent, **options)
+        turn, request = await self._first_turn(text, parent, True, **options)
         connection, reducer, turns = turn.connection, turn.reducer, 1
         while True:
             question: Question | None = None
@@ -218,7 +218,7 @@ class Connection:
     async def start(self, text: str | pb.Message = "", **options: Unpack[StartOptions]) -> Result:
         """Sends a message and does not wait: the result is the task in its first state. Arguments as of `run`."""
         options["key"] = options.get("key") or str(uuid.uuid4())
-        turn, request = await self._first_turn(text, calls.current_traceparent(), waits=False, **options)
+        turn, request = await self._first_turn(text, calls.current_traceparent(), False, **options)
         async with aclosing(turn.send(request)) as events:
             await anext(events, None)
         return turn.reducer.result
@@ -267,9 +267,10 @@ class Connection:
         self,
         text: str | pb.Message,
         parent: str,
+        waits: bool,
+        /,
         *,
         key: str,
-        waits: bool = True,
         agent: str = "",
         files: Iterable[content.FileInput] = (),
         data: Any = None,

@@ -72,9 +72,8 @@ class DailyFigures(NamedTuple):
     """Calls of the agent: first turns, later ones, and repeated attempts."""
     turn_us: int = 0
     """Microseconds that turns took. Turns whose process died add nothing."""
-    tokens: int = 0
-    cost: int = 0
-    """Reported usage; `cost` is in billionths."""
+    tokens: int = 0  # as reported
+    cost: int = 0  # as reported, in billionths of the operator's currency
 
 
 DAY_KEY: Final = "day, scope, principal, agent"
@@ -83,7 +82,7 @@ FIGURE_COLUMNS: Final = ", ".join(DailyFigures._fields)
 
 
 def added_columns(table: str, least: str) -> str:
-    """The assignments of an upsert that adds figures. table: prefix of the stored row. least: minimum of two values."""
+    """The assignments of an upsert that adds figures. table: prefix of the stored row. least: the minimum in SQL."""
     sums = {name: f"{table}{name} + excluded.{name}" for name in DailyFigures._fields}
     for name in ("tokens", "cost"):
         sums[name] = f"{least}({sums[name]}, {MAX_USAGE})"
@@ -203,12 +202,10 @@ class DailyUsageQuery:
     """Which figures to sum, and by what."""
 
     first_day: int
-    last_day: int
-    """The days, both included."""
+    last_day: int  # included
     group_by: tuple[UsageGroup, ...] = ()  # empty for one sum of all
-    scopes: frozenset[str] = frozenset()
-    agents: frozenset[str] = frozenset()
-    """Empty for all."""
+    scopes: frozenset[str] = frozenset()  # empty for all
+    agents: frozenset[str] = frozenset()  # empty for all
     principal: str = ""  # empty for all
     after: tuple[int | str, ...] = ()
     """The group of the last row of the page before; empty for the first page."""

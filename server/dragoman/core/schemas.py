@@ -1,4 +1,4 @@
-"""JSON Schemas of others: accepted within bounds, evaluated within 5 ms, and never fetched.
+"""JSON Schemas of others: accepted within bounds, evaluated within 8 ms, and never fetched.
 
 The one module that evaluates JSON Schemas; `tests/test_layers.py` refuses the libraries elsewhere. Patterns run on a
 linear engine. The library holds the interpreter's lock while it checks, so a thread would not help: what a check may

@@ -24,8 +24,8 @@ FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
 """Limits of the events that a feed keeps for subscribers that are almost up to date."""
 
-FEED_BATCH_EVENTS: Final = 64  # in one batch for a subscriber: a reader waits until it is written
-FEED_BATCH_BYTES: Final = 64 * 1024
+FEED_BATCH_EVENTS: Final = 64  # of one batch for a subscriber, which waits until it is written
+FEED_BATCH_BYTES: Final = 64 * 1024  # likewise
 
 
 class TaskFeed:

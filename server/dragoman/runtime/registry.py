@@ -57,7 +57,7 @@ class AgentRegistry:
         self._reserved = frozenset(agents)
 
     def observe(self, absent_agents: AbsentAgents) -> None:
-        """Tells the runtime of each change from now on."""
+        """Tells `absent_agents` of each change from now on."""
         self._absent_agents = absent_agents
 
     def add_listener(

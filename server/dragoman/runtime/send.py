@@ -87,8 +87,8 @@ class AppendBuilder:
     async def build(self, call: Call, request: pb.SendMessageRequest) -> Append:
         """The append that stores the message of a send. The request stays as it is.
 
-        Raises InvalidParams, ContentTypeNotSupported, ExtensionSupportRequired, PushNotificationNotSupported and
-        TaskNotFound.
+        Raises PayloadTooLarge, InvalidParams, ContentTypeNotSupported, ExtensionSupportRequired, TaskNotFound and
+        PushNotificationNotSupported.
         """
         message_limits.check_size(request.ByteSize(), self.limits.message_bytes)
         caller, configuration = call.caller, request.configuration

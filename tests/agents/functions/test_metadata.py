@@ -54,7 +54,7 @@ async def test_a_turn_reads_the_metadata_of_its_task_and_stores_changed_keys_wit
     [
         ({"usage": {"tokens": 0}}, r"turn\.metadata\.usage: the server writes this key"),
         ({"x": float("nan")}, r"turn\.metadata: nan is not a JSON number"),
-        ({"x": 2**53 + 1}, r"turn\.metadata: the number .* is beyond 2\^53"),
+        ({"x": 2**53 + 1}, r"turn\.metadata: .* is beyond 2\^53"),
         ({1: "x"}, r"turn\.metadata: the key 1 of an object is an int"),
         ({"x": object()}, r"turn\.metadata: an object is not JSON"),
         ({"x": "a" * MAX_TASK_METADATA_BYTES}, rf"would have \d+ bytes; at most {MAX_TASK_METADATA_BYTES} are"),

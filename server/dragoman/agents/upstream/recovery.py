@@ -124,7 +124,7 @@ class FollowUpSender:
                 await self._idle.wait()
             if self._forwarding.done():
                 self._forwarding.result()
-            return work.result()
+            return await work
         finally:
             if not work.done():
                 work.cancel()

@@ -27,7 +27,7 @@ from dragoman.supervision import log_fault
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.ops import v1 as ops
 
-MAX_CONCURRENT_CHANGES: Final = 256  # changes that run at the same time; further callers wait, else they would pile up
+MAX_CONCURRENT_CHANGES: Final = 256  # that run at a time; other callers wait: changes go on without their callers
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.actions")
 

@@ -224,7 +224,7 @@ class PlainConnection(asyncio.Protocol):
     async def _respond(self, response: Any, size: int) -> None:
         """Writes the response to a request of `size` bytes. No response to a plain request is one of aiohttp."""
         try:
-            answer = await response
+            encoded = encode_response(await response)
         except HandOver:
             self._task = None
             self._hand_over()
@@ -235,7 +235,7 @@ class PlainConnection(asyncio.Protocol):
             return
         if self.transport is None:
             return
-        self.transport.write(encode_response(answer))
+        self.transport.write(encoded)
         self._task = None
         self._receiving_since, self._idle_since = 0.0, self._connections.clock()
         if self._is_closing:

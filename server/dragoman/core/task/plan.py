@@ -5,7 +5,8 @@
 - An ended task takes no append, under every guard. Status timestamps are the store's and never go back in a task.
 - Sequences have no gaps: event 1 is the Task as created, then status and artifact updates (1.0 §3.1.2).
 - A user's message is stored with the status update that accepts it; a status message joins the history with the next.
-- A turn that ends while messages are unread continues: the task stays WORKING (`Appended.turn_continues`)."""
+- A turn that ends while messages are unread continues: the task stays WORKING (`Appended.turn_continues`).
+"""
 
 from __future__ import annotations
 

@@ -110,7 +110,8 @@ class Auditor:
     async def record_operator_call(
         self, verb: str, who: Mapping[str, str], about: Mapping[str, str], outcome: CallOutcome
     ) -> None:
-        """Records an operator's call: as `record`, but what it has done as `settle`."""
+        """Records an operator's call. `begun` and `ok` are durable when this returns, which raises the store's errors;
+        an outcome is recorded as by `settle`, which raises nothing."""
         personal = {name: _short(value) for name, value in who.items()}
         entry = AuditEntry(self.clock(), f"{OPERATOR_ACTION_PREFIX}{verb}", outcome, about, personal)
         await (self.record(entry) if outcome in ("ok", "begun") else self.settle(entry))

@@ -193,8 +193,8 @@ class TransitionChecker:
     def check_end(self, changes: list[Change], record: TaskRecord) -> list[Change]:
         """Completes the last append of a turn: adds WORKING before a result, replaces an invalid end by FAILED.
 
-        `record` is the task in the store. An agent that wrote nothing may end as if it had written
-        WORKING, which the server writes for slow agents anyway.
+        `record` is the task in the store. An agent that wrote nothing may end as if it had written WORKING, which the
+        server writes for slow agents anyway.
         """
         first, end, state = changes[0], changes[-1], self._state
         begins = isinstance(first, StatusChange) and first.state in states.STRICT_TRANSITIONS[states.SUBMITTED]

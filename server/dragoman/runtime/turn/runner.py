@@ -289,6 +289,7 @@ class TurnRunner:
         except Exception as error:
             if is_a(error, AgentStillRuns) or not context.batch.failed:
                 raise
+            log_fault(log, "an agent failed after its output could not be stored", error, **context.log_fields())
             return TurnResult(self._stop_status())  # the failure of the output decides how the turn ends
 
     def _begin_next_turn(self) -> None:

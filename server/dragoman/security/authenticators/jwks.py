@@ -79,6 +79,7 @@ class IssuerKeySet:
             await asyncio.shield(fetch)
 
     def start_fetch(self) -> asyncio.Task[None] | None:
+        """The fetch in progress or a new one; None before the minimum interval has passed."""
         if self._fetch_task is None or self._fetch_task.done():
             now = self._monotonic()
             if self._last_attempt is not None and now - self._last_attempt < JWKS_MIN_FETCH_INTERVAL:

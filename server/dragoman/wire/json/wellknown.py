@@ -306,7 +306,7 @@ WELL_KNOWN: Final[Mapping[str, tuple[Encode, Decode]]] = {
     "google.protobuf.Struct": (encode_struct, decode_struct),
     "google.protobuf.Value": (encode_value, decode_value),
     "google.protobuf.ListValue": (encode_list, decode_list),
-    "google.protobuf.Duration": (lambda message: message.ToJsonString(), decode_duration),
+    "google.protobuf.Duration": (lambda message: message.ToJsonString(), decode_duration),  # may raise ValueError
     "google.protobuf.FieldMask": (encode_mask, decode_mask),
 }
 """Messages whose JSON is not an object of their fields."""

@@ -168,7 +168,7 @@ async def test_a_turn_of_a_dead_process_follows_the_servers_task() -> None:
         (MCPError(-5, "no"), (states.FAILED, "MCP_ERROR: no (-5)")),
         (
             task_state("completed", result={"content": [], "structuredContent": {"n": 2**60}}),
-            (states.FAILED, "InvalidAgentResponse: the number 1152921504606846976 is beyond 2^53"),
+            (states.FAILED, "InvalidAgentResponse: 1152921504606846976 is beyond 2^53"),
         ),
     ],
 )

@@ -137,7 +137,7 @@ class SqliteTransaction:
         self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
         self._changed_records: dict[tuple[int, bytes], TaskRecord] = {}
         self._new_tasks: dict[tuple[int, bytes], tuple[int, bytearray, bytearray]] = {}
-        """Those of them that are new: when they were created, metadata, and state of the agent."""
+        """The new tasks of this batch: when created, metadata, and state of the agent."""
         self._log: list[tuple[Any, ...]] = []
         self._messages: list[tuple[Any, ...]] = []
         self._replaced_artifacts: list[tuple[Any, ...]] = []

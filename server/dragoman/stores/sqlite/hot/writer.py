@@ -43,8 +43,8 @@ class WriteCoalescer(Generic[T]):
     A commit costs the same for one change as for ten: system calls, two switches between threads, and the interpreter
     lock taken back from a busy loop after each statement. Where requests arrive one by one, as gRPC's do, a writer that
     takes the first change at once finds two or three of them; gathered on a busy loop there are ten to thirty. The CPU
-    of a send falls to 0.81 over gRPC with 16 callers, 0.86 with 64, and 0.86 over JSON-RPC. An idle loop hands over at
-    once.
+    of a send falls to 0.81 of what it was over gRPC with 16 callers, 0.86 with 64, and 0.86 over JSON-RPC. An idle
+    loop hands over at once.
     """
 
     def __init__(
