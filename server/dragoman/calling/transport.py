@@ -112,14 +112,13 @@ class TransportOptions:
     trace: WireTrace = no_wire_trace
     trace_context: Callable[[], str] = str  # the trace context of calls that name no `parent`; by default none
 
-    def call_headers(self, dialect: str, after_header: str, fields: CallFields) -> dict[str, str]:
+    def call_headers(
+        self, dialect: str, after_header: str, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
+    ) -> dict[str, str]:
         """Returns the headers of one call, as far as its fields are set."""
-        values = {
-            after_header: fields.get("after"),
-            "Idempotency-Key": fields.get("key"),
-            TRACE_HEADER: fields.get("parent") or self.trace_context(),
-            extensions_header(dialect): fields.get("extensions"),
-        }
+        parent = parent or self.trace_context()
+        values = {after_header: after, "Idempotency-Key": key, TRACE_HEADER: parent}
+        values[extensions_header(dialect)] = extensions
         return {name: value for name, value in values.items() if value}
 
     def with_tenant(self, request: Any, tenant: str) -> Any:

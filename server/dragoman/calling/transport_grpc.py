@@ -111,7 +111,7 @@ class GrpcTransport:
         return self._files.read(operation.decode_response(message))
 
     def _call_metadata(self, fields: CallFields) -> tuple[tuple[str, str], ...]:
-        headers = self._options.call_headers(self.interface.dialect, CURSOR_METADATA, fields)
+        headers = self._options.call_headers(self.interface.dialect, CURSOR_METADATA, **fields)
         return (*self._metadata, *((name.lower(), value) for name, value in headers.items()))
 
     @asynccontextmanager

@@ -73,7 +73,7 @@ class HttpTransport:
         raise NotImplementedError
 
     def _call_headers(self, fields: CallFields) -> dict[str, str]:
-        return self._options.call_headers(self.interface.dialect, CURSOR_HEADER, fields)
+        return self._options.call_headers(self.interface.dialect, CURSOR_HEADER, **fields)
 
     @asynccontextmanager
     async def _open(
@@ -205,7 +205,7 @@ class RestTransport(HttpTransport):
                 async with aclosing(self._stream_once(call._replace(method=method), headers)) as events:
                     async for event in events:
                         # Only now: a 404 for POST may be that of an unknown task.
-                        self._subscribes_with_get |= method == "GET"
+                        self._subscribes_with_get |= rpc == "SubscribeToTask" and method == "GET"
                         yield event
                 return
             except CallRefused as error:
