@@ -188,8 +188,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the reaper reaps its own turns", "G3", "runtime.sessions",
-        "        records = await self.store.orphaned_tasks(self.session, ORPHAN_BATCH_SIZE)\n",
-        "        records = await self.store.orphaned_tasks(-1, ORPHAN_BATCH_SIZE)\n"
+        "        records = await self.store.orphaned_tasks(self.session, limit)\n",
+        "        records = await self.store.orphaned_tasks(-1, limit)\n"
         "        self.store.database.sessions.pop(self.session, None)\n",
     ),
     Mutation(
