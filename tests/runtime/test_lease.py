@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import asyncio
 import threading
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
+from tests.conftest import timings
 from tests.eventually import eventually
-from tests.runtime.harness import open_harness, state, status_text, texts
+from tests.runtime.harness import Harness, open_harness, state, status_text, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
 import dragoman
@@ -184,6 +186,22 @@ async def test_an_agent_that_waits_is_abandoned_soon_after_the_end_of_its_lease(
     assert steps == ["went on", "closed"]
 
 
+LEASE: Final = 600.0
+"""Seconds of the leases below, which only the test extends: the process renews its session as rarely."""
+
+
+@asynccontextmanager
+async def leased(
+    tmp_path: Path, agent: Callable[[Turn], object], **options: Any
+) -> AsyncIterator[tuple[Harness, ManualClock, Lease]]:
+    """A runtime on a lease of `LEASE` seconds by a manual clock."""
+    clock = ManualClock()
+    lease = Lease(LEASE, clock=clock)
+    options |= {"lease": LEASE, "run_lease": lease, "timings": timings(renew_interval=LEASE)}
+    async with open_harness(tmp_path, agent, exclusive=False, **options) as here:
+        yield here, clock, lease
+
+
 async def works(turn: Turn) -> str:
     turn.status(f"attempt {turn.attempt}")
     if turn.attempt == 1:
@@ -193,16 +211,13 @@ async def works(turn: Turn) -> str:
 
 @pytest.mark.parametrize("retries", [0, 1])
 async def test_turns_stop_and_are_given_back_when_the_lease_lapses(tmp_path: Path, retries: int) -> None:
-    clock = ManualClock()
-    lease = Lease(10.0, clock=clock)
-    store = open_store(tmp_path / "tasks.db")
     on_crash = retry(retries) if retries else "fail"
-    async with open_harness(tmp_path, works, store=store, exclusive=False, run_lease=lease, on_crash=on_crash) as here:
+    async with leased(tmp_path, works, on_crash=on_crash) as (here, clock, lease):
         task = await here.start()
         await eventually(lambda: here.runtime.scheduler.running)
-        clock.now += 9.0
+        clock.now += LEASE
         here.runtime.scheduler.check_lease()
-        lease.extend(clock.now, 10.0)
+        lease.extend(clock.now, LEASE)
         ended = await here.ended(task.id)
         if retries:
             assert (state(ended), texts(ended)) == ("COMPLETED", ["attempt 2"])
@@ -217,33 +232,27 @@ async def test_a_turn_whose_agent_has_not_begun_goes_back_to_the_queue_when_the_
         begun.append(turn.attempt)
         return "done"
 
-    clock = ManualClock()
-    lease = Lease(10.0, clock=clock)
-    store = open_store(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease) as here:
+    async with leased(tmp_path, counts) as (here, clock, lease):
         starting = asyncio.ensure_future(here.start())
         while not here.runtime.scheduler.running:  # noqa: ASYNC110  # every step counts here
             await asyncio.sleep(0)
-        clock.now += 9.0
+        clock.now += LEASE
         task = await starting
         await eventually(lambda: not here.runtime.scheduler.running)
         waiting = await here.get(task.id)
         assert (state(waiting), begun) == ("SUBMITTED", [])
-        lease.extend(clock.now, 10.0)
+        lease.extend(clock.now, LEASE)
         ended = await here.ended(task.id)
         assert (state(ended), texts(ended), begun) == ("COMPLETED", ["done"], [1])
 
 
 async def test_waiting_tasks_are_taken_as_soon_as_the_lease_is_renewed(tmp_path: Path) -> None:
-    clock = ManualClock()
-    lease = Lease(10.0, clock=clock)
-    store = open_store(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, works, store=store, exclusive=False, run_lease=lease) as here:
-        clock.now += 9.0
+    async with leased(tmp_path, works) as (here, clock, lease):
+        clock.now += LEASE
         waiting = await here.start("later")
         await asyncio.sleep(0)
         assert not here.runtime.scheduler.running
-        lease.extend(clock.now, 10.0)
+        lease.extend(clock.now, LEASE)
         here.runtime.scheduler.check_lease()
         await eventually(lambda: here.runtime.scheduler.running == 1)
         assert state(await here.get(waiting.id)) in ("SUBMITTED", "WORKING")
@@ -261,12 +270,9 @@ async def test_nothing_is_claimed_and_every_verb_fails_after_a_lapse(tmp_path: P
             except LeaseLost as error:
                 failures.append(error)
 
-    clock = ManualClock()
-    lease = Lease(10.0, clock=clock)
-    store = open_store(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, cleans_up, store=store, exclusive=False, run_lease=lease) as here:
+    async with leased(tmp_path, cleans_up) as (here, clock, _lease):
         task = await here.start()
-        clock.now += 9.0
+        clock.now += LEASE
         waiting = await here.start("later")
         here.runtime.scheduler.check_lease()
         ended = await here.ended(task.id)
@@ -283,17 +289,14 @@ async def test_a_claim_whose_answer_comes_after_a_lapse_begins_no_turn(tmp_path:
         begun.append(turn.attempt)
         return "done"
 
-    clock = ManualClock()
-    lease = Lease(10.0, clock=clock)
-    store = open_store(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease) as here:
+    async with leased(tmp_path, counts) as (here, clock, lease):
         sending = asyncio.ensure_future(here.start())
         while not here.runtime.scheduler.runs.reserved:  # noqa: ASYNC110  # every step counts here
             await asyncio.sleep(0)
-        clock.now += 9.0
+        clock.now += LEASE
         task = await sending
         assert not begun
-        lease.extend(clock.now, 10.0)
+        lease.extend(clock.now, LEASE)
         ended = await here.ended(task.id)
         assert (state(ended), begun) == ("COMPLETED", [1])
 
@@ -304,14 +307,11 @@ async def test_a_direct_task_that_is_claimed_after_a_lapse_is_no_answer(tmp_path
     async def replies(turn: Turn) -> None:
         turn.reply("hi")
 
-    clock = ManualClock()
-    lease = Lease(10.0, clock=clock)
-    store = open_store(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, replies, direct=True, store=store, exclusive=False, run_lease=lease) as here:
+    async with leased(tmp_path, replies, direct=True) as (here, clock, _lease):
         sending = asyncio.ensure_future(here.start())
         while not here.runtime.scheduler.runs.reserved:  # noqa: ASYNC110  # every step counts here
             await asyncio.sleep(0)
-        clock.now += 9.0
+        clock.now += LEASE
         with pytest.raises(Unavailable, match="check before you repeat it"):
             await sending
 
@@ -323,24 +323,21 @@ async def test_a_claim_of_unknown_outcome_is_given_back_after_a_lapse(tmp_path: 
         begun.append(turn.attempt)
         return "done"
 
-    clock = ManualClock()
-    lease = Lease(10.0, clock=clock)
-    store = open_store(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease, slots=0) as here:
+    async with leased(tmp_path, counts, slots=0) as (here, clock, lease):
         task = await here.start()
         scheduler = here.runtime.scheduler
         claims = UnsettledClaims()
         recovery = ClaimRecovery(claims, scheduler.services.event_log, scheduler, lease)
-        (record,) = await store.ready_tasks(["counts"], 1, "")
-        await store.append(Append(task=record.ref, guard=Exists(), claim_session=scheduler.session))
+        (record,) = await here.store.ready_tasks(["counts"], 1, "")
+        await here.store.append(Append(task=record.ref, guard=Exists(), claim_session=scheduler.session))
         claims.add_unknown(record.ref)
         polling = asyncio.ensure_future(recovery.poll())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        clock.now += 9.0
+        clock.now += LEASE
         await polling
         await recovery.give_back_late()
-        (waiting,) = await store.ready_tasks(["counts"], 1, "")
+        (waiting,) = await here.store.ready_tasks(["counts"], 1, "")
         assert (waiting.session, waiting.attempt, begun) == (0, 1, [])
         assert waiting.id == task.id
 
