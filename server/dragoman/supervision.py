@@ -46,6 +46,7 @@ class Background(Enum):
     CLAIM_RECOVERY = "claim recovery"
     SCHEDULER = "scheduler"
     CANCEL_REQUESTS = "cancel requests"
+    UNCONFIRMED_CANCELS = "unconfirmed cancels"
     FEEDS = "feeds"
     PUSH = "push scheduler"
     PUSH_RECORDER = "push recorder"

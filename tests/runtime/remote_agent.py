@@ -43,8 +43,12 @@ class Far:
     def describe_run(self, task_id: str) -> str:
         return ""
 
-    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Keeps no state of tasks."""
+    def may_have_work(self, task_state: bytes, attempt: int) -> bool:
+        """It keeps no state of tasks."""
+        return False
+
+    async def cancel_waiting(self, task_state: bytes, metadata: bytes) -> bool:
+        return True
 
     async def take_turn(self, context: TurnContext) -> TurnResult:
         self.held += 1

@@ -8,7 +8,8 @@ suite for each port, which every adapter runs.
 # isort: off
 from dragoman.ports.agent import (
     AGENT_STOP_TIMEOUT, NO_CHANGE, Agent, AgentStillRuns, BufferFull, LeaseLost, Pause, RemoteAgent, StateUpdate,
-    TurnContext, TurnResult, WorkerLost, is_remote,
+    TurnContext, TurnResult, WorkerLost, is_called,
+    is_remote,
 )
 from dragoman.ports.bus import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
 from dragoman.ports.outbound import (
@@ -32,8 +33,8 @@ from dragoman.ports.store import (
 __all__ = [
     "AddedUpstream", "Agent", "AGENT_STOP_TIMEOUT", "AgentStillRuns", "AgentTasks", "AgentWorkers", "ApiKeys",
     "AuditLog", "Authenticator", "BackupProgress", "Blobs", "BufferFull", "Bus", "CancelRequests", "CardSigner",
-    "CertificateIdentifier", "CompactionResult", "ConnectFailed", "Erasures", "is_remote", "Job", "KeyValues",
-    "LeaseLost", "NO_CHANGE", "OutboundFailed", "OutboundForbidden", "OutboundHttp", "OutboundResponse",
+    "CertificateIdentifier", "CompactionResult", "ConnectFailed", "Erasures", "is_called", "is_remote", "Job",
+    "KeyValues", "LeaseLost", "NO_CHANGE", "OutboundFailed", "OutboundForbidden", "OutboundHttp", "OutboundResponse",
     "OutboundResponseStream", "OutboundStreams", "Pause", "PushConfigKey", "PushStore", "RegisteredAgent",
     "RegistryChange", "RemoteAgent", "RemoteAgentRegistry", "SecretBox", "SigningKeys", "StateUpdate", "Store",
     "StoredMessage", "TaskMessages", "TaskSignal", "TaskSnapshot", "TurnContext", "TurnResult", "Unsubscribe",

@@ -215,8 +215,18 @@ class RemoteAgent(Agent, Protocol):
     def is_worker_backed(self) -> bool:
         """Whether workers run it. Then other workers of the same principal may register it, too."""
 
-    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Takes the cancel of a waiting task: the agent's JSON for it, and the cancel's metadata (a Struct)."""
+    def may_have_work(self, task_state: bytes, attempt: int) -> bool:
+        """Whether another server may have work for a task, by the agent's JSON for it and the attempt of its turn.
+
+        Then only that server can say that the work has stopped.
+        """
+
+    async def cancel_waiting(self, task_state: bytes, metadata: bytes) -> bool:
+        """Cancels the work of a task that waits for its caller. Returns when its server has confirmed that.
+
+        False: its server cannot confirm it. `metadata`: of the cancel request, a serialized Struct. Raises
+        TaskNotCancelable when the server refuses, Unavailable when it does not answer.
+        """
 
     @property
     def problem(self) -> str:
@@ -225,4 +235,9 @@ class RemoteAgent(Agent, Protocol):
 
 def is_remote(agent: Agent | None) -> TypeGuard[RemoteAgent]:
     """Whether an agent runs in other processes. Looks for one method, because every turn asks."""
-    return hasattr(agent, "on_canceled")
+    return hasattr(agent, "cancel_waiting")
+
+
+def is_called(agent: Agent | None) -> TypeGuard[RemoteAgent]:
+    """Whether an agent calls another server, which alone can say that its work has stopped."""
+    return is_remote(agent) and not agent.is_worker_backed

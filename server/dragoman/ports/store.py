@@ -328,6 +328,12 @@ class CancelRequests(Protocol):
     async def pending(self, tasks: Collection[TaskRef]) -> Mapping[TaskRef, bytes]:
         """Those of these tasks that have cancel requests, with the metadata."""
 
+    async def overdue(self, seconds: float) -> Collection[TaskRef]:
+        """The tasks whose cancel was first requested so many seconds ago, or earlier."""
+
+    async def withdraw(self, task: TaskRef) -> None:
+        """Deletes the request of a task whose agent has refused it."""
+
 
 class KeyValues(Protocol):
     """Durable texts by name, shared by all servers of the store."""

@@ -231,7 +231,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         access,
         SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
         ReadOperations(store, feeds, specs, admission),
-        CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, timings),
+        CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, timings, config.cancel_wait),
         push_configs,
     )
     count_deliveries = push_scheduler.delivery_count if push_scheduler else lambda _: 0
@@ -282,6 +282,9 @@ def _components(
         yield Polling(Background.LEASE, partial(watch_lease, run_lease, scheduler.check_lease))
     if run_lease is not None or reaper.left_cancels:
         yield polling(Background.CANCEL_REQUESTS, timings.cancel_poll_interval, runtime.operations.cancel.poll)
+    yield polling(
+        Background.UNCONFIRMED_CANCELS, timings.unconfirmed_cancel_interval, runtime.operations.cancel.end_unconfirmed
+    )
     yield Polling(Background.CLAIM_RECOVERY, turns.claim_recovery.poll_forever)
     yield polling(Background.ABSENT_AGENTS, timings.absence_poll_interval, turns.absent_agents.end_abandoned_tasks)
 

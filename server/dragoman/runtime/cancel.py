@@ -24,6 +24,8 @@ from dragoman.runtime.log import EventLog, read_task
 from dragoman.runtime.read import find_task
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
+from dragoman.runtime.turn.context import CANCEL_WAIT_SECONDS
+from dragoman.runtime.turn.finish import OUTCOME_UNKNOWN, system_status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -41,6 +43,7 @@ class CancelOperation:
     agents: Mapping[str, AgentSpec]
     on_action: OnAction | None = None
     timings: Timings = DEFAULT_TIMINGS
+    cancel_wait: float = CANCEL_WAIT_SECONDS
 
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         """A serialized Task: CANCELED, or still active when the agent needs longer than `cancel_timeout` to stop.
@@ -55,20 +58,24 @@ class CancelOperation:
             record = (await read_task(self.store, ref, history=0)).record
             self._check_cancelable(record)
             if not record.running:
-                record = await self._end_idle_task(ref, metadata) or record
+                record = await self._end_idle_task(record, metadata) or record
             if record.running:
                 self._check_cancelable(record)  # it may have been claimed meanwhile
                 subscriber.position = record.last_sequence
                 await self._signal(ref, metadata, subscriber)
+                if refusal := self._refusal(ref):
+                    await self.store.cancel_requests.withdraw(ref)
+                    raise TaskNotCancelable(refusal)
         current = await read_task(self.store, ref)
         if current.record.has_open_turn and not current.record.running:  # its runner released it
-            await self._end_idle_task(ref, metadata)
+            await self._end_idle_task(current.record, metadata)
             current = await read_task(self.store, ref)
         if current.record.has_open_turn:
             await self.store.cancel_requests.request(ref, metadata)
             if (runner := self.scheduler.runs.find(ref)) is not None and not runner.stop.requested:
                 await self.poll()  # a turn ended meanwhile and the next message began another
-        if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:
+        is_unknown = current.record.status_text.startswith(OUTCOME_UNKNOWN.reason)
+        if states.is_terminal(current.record.state) and current.record.state != states.CANCELED and not is_unknown:
             raise TaskNotCancelable("the task ended before it could be canceled")
         if self.on_action is not None:
             self.on_action("task.canceled", call, request.id)
@@ -80,9 +87,13 @@ class CancelOperation:
         spec = self.agents.get(record.agent)  # an operator may cancel a task whose agent is not served
         if spec is not None and not spec.cancelable and record.has_open_turn:
             raise TaskNotCancelable("this agent does not let a running task be canceled")
-        runner = self.scheduler.runs.find(record.ref)
-        if runner is not None and runner.context.cancel_refusal:
-            raise TaskNotCancelable(runner.context.cancel_refusal)
+        if refusal := self._refusal(record.ref):
+            raise TaskNotCancelable(refusal)
+
+    def _refusal(self, ref: TaskRef) -> str:
+        """Why the agent that runs the task here refuses to be canceled; empty if it does not."""
+        runner = self.scheduler.runs.find(ref)
+        return runner.context.cancel_refusal if runner is not None else ""
 
     async def _signal(self, ref: TaskRef, metadata: bytes, subscriber: Subscriber) -> None:
         """Tells the process that runs the task to stop, and waits up to `cancel_timeout`."""
@@ -94,23 +105,47 @@ class CancelOperation:
             self.bus.publish_signal(ref, TaskSignal.CANCEL)
         await self.feeds.until_turn_ends(subscriber, deadline)
 
-    async def _end_idle_task(self, ref: TaskRef, metadata: bytes) -> TaskRecord | None:
+    async def _end_idle_task(self, record: TaskRecord, metadata: bytes) -> TaskRecord | None:
         """Ends a task that is not running. If it ended or was claimed meanwhile, nothing is written.
 
-        Returns its record after that; None if it no longer exists.
+        Work at another server is canceled first if the task waits for its caller, and by the next attempt of a turn
+        that waits for that server: then nothing is written. Returns the record after that; None if it no longer exists.
         """
-        change = Append(task=ref, guard=NotClaimed(), events=[StatusChange(states.CANCELED)], release=True)
-        try:
-            record = (await self.event_log.append(change)).record
-        except AppendRejected as rejection:
-            return rejection.record
-        self.scheduler.notify_canceled(record, metadata)
-        return record
+        end = StatusChange(states.CANCELED)
+        agent = self.scheduler.called_agent(record.agent)
+        conversation = await self.store.messages(record.ref) if agent is not None else None
+        if agent is not None and conversation is not None:
+            task_state = conversation.task_state
+            if agent.may_have_work(task_state, record.attempt):
+                if record.has_open_turn:
+                    return record
+                if not await agent.cancel_waiting(task_state, metadata):
+                    end = system_status(OUTCOME_UNKNOWN, record)
+        return await self._end(record, end)
 
     # Turns of this process --------------------------------------------------------------------------------------
 
     async def poll(self) -> None:
         """Stops the turns of this process for which the store has a cancel request."""
         for ref, metadata in (await self.store.cancel_requests.of_session(self.scheduler.session)).items():
-            if (runner := self.scheduler.runs.find(ref)) is not None:
+            if self._refusal(ref):
+                await self.store.cancel_requests.withdraw(ref)
+            elif (runner := self.scheduler.runs.find(ref)) is not None:
                 runner.cancel(metadata=metadata)
+
+    async def end_unconfirmed(self) -> None:
+        """Ends tasks as FAILED whose cancel another server has not confirmed for `cancel_wait`."""
+        await self.poll()
+        for ref in await self.store.cancel_requests.overdue(self.cancel_wait):
+            if (runner := self.scheduler.runs.find(ref)) is not None:
+                runner.end_unconfirmed()
+            elif (snapshot := await self.store.read(ref, history=0)) is not None and not snapshot.record.running:
+                await self._end(snapshot.record, system_status(OUTCOME_UNKNOWN, snapshot.record))
+
+    async def _end(self, record: TaskRecord, end: StatusChange) -> TaskRecord | None:
+        """The record of a task that nobody runs after its end; of one that has ended, or was claimed, as it is."""
+        change = Append(task=record.ref, guard=NotClaimed(), events=[end], release=True)
+        try:
+            return (await self.event_log.append(change)).record
+        except AppendRejected as rejection:
+            return rejection.record

@@ -20,7 +20,7 @@ from dragoman.ports import Agent, RemoteAgent, Store, is_remote
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.turn.finish import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
+from dragoman.runtime.turn.finish import NO_WORKER, OUTCOME_UNKNOWN, UPSTREAM_AWAY, SystemStatus, system_status
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
@@ -174,9 +174,14 @@ class AbsentAgents:
     async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
         count = 0
         while records := await self.store.ready_tasks((agent,), WAITING_BATCH_SIZE):
+            # A cancel waits longer for its server: `CancelOperation.end_unconfirmed` ends it.
+            canceled = await self.store.cancel_requests.pending([record.ref for record in records])
+            if agent not in self._unfinished:
+                records = [record for record in records if record.ref not in canceled]
             if not self._is_away(agent):
                 break
-            ended = await asyncio.gather(*(self._end(record, status) for record in records))
+            statuses = [OUTCOME_UNKNOWN if record.ref in canceled else status for record in records]
+            ended = await asyncio.gather(*map(self._end, records, statuses))
             count += sum(ended)
             if not any(ended):
                 break

@@ -23,7 +23,7 @@ from typing import Any, Final
 from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Ready, TaskRecord, TaskRef
-from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_remote
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_called, is_remote
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
 from dragoman.runtime.timings import wall_clock_ms
@@ -675,22 +675,10 @@ class Scheduler:
             if requests or await store.read(ref, history=0) is None:
                 runner.cancel(metadata=requests.get(ref, b""))
 
-    def notify_canceled(self, record: TaskRecord, metadata: bytes) -> None:
-        """Tells an upstream agent that a task which waited for its caller was canceled.
-
-        `metadata`: of the cancel request, a serialized Struct.
-        """
-        agent = self._agents.get(record.agent)
-        if is_remote(agent) and not agent.is_worker_backed:
-            self._start_task(self._notify_canceled(agent, record, metadata), f"notify agent of canceled {record.id}")
-
-    async def _notify_canceled(self, agent: RemoteAgent, record: TaskRecord, metadata: bytes) -> None:
-        try:
-            conversation = await self.services.store.messages(record.ref)
-            if conversation is not None and conversation.task_state:
-                await agent.on_canceled(conversation.task_state, metadata)
-        except Exception:
-            log.exception("agent %s could not be notified of a cancel", agent.spec.id)
+    def called_agent(self, agent: str) -> RemoteAgent | None:
+        """The agent with this id, if it calls another server."""
+        served = self._agents.get(agent)
+        return served if is_called(served) else None
 
     # Shutdown ---------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
-from dragoman.ports import Agent, Bus, Job, Store, is_remote
+from dragoman.ports import Agent, Bus, Job, Store, is_called, is_remote
 from dragoman.runtime.lease import Lease, LeaseHold
 from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.scheduler import Scheduler
@@ -253,7 +253,7 @@ class Reaper:
     async def _end_or_retry(self, record: TaskRecord, *, canceled: bool) -> None:
         guard = ClaimHeld(record.session, record.token)
         agent = self.agents.get(record.agent)
-        if canceled and is_remote(agent) and not agent.is_worker_backed:
+        if canceled and is_called(agent):
             self.left_cancels = True
             await self._repeat(record, guard)
         elif canceled:

@@ -25,6 +25,8 @@ class Timings:
     cancel_timeout: float = 2.0  # time for a running agent to stop before CancelTask returns the task as it is
     cancel_poll_interval: float = 2.0
     """Between polls for cancel requests that the bus lost, where other servers may share the store."""
+    unconfirmed_cancel_interval: float = 60.0
+    """Between searches for cancels that another server has not confirmed for too long."""
     stop_notice: float = 30.0  # before the end of the drain, at which turns are notified (`turn.stopping`)
     stop_timeout: float = 2.0  # time for agents to stop after the drain
     working_delay: float = 0.05  # until a silent turn shows WORKING; a shorter one goes straight to its final state

@@ -21,7 +21,7 @@ from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RetentionPolicy, StorageOptions
 from dragoman.runtime.lease import LOOP_EXIT, LOOP_TIMEOUT
-from dragoman.runtime.turn.context import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
+from dragoman.runtime.turn.context import CANCEL_WAIT_SECONDS, DEFAULT_SLOTS, WORKER_WAIT_SECONDS
 from dragoman.settings import types
 from dragoman.settings.options import setting
 
@@ -307,6 +307,9 @@ class LimitSettings(Group):
     slots: int = setting(DEFAULT_SLOTS, "N", "Concurrent turns; more are queued. [1000]", ge=1)
     worker_wait: types.SecondsOrNone = setting(
         WORKER_WAIT_SECONDS, "S", "Seconds that tasks wait for an unavailable upstream agent or for workers. [300]"
+    )
+    cancel_wait: types.Seconds = setting(
+        CANCEL_WAIT_SECONDS, "S", "Seconds for which a cancel is repeated that another server does not confirm. [86400]"
     )
     upstream_bytes: ByteSize = setting(
         ByteSize(DEFAULT_RESPONSE_BYTES),

@@ -211,6 +211,7 @@ class App:
             shows_error_texts=settings.shows_error_texts,
             loop_timeout=settings.limits.loop_timeout,
             worker_wait=settings.limits.worker_wait,
+            cancel_wait=settings.limits.cancel_wait,
             limits=Limits(
                 message_bytes=settings.limits.message_bytes,
                 blocking_wait=settings.limits.blocking_wait,

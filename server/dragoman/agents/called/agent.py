@@ -5,20 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from dragoman.agents.called.turn import CalledTurn
 from dragoman.calling.breaker import CircuitBreaker
+from dragoman.calling.errors import CallRefused, ClientError, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.durations import Backoff
+from dragoman.core.errors import InvalidAgentResponse, TaskNotCancelable, Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import LeaseLost, TurnContext, TurnResult
+from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult, WorkerLost
 
+T = TypeVar("T")
 TurnT = TypeVar("TurnT", bound=CalledTurn)
 
 CRASH_RETRIES: Final = 100
 """Attempts after a process died: they follow the other server's task, and never begin its work twice."""
+
+CANCEL_BACKOFF: Final = Backoff(1.0, 30.0)  # seconds between two cancels of a task that its server has not ended
+CONFIRM_BACKOFF: Final = Backoff(0.1, 0.5)  # seconds between two reads of a canceled task that waited for its caller
+CONFIRM_TIMEOUT: Final = 5.0  # seconds for a server to end a canceled task that waited for its caller
 
 
 class CalledAgent(ABC, Generic[TurnT]):
@@ -129,19 +138,19 @@ class CalledAgent(ABC, Generic[TurnT]):
         self._running[context.task_id] = turn
         work = asyncio.create_task(turn.run(), name=f"turn of {context.task_id} at {type(self).__name__}")
         try:
-            await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
-            return work.result()
-        except asyncio.CancelledError:
-            try:
-                await self.stop(turn, context, work)
-            finally:
-                # Before `work.cancel()`, after which it would look canceled.
-                ended_by_itself = work.done() and not work.cancelled() and work.exception() is None
-                work.cancel()
-                await asyncio.wait([work])
-            if ended_by_itself and context.cancel_reason == "client":
+            if not context.canceled:  # else an earlier attempt was, and this one goes on with that
+                await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
                 return work.result()
-            if not turn.is_sent and context.cancel_reason == "drain":
+            return await self._cancel(turn, context, work)
+        except asyncio.CancelledError:
+            if context.cancel_reason == "client":
+                return await self._cancel(turn, context, work)
+            if context.cancel_reason == "deadline" and turn.is_begun:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(AGENT_STOP_TIMEOUT):
+                        await self._repeat_cancel(turn, context, work)
+            if context.cancel_reason == "drain" and not turn.is_sent:
+                await end(work)
                 await turn.store_unsent(True)
             raise
         except (LeaseLost, AppendRejected):
@@ -149,6 +158,82 @@ class CalledAgent(ABC, Generic[TurnT]):
             return TurnResult(StatusChange(states.CANCELED))
         finally:
             del self._running[context.task_id]
+            await end(work)
+
+    async def _cancel(self, turn: TurnT, context: TurnContext, work: asyncio.Task[TurnResult]) -> TurnResult:
+        """The result of a turn that its client has canceled: that of the other server's task, once it has ended.
+
+        CANCELED at once if that server never began the work. Raises WorkerLost when the turn has to stop before.
+        """
+        if not (turn.is_begun or work.done()):
+            return TurnResult(StatusChange(states.CANCELED))
+        try:
+            await self._repeat_cancel(turn, context, work)
+            return work.result()
+        except asyncio.CancelledError:  # the next attempt goes on
+            raise WorkerLost("The cancel is not confirmed yet.") from None
+        except WorkerLost as lost:
+            raise WorkerLost(str(lost), may_have_started=turn.is_begun) from None
+
+    async def _repeat_cancel(self, turn: TurnT, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
+        """Cancels the other server's task again and again, until that ends, or goes on because its server refuses."""
+        attempt, is_accepted = 0, False
+        await _first(turn.until_cancelable(), work)
+        while not work.done():
+            attempt += 1
+            try:
+                await _first(self.cancel_task(turn.remote_task, context.cancel_metadata), work)
+                is_accepted = True
+            except CallRefused as refused:
+                if not (is_accepted or refused.remote_error.is_busy or await self._has_ended(turn.remote_task, work)):
+                    self.log.info("%s: %s", self.location, refused.summary, extra={"task": context.task_id})
+                    context.refuse_cancel(f"the {self.kind} refuses to cancel its task")
+                    await asyncio.wait([work])
+            except (ClientError, InvalidAgentResponse) as error:
+                if isinstance(error, ServerUnavailable):
+                    self.record_failure(error.summary)
+                text = "%s has not confirmed a cancel, which is repeated: %s"
+                self.log.warning(text, self.location, error, extra={"task": context.task_id})
+            turn.wake()
+            await asyncio.wait([work], timeout=CANCEL_BACKOFF.delay(attempt))
+
+    async def _has_ended(self, task: str, work: asyncio.Task[TurnResult]) -> bool:
+        """Whether the other server's task has ended, as far as can be read now: if not, its refusal is asked again."""
+        try:
+            return await _first(self.has_ended(task), work) is not False
+        except (ClientError, InvalidAgentResponse):
+            return True
+
+    async def _cancel_idle(self, task: str, metadata: bytes) -> None:
+        """Cancels a task of the other server that waits for its caller, and waits until it has ended.
+
+        Raises TaskNotCancelable, Unavailable.
+        """
+        is_refused, polls = False, 0
+        try:
+            async with asyncio.timeout(CONFIRM_TIMEOUT):
+                try:
+                    await self.cancel_task(task, metadata)
+                except CallRefused:
+                    is_refused = True
+                while not await self.has_ended(task):
+                    if is_refused:
+                        raise TaskNotCancelable(f"the {self.kind} refuses to cancel its task")
+                    polls += 1
+                    await asyncio.sleep(CONFIRM_BACKOFF.delay(polls))
+        except (ClientError, InvalidAgentResponse, TimeoutError) as error:
+            raise Unavailable(f"the {self.kind} has not confirmed the cancel; the task waits on, try again") from error
+
+    @abstractmethod
+    async def cancel_task(self, task: str, metadata: bytes) -> None:
+        """Asks the other server once to cancel its task. `metadata`: of the cancel request, a serialized Struct.
+
+        Raises ClientError, CallRefused when the server refuses, InvalidAgentResponse.
+        """
+
+    @abstractmethod
+    async def has_ended(self, task: str) -> bool:
+        """Whether a task of the other server has ended, or is not known there. Raises ClientError."""
 
     @abstractmethod
     def describe_wait(self, turn: TurnT) -> str:
@@ -158,9 +243,21 @@ class CalledAgent(ABC, Generic[TurnT]):
     def new_turn(self, context: TurnContext) -> TurnT:
         """A turn that has not begun."""
 
-    @abstractmethod
-    async def stop(self, turn: TurnT, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the other server's task if the reason to stop asks for it, and waits until `work` ends."""
+
+async def end(work: asyncio.Task[TurnResult]) -> None:
+    """Cancels the work of a turn, and waits until it has stopped."""
+    work.cancel()
+    await asyncio.wait([work])
+
+
+async def _first(call: Coroutine[Any, Any, T], work: asyncio.Task[TurnResult]) -> T | None:
+    """The result of a call; None if the work of its turn ended first."""
+    calling = asyncio.create_task(call)
+    try:
+        await asyncio.wait([calling, work], return_when=asyncio.FIRST_COMPLETED)
+        return calling.result() if calling.done() else None
+    finally:
+        calling.cancel()
 
 
 def placeholder_spec(id: str, noun: str, time_limit: float, *, direct: bool = False) -> AgentSpec:

@@ -50,7 +50,7 @@ class CalledTurn(ABC):
 
     async def run(self) -> TurnResult:
         """Makes the calls and writes their events. Raises WorkerLost for an unavailable server, for a later attempt."""
-        prefix = self.reason_prefix
+        prefix, self.is_sent = self.reason_prefix, self.may_have_begun
         try:
             return await self.answer()
         except (InvalidAgentResponse, ProtocolError) as error:
@@ -112,6 +112,11 @@ class CalledTurn(ABC):
         """Whether an earlier attempt may have begun the work at the other server."""
         return self.context.attempt > 1 and not self.is_marked_unsent
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the other server may have work of any turn: then only that server can say that it has stopped."""
+        return self.is_sent or bool(self.remote_task) or self.may_have_begun
+
     async def begin_work(self) -> None:
         """Removes the note of an earlier attempt before work begins: an attempt after a crash would believe it."""
         if self.is_marked_unsent:
@@ -137,6 +142,15 @@ class CalledTurn(ABC):
     @abstractmethod
     async def answer(self) -> TurnResult:
         """The result of the turn. Raises the errors that `run` turns into failures."""
+
+    @property
+    @abstractmethod
+    def remote_task(self) -> str:
+        """The id of the other server's task; empty while unknown."""
+
+    @abstractmethod
+    async def until_cancelable(self) -> None:
+        """Returns once the other server's task is known."""
 
     @property
     @abstractmethod

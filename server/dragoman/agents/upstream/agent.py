@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+
+from google.protobuf.message import Message
 
 from dragoman.agents.called.agent import CalledAgent
 from dragoman.agents.called.turn import Sleep
@@ -15,11 +16,11 @@ from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.agents.upstream.turn_writer import read_task_state
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
-from dragoman.calling.errors import CallRefused, ClientError
+from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import InvalidAgentResponse
-from dragoman.ports import AGENT_STOP_TIMEOUT, TurnContext, TurnResult
+from dragoman.core.task import states
+from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
@@ -115,50 +116,34 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
     def new_turn(self, context: TurnContext) -> UpstreamTurn:
         return UpstreamTurn(context, self, self._new_id, self._sleep)
 
-    async def stop(self, turn: UpstreamTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the upstream task of a turn for a client or a deadline, and waits until the turn ends.
-
-        A client's cancel waits as long as the upstream task goes on, a deadline up to the timeout.
-        """
-        if context.cancel_reason not in ("client", "deadline") or not (turn.is_sent or turn.upstream_task):
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(AGENT_STOP_TIMEOUT if context.cancel_reason != "client" else None):
-                if not turn.upstream_task:
-                    known = asyncio.create_task(turn.writer.task_known.wait())
-                    try:
-                        await asyncio.wait([known, work], return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        known.cancel()
-                if not work.done() and turn.upstream_task:
-                    await self.cancel(turn.upstream_task, context.cancel_metadata)
-                    turn.wake()
-                await asyncio.wait([work])
-        if not work.done():
-            # CANCELED would claim that the upstream task has stopped. By now the runtime has muted the turn and ended
-            # our task itself: `Timings.mute_timeout` is shorter.
-            log.warning("%s did not confirm that its task has stopped", self.location, extra={"task": context.task_id})
-
-    async def cancel(self, task_id: str, metadata: bytes = b"") -> None:
-        """Cancels an upstream task. The turn reads the result. `metadata`: of the request, a serialized Struct."""
-        request = pb.CancelTaskRequest(id=task_id)
+    async def cancel_task(self, task: str, metadata: bytes) -> None:
+        request = pb.CancelTaskRequest(id=task)
         if metadata:
             request.metadata.MergeFromString(metadata)
-        try:
-            await self.transport.call("CancelTask", request, extensions=self.required_extensions)
-        except CallRefused as refused:
-            self.record_success()
-            log.info("%s did not cancel its task %s: %s", self.location, task_id, refused.summary)
-        except ClientError as failed:
-            self.record_failure(failed.summary)
-            log.warning("%s could not be reached to cancel its task %s: %s", self.location, task_id, failed.summary)
-        except InvalidAgentResponse as error:
-            log.warning("%s responded to a cancel with an invalid response: %s", self.location, error)
+        await self._call("CancelTask", request)
 
-    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        task = read_task_state(task_state).task
-        if task and not self.is_unavailable:
-            await self.cancel(task, metadata)
+    async def has_ended(self, task: str) -> bool:
+        try:
+            found = await self._call("GetTask", pb.GetTaskRequest(id=task, history_length=0))
+        except CallRefused as refused:
+            if refused.remote_error.is_task_not_found:
+                return True
+            raise
+        return isinstance(found, pb.Task) and states.is_terminal(found.status.state)
+
+    async def _call(self, rpc: str, request: Message) -> Message:
+        if not self.transports:
+            raise ServerUnavailable.for_reason(f"{self.location}: its card is not read yet", may_have_arrived=False)
+        return await self.transport.call(rpc, request, extensions=self.required_extensions)
+
+    def may_have_work(self, task_state: bytes, attempt: int) -> bool:
+        state = read_task_state(task_state)
+        return bool(state.task) or (attempt > 1 and not state.unsent)
+
+    async def cancel_waiting(self, task_state: bytes, metadata: bytes) -> bool:
+        if task := read_task_state(task_state).task:
+            await self._cancel_idle(task, metadata)
+        return True
 
     async def close(self) -> None:
         for transport in self.transports:

@@ -25,6 +25,7 @@ from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, Pr
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
 from dragoman.core.task import states
+from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext, TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -56,6 +57,7 @@ class UpstreamTurn(CalledTurn):
         super().__init__(context, connection, sleep)
         self.connection = connection
         self.writer = TurnWriter(context, connection.location, new_id)
+        self._maybe_sent = False  # whether an earlier attempt may have sent the message all the same
         self._chosen_task_id = ""  # the id that we chose for the upstream task (0.1); else empty
         self._message = context.message
         self._envelope = context.envelope
@@ -71,6 +73,14 @@ class UpstreamTurn(CalledTurn):
     def upstream_task(self) -> str:
         """The id of the upstream task; empty while unknown."""
         return self.writer.state.task or self._chosen_task_id
+
+    @property
+    def remote_task(self) -> str:
+        return self.upstream_task
+
+    async def until_cancelable(self) -> None:
+        if not self.upstream_task:
+            await self.writer.task_known.wait()
 
     # Calls ------------------------------------------------------------------------------------------------------
 
@@ -120,12 +130,18 @@ class UpstreamTurn(CalledTurn):
             await follow_ups.close()
 
     async def _answer_one(self, *, may_be_sent: bool) -> TurnResult:
-        """The result for one message. `may_be_sent`: another process may have sent it."""
+        """The result for one message, or of the upstream task as it is if a canceled turn has not sent the message.
+
+        `may_be_sent`: another process may have sent it.
+        """
         if may_be_sent:
-            self.is_sent = True
             found = await recovery.find_task(self, self._message)
             if found is not None:
                 return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
+            # Of an idempotent agent it is not known: to send the message once more shows its task, which is canceled.
+            self._maybe_sent = self.connection.idempotent
+        if self.context.canceled and not self._maybe_sent:
+            return await self._follow() if self.upstream_task else TurnResult(StatusChange(states.CANCELED))
         return await self._send()
 
     async def _send(self) -> TurnResult:
@@ -137,7 +153,7 @@ class UpstreamTurn(CalledTurn):
                 request = self._next_request(without_context=without_context)
                 result = await self._send_once(transport, request, streams=streams)
             except ServerUnavailable as error:
-                self.is_sent = error.may_have_arrived
+                self.is_sent = error.may_have_arrived or self._maybe_sent
                 await self.wait_to_retry(error)
                 found = await recovery.find_task(self, self._message) if error.may_have_arrived else None
                 if found is None:
@@ -146,7 +162,7 @@ class UpstreamTurn(CalledTurn):
             except CallRefused as refused:
                 self.connection.record_success()
                 if refused.remote_error.is_busy:
-                    self.is_sent = False
+                    self.is_sent = self._maybe_sent
                     await self.wait_to_retry(ServerUnavailable.for_reason(refused.summary, may_have_arrived=False))
                 elif streams and refused.remote_error.is_unsupported:
                     streams = False

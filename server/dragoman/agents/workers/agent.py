@@ -63,8 +63,13 @@ class WorkerAgent:
                 return f"{silent}; after {lease:g} s of silence it counts as lost."
         return ""
 
-    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Nothing to do: workers keep nothing of a task that is not running."""
+    def may_have_work(self, task_state: bytes, attempt: int) -> bool:
+        """False: workers keep nothing of a task that is not running."""
+        return False
+
+    async def cancel_waiting(self, task_state: bytes, metadata: bytes) -> bool:
+        """Nothing to do, as `may_have_work` says."""
+        return True
 
     def remove_worker(self, worker: WorkerConnection) -> None:
         if worker in self.workers:

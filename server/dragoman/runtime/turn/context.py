@@ -14,7 +14,7 @@ from dragoman.core.names import Owner, task_id_of
 from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal
-from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, is_remote
+from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, is_called, is_remote
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
@@ -37,6 +37,9 @@ DEFAULT_SLOTS: Final = 1000  # concurrent turns in one process, unless the setti
 WORKER_WAIT_SECONDS: Final = 300.0
 """Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
 
+CANCEL_WAIT_SECONDS: Final = 86_400.0
+"""Seconds for which a cancel is repeated that another server does not confirm, unless the settings say otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOptions:
@@ -45,6 +48,7 @@ class TurnOptions:
     runs_agents: bool = True  # False: the turns of this process's own agents are left to other processes on the store
     slots: int = DEFAULT_SLOTS  # concurrent turns
     worker_wait: float = WORKER_WAIT_SECONDS  # seconds that tasks wait for absent remote agents
+    cancel_wait: float = CANCEL_WAIT_SECONDS  # seconds for which a cancel is repeated that no other server confirms
     strict: bool = False  # whether agents may make only the transitions of the strict table
     shows_error_texts: bool = True
     """Whether callers see what any exception of an agent says; else only what an AgentError says."""
@@ -257,15 +261,15 @@ class RunContext:
     async def load_input(self) -> None:
         """Reads the input of the turn. A repeated call after a failed read keeps what was read.
 
-        Raises CancelledError if a client has canceled the turn before it began.
+        Raises CancelledError if a client has canceled the turn before it began. An agent that calls another server
+        begins nevertheless: it has to tell that server.
         """
-        # An upstream agent has to be told, which `cancel` does.
-        upstream = is_remote(self._agent) and not self._agent.is_worker_backed
-        if "client" in self.stop.requests or (self.attempt > 1 and not upstream):
+        if "client" in self.stop.requests or self.attempt > 1 or is_called(self._agent):
             requests = await self._services.store.cancel_requests.pending([self.record.ref])
             if requests:
                 self.stop.request("client", requests[self.record.ref])
-                raise asyncio.CancelledError("the message arrived before the cancel")
+                if not is_called(self._agent):
+                    raise asyncio.CancelledError("the message arrived before the cancel")
         if self.message is NO_MESSAGE:
             usage = await self._load_message()
             if self.usage_tracker is None and usage:

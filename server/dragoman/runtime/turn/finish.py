@@ -132,15 +132,24 @@ OVER_BUDGET: Final = SystemStatus("OVER_BUDGET", "The task exceeded its budget."
 CONTEXT_CHANGED: Final = SystemStatus(
     "CONTEXT_CHANGED", "Another task of this conversation changed the conversation's state during this turn."
 )
+OUTCOME_UNKNOWN: Final = SystemStatus(
+    "OUTCOME_UNKNOWN", "The task was canceled, but the agent's server has not confirmed that its work has stopped."
+)
 EXPIRED: Final = SystemStatus("EXPIRED", "The task received no reply within its retention time.")
+
+CANCEL_WAITS: Final = "The cancel waits until the agent's server can be reached: only that server can confirm it."
 
 INVALID_TRANSITION: Final = SystemStatus("INVALID_AGENT_RESPONSE", "The agent made an invalid state transition:")
 
 
-def retry_status(attempt: int, error: str = "") -> StatusChange:
-    """The update that begins a repeated turn; its metadata have the attempt, and why the agent failed, if it did."""
-    message = pb.Message(metadata={"attempt": attempt, **({"error": error} if error else {})})
-    return StatusChange(states.WORKING, metadata=message.metadata.SerializeToString())
+def retry_status(attempt: int, error: str = "", message: pb.Message | None = None) -> StatusChange:
+    """The update that begins a repeated turn; its metadata have the attempt, and why the agent failed, if it did.
+
+    `message`: what the turn waits for.
+    """
+    data = pb.Message(metadata={"attempt": attempt, **({"error": error} if error else {})})
+    text = message.SerializeToString() if message is not None else b""
+    return StatusChange(states.WORKING, text, metadata=data.metadata.SerializeToString())
 
 
 def system_status(status: SystemStatus, record: TaskRecord, detail: str = "") -> StatusChange:
@@ -294,7 +303,8 @@ def decide(
         if not result.pause.error:
             result = TurnResult(stop_status(), state_update=result.state_update)
     if result.status.state == states.FAILED and _may_retry(stop, lost, record, retries):
-        changes = [*changes, retry_status(record.attempt + 1)]
+        waits = _message(CANCEL_WAITS, record) if stop.reason == "client" else None
+        changes = [*changes, retry_status(record.attempt + 1, message=waits)]
         # Without the conversation's state, which might be rejected: the next attempt writes it.
         return Finish(FinishKind.RETRY, changes, replace(output.state_update, context_state=None))
     if result.reply is not None and not changes and not record.visible:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -23,7 +24,17 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.exceptions import describe, is_a
 from dragoman.core.task import states
 from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, StatusChange
-from dragoman.ports import NO_CHANGE, Agent, AgentStillRuns, LeaseLost, StateUpdate, TurnResult, WorkerLost, is_remote
+from dragoman.ports import (
+    NO_CHANGE,
+    Agent,
+    AgentStillRuns,
+    LeaseLost,
+    StateUpdate,
+    TurnResult,
+    WorkerLost,
+    is_called,
+    is_remote,
+)
 from dragoman.runtime.lease import GuardedSteps
 from dragoman.runtime.turn.context import FirstMessage, RunContext, TurnServices
 from dragoman.runtime.turn.events import Change
@@ -31,6 +42,7 @@ from dragoman.runtime.turn.finish import (
     CONTEXT_CHANGED,
     DRAINED,
     LEASE_LAPSED,
+    OUTCOME_UNKNOWN,
     TURN_ABORTED,
     WORKER_LOST,
     Finish,
@@ -115,7 +127,9 @@ class TurnRunner:
         self.phase, stop = Phase.RUNNING, self.stop
         try:
             while await self._finish_turn(
-                await self._run_agent() if stop.state is Stop.NONE else TurnResult(self._stop_status())
+                await self._run_agent()
+                if stop.state is Stop.NONE or self._tells_server
+                else TurnResult(self._stop_status())
             ):
                 self._begin_next_turn()
         except AppendRejected as rejection:
@@ -149,6 +163,11 @@ class TurnRunner:
         if is_a(error, asyncio.CancelledError):
             return task is None or task.cancelling() > 0
         return is_a(error, GeneratorExit) and (task is None or asyncio.current_task(self._loop) is not task)
+
+    @property
+    def _tells_server(self) -> bool:
+        """Whether a client has canceled a turn of an agent that calls another server: only that one can stop it."""
+        return self.stop.reason == "client" and is_called(self._agent)
 
     async def abort(self, end: StatusChange | None = None) -> None:
         """Ends the task as FAILED without a result, trying again until the store takes that or rejects it."""
@@ -239,6 +258,14 @@ class TurnRunner:
             if not is_remote(self._agent):  # which is told by its own process
                 self.context.batch.close(LeaseLost("the task is being canceled"))
 
+    def end_unconfirmed(self) -> None:
+        """Ends a canceled task whose agent's server has not confirmed the cancel for too long."""
+        if self.phase is Phase.RUNNING and self._tells_server:
+            if self.stop.state is Stop.REQUESTED:
+                self.stop.escalate()
+            self._end_without_agent(system_status(OUTCOME_UNKNOWN, self.context.record))
+            self._interrupt()
+
     def _end_without_agent(self, end: StatusChange) -> None:
         """Ends the task while its agent may run. The release makes the store reject every later write of this run."""
         if self._end_task is None:
@@ -278,7 +305,10 @@ class TurnRunner:
                 self._begun = steps.begun
         except WorkerLost as lost:
             self._worker_lost, self._begun = lost, lost.may_have_started
-            stopped = self.stop.reason == "client" or (self.stop.reason == "deadline" and not self._begun)
+            is_unconfirmed = self._begun and self._tells_server
+            stopped = (self.stop.reason == "client" and not is_unconfirmed) or (
+                self.stop.reason == "deadline" and not self._begun
+            )
             return TurnResult(self._stop_status() if stopped else system_status(WORKER_LOST, context.record, str(lost)))
         except asyncio.CancelledError:
             if not self.stop.requested:
@@ -365,6 +395,8 @@ class TurnRunner:
 
     def _decide(self, result: TurnResult, output: Output) -> Finish:
         record, retries, lost = self.context.record, self._agent.spec.crash_retries, self._worker_lost
+        if self._tells_server:  # its cancel is repeated for a time, not a number of attempts
+            retries = sys.maxsize
         return decide(result, output, self.stop, self._stop_status, lost, record, retries, begun=self._begun)
 
     # Writes -----------------------------------------------------------------------------------------------------

@@ -203,10 +203,11 @@ class StoredUpstreams(_Table):
 
 
 _REQUEST_CANCEL: Final = """
-INSERT INTO cancel_requests (owner, task, until, metadata)
-SELECT t.owner, t.task, t.last_received, ?4 FROM owners o JOIN tasks t ON t.owner = o.owner
+INSERT INTO cancel_requests (owner, task, until, metadata, requested)
+SELECT t.owner, t.task, t.last_received, ?4, ?5 FROM owners o JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ?1 AND o.principal = ?2 AND t.task = ?3 AND (t.session > 0 OR t.ready)
-ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
+ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata, requested = CASE
+    WHEN cancel_requests.until = excluded.until THEN cancel_requests.requested ELSE excluded.requested END
 """
 _IS_PENDING: Final = "t.last_completed < c.until AND (t.session > 0 OR t.ready)"
 _SELECT_PENDING_CANCELS: Final = f"""
@@ -215,6 +216,11 @@ FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
 JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
 """
 _CANCELS_OF_SESSION: Final = f"{_SELECT_PENDING_CANCELS} AND t.session = ?1"
+_OVERDUE_CANCELS: Final = f"{_SELECT_PENDING_CANCELS} AND c.requested <= ?1"
+_WITHDRAW_CANCEL: Final = """
+DELETE FROM cancel_requests WHERE task = ?3 AND owner = (
+    SELECT o.owner FROM owners o WHERE o.scope = ?1 AND o.principal = ?2)
+"""
 _DELETE_OBSOLETE_CANCELS: Final = f"""
 DELETE FROM cancel_requests WHERE (owner, task) IN (
     SELECT c.owner, c.task FROM cancel_requests c WHERE NOT EXISTS (
@@ -232,7 +238,7 @@ class StoredCancels(_Table):
         self._delete_obsolete = f"{_DELETE_OBSOLETE_CANCELS} {row_lock})"
 
     async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
-        await self._runner.write(change, _REQUEST_CANCEL, *task.owner, task.key, metadata)
+        await self._runner.write(change, _REQUEST_CANCEL, *task.owner, task.key, metadata, await self._runner.now())
 
     async def of_session(self, session: int) -> dict[TaskRef, bytes]:
         return await self._runner.read(_cancels, _CANCELS_OF_SESSION, session)
@@ -240,6 +246,12 @@ class StoredCancels(_Table):
     async def pending(self, tasks: Collection[TaskRef]) -> dict[TaskRef, bytes]:
         found = await self._runner.read(_cancels, _SELECT_PENDING_CANCELS)
         return {task: found[task] for task in tasks if task in found}
+
+    async def overdue(self, seconds: float) -> Collection[TaskRef]:
+        return await self._runner.read(_cancels, _OVERDUE_CANCELS, await self._runner.now() - round(seconds * 1000))
+
+    async def withdraw(self, task: TaskRef) -> None:
+        await self._runner.write(change, _WITHDRAW_CANCEL, *task.owner, task.key)
 
     async def delete_obsolete(self) -> None:
         """Deletes the requests of tasks that are no longer running or waiting."""

@@ -138,9 +138,10 @@ async def test_a_waiting_task_that_is_canceled_cancels_its_call(old_tools: Tools
     result = await agent.take_turn(RecordingTurnContext("greet_once"))
     assert result.state_update.task_state is not None
     state = read_call_state(result.state_update.task_state)
-    await agent.on_canceled(result.state_update.task_state, b"")
+    assert agent.may_have_work(result.state_update.task_state, 1)
+    assert not await agent.cancel_waiting(result.state_update.task_state, b""), "a plain call confirms nothing"
     assert agent.calls.take(state.open_call) is None
-    await agent.on_canceled(CallState(handle="gone").to_json(), b"")  # the server's error is logged
+    assert await agent.cancel_waiting(CallState(handle="gone").to_json(), b""), "the server does not know it"
     await agent.close()
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
 
-from dragoman.agents.called.agent import CalledAgent
+from dragoman.agents.called.agent import CalledAgent, end
 from dragoman.agents.called.turn import Sleep
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
-from dragoman.calling.errors import CallRefused, ClientError, ProtocolError, ServerUnavailable
+from dragoman.calling.errors import CallRefused, ProtocolError, ServerUnavailable
 from dragoman.core.schemas import SchemaCheck, compile_schema
 from dragoman.extensions.mcp.servers import discovery, tasks_extension
 from dragoman.extensions.mcp.servers.call_state import read_call_state
@@ -30,9 +29,6 @@ from dragoman.ports import OutboundStreams, TurnContext, TurnResult
 log = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
-
-TASK_CANCEL_TIMEOUT: Final = 5.0
-"""Seconds for a server's task to end after its cancel. Shorter than the runtime waits for the agent."""
 
 
 class McpAgent(CalledAgent[McpTurn]):
@@ -171,28 +167,42 @@ class McpAgent(CalledAgent[McpTurn]):
         """A turn that has not begun."""
         return McpTurn(context, self, self._new_id, clock=self.breaker.clock, sleep=self._sleep)
 
-    async def stop(self, turn: McpTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the server's task of a turn for a client or a deadline, and waits for its end, for a limited time."""
-        if turn.handle and context.cancel_reason in ("client", "deadline"):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TASK_CANCEL_TIMEOUT):
-                    await self._cancel_handle(turn.handle)
-                    turn.wake()
-                    await asyncio.wait([work])
+    async def _cancel(self, turn: McpTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> TurnResult:
+        """As of its base, but a call that is no task of the server confirms nothing: it is withdrawn.
 
-    async def _cancel_handle(self, handle: str) -> None:
+        The SDK tells the server (`notifications/cancelled`), which need not answer.
+        """
+        if turn.is_begun and not (turn.handle or work.done()):
+            await end(work)
+            self.calls.discard(turn.output.state.open_call)
+            if not turn.handle:
+                return turn.failed(
+                    "OUTCOME_UNKNOWN", f"the MCP server does not say whether {turn.call_text} has stopped"
+                )
+        return await super()._cancel(turn, context, work)
+
+    async def cancel_task(self, task: str, metadata: bytes) -> None:
+        await self.call(lambda client: tasks_extension.cancel_task(client, task))
+
+    async def has_ended(self, task: str) -> bool:
         try:
-            await self.call(lambda client: tasks_extension.cancel_task(client, handle))
-        except ClientError as error:
-            log.warning("%s did not cancel its task %s: %s", self.location, handle, error.summary)
+            found = await self.call(lambda client: tasks_extension.get_task(client, task))
+        except CallRefused:
+            return True
+        return found.status in ("completed", "cancelled", "failed")
 
-    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
-        """Cancels the call of our task, which was canceled while it waited for its caller."""
+    def may_have_work(self, task_state: bytes, attempt: int) -> bool:
+        state = read_call_state(task_state)
+        return bool(state.handle or state.open_call) or (attempt > 1 and not state.unsent)
+
+    async def cancel_waiting(self, task_state: bytes, metadata: bytes) -> bool:
         state = read_call_state(task_state)
         if state.open_call:
             self.calls.discard(state.open_call)
-        if state.handle and not self.is_unavailable:
-            await self._cancel_handle(state.handle)
+            return False
+        if state.handle:
+            await self._cancel_idle(state.handle, metadata)
+        return True
 
     async def close(self) -> None:
         """Cancels its calls and closes the connection, which ends a child process."""

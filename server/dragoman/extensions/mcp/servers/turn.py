@@ -72,6 +72,22 @@ class McpTurn(CalledTurn):
         return self.output.state.handle
 
     @property
+    def remote_task(self) -> str:
+        return self.handle
+
+    async def until_cancelable(self) -> None:
+        """Nothing to wait for: a call without a task is not canceled by the base class."""
+
+    @property
+    def is_begun(self) -> bool:
+        return super().is_begun or bool(self.output.state.open_call)
+
+    @property
+    def call_text(self) -> str:
+        """What it calls, for texts."""
+        return f'the tool "{self.output.state.tool}"' if self.output.state.tool else "its tool"
+
+    @property
     def is_marked_unsent(self) -> bool:
         """Whether an earlier attempt noted that no tool was called."""
         return self.output.state.unsent
@@ -193,7 +209,7 @@ class McpTurn(CalledTurn):
         if failure.may_have_arrived and not self._is_repeatable():
             reason = failure.message if isinstance(failure, ServerSilent) else "the connection was lost"
             raise self.outcome_unknown(failure, self._unknown_text(f"{reason} while it ran"))  # others name hosts
-        self.is_sent = failure.may_have_arrived
+        self.is_sent = failure.may_have_arrived or self.may_have_begun
         await self.wait_to_retry(failure, attempt)
 
     def _start_call(self) -> OpenCall:

@@ -325,12 +325,14 @@ CREATE TABLE upstreams (
 );
 
 -- Cancels of running tasks: the task is to stop, unless it has already handled its message `until`. `metadata` is that of
--- the request: a serialized Struct. Rows may name tasks that have ended or no longer exist; maintenance deletes them.
+-- the request: a serialized Struct. `requested`: when the first one came, in milliseconds since the epoch. Rows may name
+-- tasks that have ended or no longer exist; maintenance deletes them.
 CREATE TABLE cancel_requests (
-    owner    bigint NOT NULL,
-    task     bytea  NOT NULL,
-    until    bigint NOT NULL,
-    metadata bytea  NOT NULL,
+    owner     bigint NOT NULL,
+    task      bytea  NOT NULL,
+    until     bigint NOT NULL,
+    metadata  bytea  NOT NULL,
+    requested bigint NOT NULL,
     PRIMARY KEY (owner, task)
 );
 

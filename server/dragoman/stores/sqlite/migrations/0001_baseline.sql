@@ -296,12 +296,14 @@ CREATE TABLE upstreams (
 ) WITHOUT ROWID;
 
 -- Cancels of running tasks: the task is to stop, unless it has already handled its message `until`. `metadata` is that of
--- the request: a serialized Struct. Rows may name tasks that have ended or no longer exist; maintenance deletes them.
+-- the request: a serialized Struct. `requested`: when the first one came, in milliseconds since the epoch. Rows may name
+-- tasks that have ended or no longer exist; maintenance deletes them.
 CREATE TABLE cancel_requests (
-    owner    INTEGER NOT NULL,
-    task     BLOB    NOT NULL,
-    until    INTEGER NOT NULL,
-    metadata BLOB    NOT NULL,
+    owner     INTEGER NOT NULL,
+    task      BLOB    NOT NULL,
+    until     INTEGER NOT NULL,
+    metadata  BLOB    NOT NULL,
+    requested INTEGER NOT NULL,
     PRIMARY KEY (owner, task)
 ) WITHOUT ROWID;
 
