@@ -289,7 +289,7 @@ class TurnRunner:
 
     async def _run_agent(self) -> TurnResult:
         """Runs the agent. If it obeys a cancel the task ends as CANCELED; if it ignores it, its result counts."""
-        context = self.context
+        context, turn = self.context, None
         try:
             if not context.fresh_context or context.message.reference_task_ids:
                 await self._log.retry_read(context.load_input, context.record.ref, context.guard, context.log_fields)
@@ -315,6 +315,8 @@ class TurnRunner:
                 raise
             if self.task is not None:
                 self.task.uncancel()
+            if turn is None and self._tells_server:  # its input was being read
+                return await self._run_agent()
             return TurnResult(self._stop_status())
         except Exception as error:
             if is_a(error, AgentStillRuns) or not context.batch.failed:
