@@ -15,7 +15,6 @@ from tests.chaos.actions import Action
 from tests.chaos.history import Entry, Fault, Sampled, line_of
 from tests.simulation.agents import Journal
 from tests.simulation.bus import Network
-from tests.simulation.called.known import known_defect
 from tests.simulation.callers import SimulatedCaller, answer_the_left
 from tests.simulation.connection import Disk
 from tests.simulation.faults import strike
@@ -54,11 +53,6 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     """Simulated seconds."""
-
-    @property
-    def unexpected(self) -> list[str]:
-        """The problems that are no known defects."""
-        return [problem for problem in self.problems if not known_defect(problem)]
 
     @property
     def text(self) -> str:

@@ -108,8 +108,8 @@ def hunt(mutation: Mutation, first: int, limit: int) -> Found:
     if not finder.used:
         raise SourceChanged(f"{mutation.name}: {mutation.module} was imported without its fault")
     for number, outcome in enumerate(processes.histories(first, limit, mutation.seeds), 1):
-        if outcome.unexpected:
-            return Found(mutation.name, number, outcome.unexpected[0])
+        if outcome.problems:
+            return Found(mutation.name, number, outcome.problems[0])
     return Found(mutation.name, limit, "")
 
 

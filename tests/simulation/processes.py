@@ -6,10 +6,9 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from tests.simulation.called.known import known_defect
 from tests.simulation.called.plan import any_plan_of
 from tests.simulation.history import Outcome, simulate
 
@@ -19,15 +18,13 @@ HISTORIES_PER_PROCESS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What some histories were in all. `cpu_seconds`: of their process. `problems`: by seed, without known defects."""
+    """What some histories were in all. `cpu_seconds`: of their process. `problems`: by seed."""
 
     histories: int
     operations: int
     simulated_seconds: float
     cpu_seconds: float
     problems: dict[str, list[str]]
-    known: dict[str, list[str]] = field(default_factory=dict)
-    """The seeds of each kind of known defect."""
 
 
 def histories(first: int, count: int, prefix: str = "") -> Iterator[Outcome]:
@@ -50,16 +47,12 @@ def play(seeds: tuple[int, int, str]) -> Played:
     """Plays the histories of a first seed, a count and a prefix."""
     began, operations, seconds = time.process_time(), 0, 0.0
     problems: dict[str, list[str]] = {}
-    known: dict[str, list[str]] = {}
     for outcome in histories(*seeds):
         operations += outcome.plan.operations
         seconds += outcome.seconds
-        if outcome.unexpected:
-            problems[outcome.plan.seed] = outcome.unexpected
-        for kind in dict.fromkeys(map(known_defect, outcome.problems)):
-            if kind:
-                known.setdefault(kind, []).append(outcome.plan.seed)
-    return Played(seeds[1], operations, seconds, time.process_time() - began, problems, known)
+        if outcome.problems:
+            problems[outcome.plan.seed] = outcome.problems
+    return Played(seeds[1], operations, seconds, time.process_time() - began, problems)
 
 
 def play_all(first: int, count: int, processes: int, prefix: str = "") -> Iterator[Played]:

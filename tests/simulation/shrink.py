@@ -50,7 +50,7 @@ def smaller_plans(plan: Plan) -> Iterator[Plan]:
 
 def shrink(outcome: Outcome, tries: int = 400, play: Callable[[Plan], Outcome] = simulate) -> Outcome:
     """The smallest failing history that was found within so many tries. `play`: plays a plan."""
-    kinds = kinds_of(outcome.unexpected or outcome.problems)
+    kinds = kinds_of(outcome.problems)
     while True:
         for plan in smaller_plans(outcome.plan):
             tries -= 1

@@ -1,4 +1,4 @@
-"""Histories with called agents: the first ones have known defects only, and a seed is always the same history."""
+"""Histories with called agents: the first ones are good, and a seed is always the same history."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from collections import Counter
 
 import pytest
 from tests.chaos.history import Canceled, Fault
-from tests.simulation.called.known import KNOWN_DEFECTS, known_defect
 from tests.simulation.called.plan import AGENTS, CALLED_FAULTS, CALLED_OPERATIONS, SEED_PREFIX, called_plan_of
-from tests.simulation.history import simulate
 from tests.simulation.plan import plan_from_json, plan_to_json
-from tests.simulation.processes import histories, play
+from tests.simulation.processes import histories
 from tests.simulation.run import main
 
 pytestmark = pytest.mark.extra("mcp")  # one of the called agents is an MCP server
@@ -24,17 +22,16 @@ HISTORIES = 60
 PRINT_DIGESTS = """
 import hashlib
 from tests.simulation.called.plan import called_plan_of
-from tests.simulation.history import simulate
 for seed in range(1, 9):
     print(hashlib.sha256(simulate(called_plan_of(f"called {seed}")).text.encode()).hexdigest())
 """
 
 
-def test_the_first_histories_with_called_agents_have_known_defects_only() -> None:
+def test_the_first_histories_with_called_agents_are_good() -> None:
     counts: Counter[type] = Counter()
     agents: set[str] = set()
     for outcome in histories(1, HISTORIES, SEED_PREFIX):
-        assert outcome.unexpected == [], f"seed {outcome.plan.seed}"
+        assert outcome.problems == [], f"seed {outcome.plan.seed}"
         counts.update(map(type, outcome.entries))
         agents.update(operation.agent for caller in outcome.plan.callers for operation in caller)
     assert agents == set(AGENTS)
@@ -65,22 +62,6 @@ def test_a_plan_with_called_agents_can_be_kept_as_a_line() -> None:
     assert set(CALLED_FAULTS) <= {fault.kind for plan in plans for fault in plan.faults}
 
 
-def test_the_command_plays_seeds_with_called_agents_and_names_the_known_defects(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_plays_seeds_with_called_agents(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "called 1", "--histories", "3", "--processes", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert "simulate: 3 histories from SEED=called 1" in shown
-    assert all(f"simulate: known: {kind}: " in shown for kind in KNOWN_DEFECTS)
-
-
-def test_seeds_of_known_defects_are_counted_by_kind() -> None:
-    played = play((50, 25, SEED_PREFIX))
-    found = {
-        (kind, outcome.plan.seed)
-        for outcome in (simulate(called_plan_of(f"called {seed}")) for seed in range(50, 75))
-        for kind in map(known_defect, outcome.problems)
-        if kind
-    }
-    assert {(kind, seed) for kind, seeds in played.known.items() for seed in seeds} == found != set()
-    assert played.problems == {}
+    assert "simulate: 3 histories from SEED=called 1" in capsys.readouterr().out

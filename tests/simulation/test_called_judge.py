@@ -8,9 +8,8 @@ import pytest
 from tests.chaos.history import Canceled, Entry, Got
 from tests.chaos_checker.checker import StoredTask
 from tests.simulation.called.judge import UNPROVOKED, judge_called
-from tests.simulation.called.known import KNOWN_DEFECTS, known_defect
 from tests.simulation.called.peer import Work
-from tests.simulation.plan import Plan, Profile
+from tests.simulation.plan import Plan, PlannedOperation, Profile
 
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -42,7 +41,6 @@ def test_a_task_that_ends_with_its_work_is_good() -> None:
 def test_canceled_means_that_the_work_has_stopped(ended: float | None) -> None:
     (problem,) = _judge(CANCELED, _work(states.WORKING, ended))
     assert "its work at upstream went on" in problem
-    assert known_defect(problem) == "CANCELED, and the task of an A2A server goes on"
 
 
 def test_the_first_report_of_canceled_counts() -> None:
@@ -53,26 +51,20 @@ def test_the_first_report_of_canceled_counts() -> None:
     assert "told 0.400 s later" in problem
 
 
-def test_where_nothing_was_struck_a_defect_is_not_known() -> None:
+def test_a_problem_says_when_nothing_was_struck() -> None:
     (problem,) = _judge(CANCELED, _work(states.WORKING, None), plan=CALM)
     assert problem.endswith(UNPROVOKED)
-    assert known_defect(problem) == ""
 
 
-def test_a_call_that_is_no_task_is_canceled_by_a_notification() -> None:
+def test_a_notification_confirms_no_cancel_of_a_tool() -> None:
     task = replace(CANCELED, agent="tools", text="run sleep 100 #1")
     work = replace(_work(states.WORKING, 6.0, 4.9), peer="tools", tool="run", text="sleep 100 #1")
-    assert _judge(task, work) == []
-    task = replace(task, text="long sleep 100 #1")
-    (problem,) = _judge(task, replace(work, tool="long"))
-    assert known_defect(problem) == "CANCELED, and the task of an MCP server goes on"
-
-
-def test_an_mcp_server_that_ignores_a_cancel_is_a_known_defect_also_where_nothing_was_struck() -> None:
-    task = replace(CANCELED, agent="tools", text="long sleep 100 #1", times=(1.0, 9.9))
-    work = replace(_work(states.WORKING, None, 4.9), peer="tools", tool="long", text="sleep 100 #1")
-    (problem,) = _judge(task, work, plan=CALM)
-    assert known_defect(problem) == "CANCELED, and the task of an MCP server ignores it"
+    (problem,) = _judge(task, work)
+    assert "its work at tools went on until 1.000 s later" in problem
+    unknown = replace(task, state=states.FAILED, reason="OUTCOME_UNKNOWN")
+    operation = PlannedOperation("cancel", "sleep 100", 0.0, 0, 1, "tools/run")
+    assert _judge(unknown, work, plan=replace(CALM, callers=((operation,),))) == []
+    assert _judge(unknown, work) == ["task T: failed because of OUTCOME_UNKNOWN, and its work has not"]
 
 
 def test_an_accepted_cancel_reaches_the_work() -> None:
@@ -82,7 +74,7 @@ def test_an_accepted_cancel_reaches_the_work() -> None:
     assert _judge(COMPLETED, _work(states.COMPLETED, 40.0), entries=()) == []
     for cancels in ((), (30.0,)):
         (problem,) = _judge(COMPLETED, _work(states.COMPLETED, 40.0, *cancels), entries=accepted)
-        assert known_defect(problem) == "an accepted cancel that an A2A server never gets"
+        assert "its cancel was accepted at 3.000 s, its work at upstream was never told" in problem
 
 
 def test_a_message_begins_one_piece_of_work() -> None:
@@ -114,7 +106,3 @@ def test_a_failed_task_has_failed_work_or_a_reason_that_something_explains() -> 
     unknown = replace(failed, reason="UPSTREAM_UNKNOWN")
     assert _judge(unknown, _work(states.COMPLETED, 3.0)) == []
     assert _judge(unknown, _work(states.COMPLETED, 3.0), plan=CALM) == [f"task T: UPSTREAM_UNKNOWN{UNPROVOKED}"]
-
-
-def test_no_kind_of_defect_is_named_twice() -> None:
-    assert len(KNOWN_DEFECTS) == len({pattern.pattern for pattern in KNOWN_DEFECTS.values()})

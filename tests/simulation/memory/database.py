@@ -150,7 +150,7 @@ class MemoryDatabase:
         self.keys: dict[tuple[Owner, str, str], UsedKey] = {}
         self.contexts: dict[tuple[Owner, str, str], ContextState] = {}
         """By owner, context and agent."""
-        self.cancels: dict[TaskRef, tuple[int, bytes]] = {}
+        self.cancels: dict[TaskRef, tuple[int, bytes, int]] = {}
         """The last message to which a request applies, and its metadata."""
         self.key_values: dict[str, str] = {}
         self.daily = DailyCounter()
@@ -425,15 +425,15 @@ class MemoryDatabase:
         ]
         return TaskMessages(rows.record, stored, rows.state, rows.metadata)
 
-    def pending_cancels(self) -> Iterator[tuple[TaskRecord, bytes]]:
-        """The cancel requests that apply to a turn which runs or waits to run."""
-        for ref, (until, metadata) in self.cancels.items():
+    def pending_cancels(self) -> Iterator[tuple[TaskRecord, bytes, int]]:
+        """The cancel requests that apply to a turn which runs or waits to run, and when each was made first."""
+        for ref, (until, metadata, requested) in self.cancels.items():
             rows = self.tasks.get(ref)
             if rows is None:
                 continue
             record = rows.record
             if record.last_completed < until and (record.session or record.ready):
-                yield record, metadata
+                yield record, metadata, requested
 
     def live_sessions(self, now: int) -> Collection[int]:
         """The sessions that have not expired at `now`; at 0, those that have not certainly ended."""

@@ -243,7 +243,10 @@ class MemoryCancels:
         def store() -> None:
             rows = self._database.tasks.get(task)
             if rows is not None and (rows.record.session or rows.record.ready):
-                self._database.cancels[task] = (rows.record.last_received, metadata)
+                until, now = rows.record.last_received, self._database.clock()
+                before = self._database.cancels.get(task)
+                since = before[2] if before is not None and before[0] == until else now
+                self._database.cancels[task] = (until, metadata, since)
 
         await self._write(store)
 
@@ -251,7 +254,7 @@ class MemoryCancels:
         found: Mapping[TaskRef, bytes] = await self._read(
             lambda: {
                 record.ref: metadata
-                for record, metadata in self._database.pending_cancels()
+                for record, metadata, _ in self._database.pending_cancels()
                 if record.session == session
             }
         )
@@ -259,9 +262,20 @@ class MemoryCancels:
 
     async def pending(self, tasks: Collection[TaskRef]) -> Mapping[TaskRef, bytes]:
         found: Mapping[TaskRef, bytes] = await self._read(
-            lambda: {record.ref: data for record, data in self._database.pending_cancels() if record.ref in tasks}
+            lambda: {record.ref: data for record, data, _ in self._database.pending_cancels() if record.ref in tasks}
         )
         return found
+
+    async def overdue(self, seconds: float) -> Collection[TaskRef]:
+        def find() -> list[TaskRef]:
+            until = self._database.clock() - round(seconds * 1000)
+            return [record.ref for record, _, since in self._database.pending_cancels() if since <= until]
+
+        found: list[TaskRef] = await self._read(find)
+        return found
+
+    async def withdraw(self, task: TaskRef) -> None:
+        await self._write(lambda: self._database.cancels.pop(task, None))
 
 
 def settle(future: asyncio.Future[T], work: Callable[[], T]) -> None:
