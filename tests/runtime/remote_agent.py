@@ -32,6 +32,8 @@ class Far:
         self.seconds_absent = 0.0
         self.turns: asyncio.Queue[tuple[TurnContext, asyncio.Future[TurnResult]]] = asyncio.Queue()
         self.held = 0
+        self.has_work = False  # whether another server may have work for its tasks
+        self.confirms: bool | Exception = True  # how that server answers a cancel of a task that waits for its caller
 
     @property
     def capacity(self) -> int:
@@ -44,11 +46,12 @@ class Far:
         return ""
 
     def may_have_work(self, task_state: bytes, attempt: int) -> bool:
-        """It keeps no state of tasks."""
-        return False
+        return self.has_work
 
     async def cancel_waiting(self, task_state: bytes, metadata: bytes) -> bool:
-        return True
+        if isinstance(self.confirms, Exception):
+            raise self.confirms
+        return self.confirms
 
     async def take_turn(self, context: TurnContext) -> TurnResult:
         self.held += 1

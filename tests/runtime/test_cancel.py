@@ -11,24 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import set_timings
+from tests.conftest import set_timings, timings
 from tests.eventually import eventually
-from tests.runtime.harness import Harness, open_harness, state
-from tests.runtime.remote_agent import Far, served
+from tests.runtime.harness import Harness, open_harness, state, status_text
+from tests.runtime.remote_agent import DONE, Far, served
 from tests.runtime.test_sessions import Shifted, reaper, trusted, two
 
 from dragoman import Turn, retry
 from dragoman.bus.local import LocalBus
-from dragoman.core.errors import InvalidParams, TaskNotCancelable
+from dragoman.core.errors import InvalidParams, TaskNotCancelable, Unavailable
 from dragoman.core.limits.message_limits import MAX_CANCEL_METADATA_BYTES
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, ClaimHeld, Ready, TaskRef
+from dragoman.core.task.log import Append, ClaimHeld, Ready, StatusChange, TaskRef
 from dragoman.ports import Store, TaskSignal, TaskSnapshot, TurnContext, TurnResult, WorkerLost
 from dragoman.runtime import sessions
 from dragoman.runtime.log import EventLog
 from dragoman.stores.sqlite import open_store
 from dragoman.stores.sqlite.store import now_ms
-from dragoman.testing.fixtures import created, new_ref
+from dragoman.testing.fixtures import OWNER, created, new_ref
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @pytest.fixture(autouse=True)
@@ -349,3 +350,131 @@ async def test_an_agent_may_refuse_a_cancel_with_a_reason(tmp_path: Path) -> Non
             await here.cancel(task.id)
         here.at("go").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+# Agents that call another server -------------------------------------------------------------------------------------
+
+
+class Calling(Far):
+    """Calls another server, which alone can say that its work has stopped. `refusal`: why it refuses to stop."""
+
+    is_worker_backed = False
+
+    def __init__(self, refusal: str = "") -> None:
+        super().__init__(crash_retries=1)
+        self.has_work, self.refusal = True, refusal
+
+    async def take_turn(self, context: TurnContext) -> TurnResult:
+        turn = asyncio.ensure_future(super().take_turn(context))
+        while True:
+            try:
+                return await asyncio.shield(turn)
+            except asyncio.CancelledError:
+                if context.cancel_reason != "client":
+                    raise WorkerLost from None
+                if self.refusal:
+                    context.refuse_cancel(self.refusal)
+
+
+CONFIRMED = TurnResult(StatusChange(states.CANCELED))
+ASKS = TurnResult(StatusChange(states.INPUT_REQUIRED))
+
+
+async def test_a_cancel_that_another_server_has_not_confirmed_is_left_to_the_next_attempt(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Calling()) as here:
+        task = await here.start()
+        for attempt in range(1, 4):  # more often than it is repeated without a cancel
+            context, end = await far.turns.get()
+            assert (context.attempt, context.cancel_reason) == (attempt, "" if attempt == 1 else "client")
+            if attempt == 1:
+                await here.cancel(task.id, why="late")
+            end.set_exception(WorkerLost)
+        context, end = await far.turns.get()
+        assert context.cancel_metadata == pb.Task(metadata={"why": "late"}).metadata.SerializeToString()
+        assert "cancel waits" in status_text(await here.get(task.id))
+        end.set_result(CONFIRMED)
+        assert state(await here.ended(task.id)) == "CANCELED"
+
+
+async def test_a_cancel_of_a_turn_that_waits_for_another_server_is_kept_for_its_next_attempt(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Calling()) as here:
+        far.room = 0
+        task = await here.start()
+        assert state(await here.cancel(task.id)) == "SUBMITTED"
+        far.room = 1
+        here.runtime.scheduler.capacity_changed()
+        context, end = await far.turns.get()
+        assert context.cancel_reason == "client"
+        end.set_result(CONFIRMED)
+        assert state(await here.ended(task.id)) == "CANCELED"
+
+
+async def test_a_task_that_another_server_never_had_is_canceled_at_once(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Calling()) as here:
+        far.room, far.has_work = 0, False
+        task = await here.start()
+        assert state(await here.cancel(task.id)) == "CANCELED"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(True, "CANCELED"), (False, "FAILED"), (TaskNotCancelable("no"), ""), (Unavailable("away"), "")],
+    ids=["confirmed", "cannot confirm", "refused", "out of reach"],
+)
+async def test_a_task_that_waits_for_its_caller_is_canceled_as_its_server_says(
+    tmp_path: Path, answer: bool | Exception, expected: str
+) -> None:
+    async with served(tmp_path, far := Calling()) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        end.set_result(ASKS)
+        await here.idle()
+        far.confirms = answer
+        if isinstance(answer, Exception):
+            with pytest.raises(type(answer)):
+                await here.cancel(task.id)
+            assert state(await here.get(task.id)) == "INPUT_REQUIRED"
+        else:
+            ended = await here.cancel(task.id)
+            assert state(ended) == expected
+            assert status_text(ended).startswith("OUTCOME_UNKNOWN") != (answer is True)
+
+
+async def test_the_caller_of_a_cancel_is_told_that_another_server_refuses_it(tmp_path: Path) -> None:
+    far = Calling("it refuses")
+    async with served(tmp_path, far, timings=timings(cancel_timeout=0.1)) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        with pytest.raises(TaskNotCancelable, match="it refuses"):
+            await here.cancel(task.id)
+        ref = here.runtime.scheduler.runs.by_task.copy().popitem()[0]
+        assert await here.store.cancel_requests.pending([ref]) == {}
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "waiting"])
+async def test_a_cancel_that_nobody_confirms_for_long_ends_as_unknown(tmp_path: Path, is_running: bool) -> None:
+    async with served(tmp_path, far := Calling(), cancel_wait=-3600.0) as here:
+        far.room = int(is_running)
+        task = await here.start()
+        if is_running:
+            await far.turns.get()
+        await here.cancel(task.id)
+        await here.runtime.operations.cancel.end_unconfirmed()
+        ended = await here.ended(task.id)
+        assert (state(ended), status_text(ended).partition(":")[0]) == ("FAILED", "OUTCOME_UNKNOWN")
+
+
+async def test_a_cancel_at_a_removed_agent_ends_as_unknown_and_at_an_absent_one_waits_on(tmp_path: Path) -> None:
+    async with served(tmp_path, Far("near"), far := Calling(), root="far", worker_wait=60) as here:
+        far.room, far.seconds_absent = 0, 59.0
+        task = await here.start()
+        await here.cancel(task.id)
+        far.seconds_absent = 61.0
+        assert await here.runtime.absent_agents.end_abandoned_tasks() == 0
+        assert state(await here.get(task.id)) == "SUBMITTED"
+        assert await here.runtime.registry.unregister("far") == 1
+        stored = await here.store.find(OWNER, "far", task.id)
+        assert stored is not None
+        assert stored.status_text.startswith("OUTCOME_UNKNOWN")

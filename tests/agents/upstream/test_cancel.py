@@ -21,7 +21,7 @@ from dragoman.agents.upstream.turn_writer import UpstreamTaskState
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.errors import TaskNotCancelable, Unavailable
 from dragoman.core.task import states
-from dragoman.ports import WorkerLost
+from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 pytestmark = pytest.mark.long
@@ -178,6 +178,7 @@ async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is:
     turn.cancel()
     (result,) = await asyncio.gather(turn, return_exceptions=True)
     if reason == "client":
+        assert isinstance(result, TurnResult)
         assert result.status.state == states.CANCELED
     else:
         assert isinstance(result, asyncio.CancelledError)
@@ -210,7 +211,7 @@ def repeated(context: RecordingTurnContext) -> RecordingTurnContext:
 async def test_a_repeated_turn_with_a_pending_cancel_cancels_the_upstream_task() -> None:
     known = task_state_of(task="t-1", context="c-1", last_message_id="question-1")
     context = repeated(RecordingTurnContext("hi", task_state=known))
-    polls = [[task("WORKING")], [task("WORKING")], [task("CANCELED")]]
+    polls: list[Any] = [[task("WORKING")], [task("WORKING")], [task("CANCELED")]]
     script = ScriptedTransport({"CancelTask": [[BROKEN_RESPONSE], [task("CANCELED")]], "GetTask": polls})
     async with asyncio.timeout(60):
         result = await agent(script).take_turn(context)

@@ -378,6 +378,23 @@ class StoreCancels:
         assert (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).turn_continues
         assert await store.cancel_requests.of_session(SESSION) == {}
 
+    async def test_a_cancel_request_is_overdue_from_its_first_time_on(self, store: Store) -> None:
+        ref, other = [(await running(store)).record.ref for _ in range(2)]
+        await store.cancel_requests.request(ref, b"first")
+        await store.cancel_requests.request(ref, b"second")
+        assert list(await store.cancel_requests.overdue(3600.0)) == []
+        assert list(await store.cancel_requests.overdue(-3600.0)) == [ref]
+        await store.cancel_requests.request(other)
+        assert set(await store.cancel_requests.overdue(-3600.0)) == {ref, other}
+
+    async def test_a_cancel_request_that_was_refused_is_withdrawn(self, store: Store) -> None:
+        ref, other = [(await running(store)).record.ref for _ in range(2)]
+        await store.cancel_requests.request(ref)
+        await store.cancel_requests.request(other)
+        await store.cancel_requests.withdraw(ref)
+        await store.cancel_requests.withdraw(new_ref())
+        assert await store.cancel_requests.of_session(SESSION) == {other: b""}
+
     async def test_no_cancel_request_is_stored_for_an_idle_task(self, store: Store) -> None:
         ref = (await finished(store)).record.ref
         await store.cancel_requests.request(ref)
