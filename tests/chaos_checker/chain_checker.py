@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.chaos.actions import BEGIN, Action
 from tests.chaos.chains.agents import DONE
-from tests.chaos.chains.routes import FRONT, LAST, MIDDLE, RETRIES, ROUTES, TOOLS, Command, Hop, Protocol, Route
+from tests.chaos.chains.routes import FRONT, LAST, MIDDLE, RETRIES, ROUTES, Command, Protocol, Route
 from tests.chaos.history import Canceled, CancelSent, Entry, Fault, Rejected, Sent
 from tests.chaos_checker.cancel_checker import reported_canceled
 from tests.chaos_checker.checker import StoredTask, acknowledged, keys, logs, streams, terminal
@@ -22,30 +22,19 @@ from tests.chaos_checker.checker import StoredTask, acknowledged, keys, logs, st
 from dragoman.core.task import states
 
 EXPECTED: Final[Mapping[str, str]] = {
-    "canceled-after-restart": "a restarted server ends its turn as CANCELED without telling the A2A server behind it",
-    "canceled-out-of-reach": "an A2A server that cannot be reached is taken for one that has stopped",
-    "cancel-lost": "an A2A server that was away misses an acknowledged cancel",
-    "tool-canceled-after-restart": "the first kind, with the task of an MCP server",
-    "tool-canceled-out-of-reach": "the second kind, with the task of an MCP server",
-    "tool-cancel-lost": "the third kind, with the task of an MCP server",
-    "tool-canceled-in-flight": "a call is canceled before its answer names the task of the MCP server, which goes on",
     "tool-renamed": "a restarted server calls the tool of an A2A agent by another name before it has read its card",
 }
-"""The known kinds of violations. Most remain until cancels of work at other servers are stored and repeated."""
+"""The known kinds of violations."""
 
 TOLERANCE: Final = 0.05
 """Seconds by which an action may follow a response."""
-STOPPING: Final = 1.0
-"""Seconds in which a tool without tasks stops after a cancel; those of a freeze do not count."""
-IN_FLIGHT: Final = 1.0
-"""Seconds from the creation of a task at an MCP server until its caller knows it."""
-RECOVERY: Final = 6.0
-"""Seconds after a fault in which a server may still take another one for away."""
 LATE: Final = 20.0
 """Seconds after a fault in which the tasks that it hit end."""
 
 RENAMED: Final = "MCP_INVALID_CALL"
 """The reason for which a call of an unknown tool fails."""
+UNCONFIRMED: Final = "OUTCOME_UNKNOWN"
+"""The reason for which a canceled task fails that no other server has confirmed."""
 BY_FAULT: Final = frozenset({"INTERRUPTED", "UPSTREAM_UNKNOWN", "MCP_UNKNOWN"})
 """Reasons for which a task may fail when a fault hits its route."""
 
@@ -101,7 +90,7 @@ def judge_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Act
 def _of_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Iterator[Violation]:
     faults = [entry for entry in history if isinstance(entry, Fault)]
     for chain in collect(history, levels, actions).values():
-        known = (*_failures(chain, faults), *_cancels(chain, faults), *_ends(chain, faults))
+        known = (*_failures(chain, faults), *_cancels(chain), *_ends(chain))
         for one in (*map(Violation, (*_delivered_once(chain), *_results(chain))), *known):
             yield replace(one, text=f'"{chain.command.text}": {one.text}')
 
@@ -191,6 +180,10 @@ def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
         earlier = [fault for fault in faults if fault.part in chain.route.parts and fault.at <= ended + TOLERANCE]
         if RENAMED in reasons and any(fault.part == MIDDLE and fault.how == "kill" for fault in earlier):
             yield Violation(text, "tool-renamed" if chain.command.route == "deep-job" else "")
+        elif (
+            UNCONFIRMED in reasons and chain.cancel_at is not None and chain.route.hops[0].protocol is not Protocol.A2A
+        ):
+            continue  # MCP confirms a cancel only of a task whose handle is known
         elif not BY_FAULT & reasons:
             yield Violation(text)
         elif not any(created <= fault.at + fault.seconds + LATE for fault in earlier):
@@ -200,7 +193,7 @@ def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
 # Cancels ------------------------------------------------------------------------------------------------------------
 
 
-def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
+def _cancels(chain: Chain) -> Iterator[Violation]:
     """Checks that CANCELED means that the work behind has stopped, or was never delivered."""
     front = chain.task(FRONT)
     if front is None or front.state != states.CANCELED:
@@ -210,16 +203,12 @@ def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
         return
     canceled_since = chain.canceled_at if chain.canceled_at is not None else front.times[1]
     late = [action for action in chain.actions if action.at > canceled_since + TOLERANCE]
-    upper = front
     for hop in chain.route.hops:
         lower = chain.task(hop.callee)
         if lower is None or lower.state != states.CANCELED:
             break
-        upper = lower
     else:
         hop = chain.route.hops[-1]
-    if hop.protocol is Protocol.MCP_CALL:
-        late = [action for action in late if not _stops(action, canceled_since, faults)]
     stopped = lower is None or lower.state in (states.CANCELED, states.FAILED)
     if stopped and not late:
         return
@@ -227,35 +216,10 @@ def _cancels(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
     text = f"CANCELED at {canceled_since:.3f} s, {hop.callee} {what}, {len(late)} later actions"
     if late:
         text += f" until {late[-1].at - canceled_since:.3f} s later"
-    kind = _kind_of_early(hop, faults, chain.cancel_at, max(canceled_since, upper.times[1]))
-    if not kind and lower is not None and lower.times[0] + IN_FLIGHT >= chain.cancel_at:
-        kind = _kind(hop, "canceled-in-flight")
-    yield Violation(text, kind)
+    yield Violation(text)
 
 
-def _stops(action: Action, canceled_since: float, faults: Sequence[Fault]) -> bool:
-    """Whether a tool does something while it stops: MCP has no confirmation of a cancel for a call without a task."""
-    thaws = [
-        fault.at + fault.seconds
-        for fault in faults
-        if fault.part == TOOLS and fault.how == "pause" and fault.at <= canceled_since + STOPPING
-    ]
-    return any(since <= action.at <= since + STOPPING for since in (canceled_since, *thaws))
-
-
-def _kind_of_early(hop: Hop, faults: Sequence[Fault], cancel_at: float, canceled_since: float) -> str:
-    """The expected kind of a CANCELED that was not confirmed; empty if no fault explains it."""
-    near = [
-        fault for fault in faults if fault.at <= canceled_since and cancel_at <= fault.at + fault.seconds + RECOVERY
-    ]
-    if any(fault.part == hop.caller and fault.how == "kill" for fault in near):
-        return _kind(hop, "canceled-after-restart")
-    if any(fault.part in (hop.link, hop.callee) for fault in near):
-        return _kind(hop, "canceled-out-of-reach")
-    return ""
-
-
-def _ends(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
+def _ends(chain: Chain) -> Iterator[Violation]:
     """Checks that tasks have ended at the end of the run, at every level below one that waits for them."""
     is_waited_for = True
     for number, level in enumerate(chain.route.levels):
@@ -271,32 +235,7 @@ def _ends(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
             return
         text = f"is {states.name(task.state)} at {level} at the end"
         if number == 0 and chain.is_cancel_acknowledged:
-            yield Violation(f"its cancel was acknowledged, and it {text}", _kind_of_lost(chain, faults))
+            yield Violation(f"its cancel was acknowledged, and it {text}")
         else:
             yield Violation(text)
         return
-
-
-def _kind_of_lost(chain: Chain, faults: Sequence[Fault]) -> str:
-    """The expected kind of an acknowledged cancel without effect; empty if no fault explains it."""
-    upper = chain.task(FRONT)
-    for hop in chain.route.hops:
-        lower = chain.task(hop.callee)
-        if upper is None or lower is None or lower.state in states.TERMINAL:
-            return ""  # the work has stopped, and the task above should have noticed
-        requested, answered = chain.cancel_at or 0.0, max(answer.at for answer in chain.answers)
-        if any(
-            fault.part in (hop.caller, hop.link, hop.callee)
-            and fault.at <= answered + RECOVERY
-            and requested <= fault.at + fault.seconds + RECOVERY
-            for fault in faults
-        ):
-            return _kind(hop, "cancel-lost")
-        upper = lower
-    return ""
-
-
-def _kind(hop: Hop, name: str) -> str:
-    """The kind with this name for the protocol of a hop; empty if there is none."""
-    kind = {Protocol.A2A: name, Protocol.MCP_TASK: f"tool-{name}"}.get(hop.protocol, "")
-    return kind if kind in EXPECTED else ""

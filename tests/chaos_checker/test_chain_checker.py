@@ -10,7 +10,7 @@ from tests.chaos.actions import BEGIN, END, Action
 from tests.chaos.chains.agents import DONE
 from tests.chaos.chains.routes import FRONT, LAST, MIDDLE, ROUTES, TOOLS, Command
 from tests.chaos.history import Acknowledged, Canceled, CancelSent, Entry, Fault, Got, Rejected, Sent
-from tests.chaos_checker.chain_checker import EXPECTED, Violation, judge_chains
+from tests.chaos_checker.chain_checker import Violation, judge_chains
 from tests.chaos_checker.checker import StoredEvent, StoredTask
 
 from dragoman.core.task import states
@@ -209,53 +209,14 @@ def test_a_cancel_without_a_confirmation_is_reported(middle: int) -> None:
     assert f"middle is {states.name(middle)}, 2 later actions until 6.900 s later" in text
 
 
-@pytest.mark.parametrize(
-    ("fault", "command", "kind"),
-    [
-        (KILLED, ENDLESS, "canceled-after-restart"),
-        (CUT, ENDLESS, "canceled-out-of-reach"),
-        (replace(CUT, part=MIDDLE, how="pause"), ENDLESS, "canceled-out-of-reach"),
-        (KILLED, JOB, "tool-canceled-after-restart"),
-        (CUT, JOB, "tool-canceled-out-of-reach"),
-    ],
-)
-def test_a_known_fault_makes_it_expected(fault: Fault, command: Command, kind: str) -> None:
-    (violation,) = judge(early(states.WORKING, command), [fault, *CANCEL], GOES_ON, command)
-    assert violation.kind == kind
-    assert kind in EXPECTED
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(replace(KILLED, at=3.0), id="after the answer"),
-        pytest.param(replace(KILLED, at=-20.0), id="long before the cancel"),
-        pytest.param(replace(KILLED, part=LAST), id="of another hop"),
-        pytest.param(replace(KILLED, how="pause"), id="a freeze of the caller"),
-        pytest.param(replace(CUT, part="middle-last"), id="of another link"),
-    ],
-)
-def test_another_fault_does_not_make_it_expected(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [KILLED, CUT, replace(CUT, part=MIDDLE, how="pause")])
+def test_no_fault_excuses_a_cancel_without_a_confirmation(fault: Fault) -> None:
     assert "CANCELED" in text_of(judge(early(states.WORKING), [fault, *CANCEL], GOES_ON, ENDLESS))
-
-
-@pytest.mark.parametrize(
-    ("command", "created", "kind"),
-    [(JOB, 1.9, "tool-canceled-in-flight"), (JOB, 0.9, ""), (replace(ENDLESS, route="near"), 1.9, "")],
-)
-def test_a_cancel_while_a_call_is_in_flight_is_expected_of_tools(command: Command, created: float, kind: str) -> None:
-    front = stored(FRONT, states.CANCELED, command)
-    middle = replace(stored(MIDDLE, states.WORKING, command), times=(created, 2.1))
-    (violation,) = judge(levels(front, middle), CANCEL, GOES_ON, command)
-    assert violation.kind == kind
 
 
 def test_the_hop_that_was_not_confirmed_is_found() -> None:
     kept = chain_of(states.CANCELED, states.CANCELED, states.WORKING, command=ENDLESS)
-    (violation,) = judge(kept, [replace(KILLED, part=MIDDLE), *CANCEL], GOES_ON, ENDLESS)
-    assert violation.kind == "canceled-after-restart"
-    assert "last is TASK_STATE_WORKING" in violation.text
-    assert not judge(kept, [KILLED, *CANCEL], GOES_ON, ENDLESS)[0].kind
+    assert "last is TASK_STATE_WORKING" in text_of(judge(kept, CANCEL, GOES_ON, ENDLESS))
 
 
 def test_work_after_a_cancel_is_reported_when_all_levels_are_canceled() -> None:
@@ -268,17 +229,11 @@ def test_work_of_a_tool_without_tasks_after_a_cancel_is_reported() -> None:
     assert "tools works" in text_of(judge(kept, [KILLED, *CANCEL], GOES_ON, TOOL))
 
 
-FROZEN = Fault(at=2.1, how="pause", part=TOOLS, seconds=5.0)
-
-
-def test_a_tool_without_tasks_has_a_moment_to_stop() -> None:
-    kept = chain_of(states.CANCELED, command=TOOL)
-    soon = [BEGAN, Action(2.9, "7", 1, "chunk 9"), Action(2.9, "7", 1, END)]
-    woken = [BEGAN, Action(7.2, "7", 1, "chunk 9"), Action(7.3, "7", 1, END)]
-    assert judge(kept, CANCEL, soon, TOOL) == []
-    assert judge(kept, [FROZEN, *CANCEL], woken, TOOL) == []
-    assert "2 later actions" in text_of(judge(kept, CANCEL, woken, TOOL))
-    assert "1 later actions" in text_of(judge(kept, [FROZEN, *CANCEL], [*woken, Action(8.2, "7", 1, "chunk 19")], TOOL))
+@pytest.mark.parametrize(("command", "is_excused"), [(TOOL, True), (JOB, True), (ENDLESS, False)])
+def test_only_a_cancel_by_mcp_may_stay_unconfirmed(command: Command, is_excused: bool) -> None:
+    failed = stored(FRONT, states.FAILED, command, reason="OUTCOME_UNKNOWN")
+    assert (judge(levels(failed), ACKNOWLEDGED, [], command) == []) == is_excused
+    assert judge(levels(failed), [], [], command) != []
 
 
 def test_a_task_that_is_canceled_by_nobody_is_reported() -> None:
@@ -292,15 +247,8 @@ def test_an_acknowledged_cancel_without_effect_is_reported() -> None:
     assert "its cancel was acknowledged" in text_of(judge(WORKING, ACKNOWLEDGED, GOES_ON, ENDLESS))
 
 
-@pytest.mark.parametrize(
-    ("fault", "command", "kind"),
-    [(CUT, ENDLESS, "cancel-lost"), (replace(CUT, part=MIDDLE, how="kill"), JOB, "tool-cancel-lost")],
-)
-def test_an_acknowledged_cancel_that_a_fault_lost_is_expected(fault: Fault, command: Command, kind: str) -> None:
-    kept = chain_of(states.WORKING, states.WORKING, *([states.WORKING] * (command is ENDLESS)), command=command)
-    (violation,) = judge(kept, [fault, *ACKNOWLEDGED], GOES_ON, command)
-    assert violation.kind == kind
-    assert kind in EXPECTED
+def test_no_fault_excuses_an_acknowledged_cancel_without_effect() -> None:
+    assert "its cancel was acknowledged" in text_of(judge(WORKING, [CUT, *ACKNOWLEDGED], GOES_ON, ENDLESS))
 
 
 def test_a_task_above_stopped_work_that_does_not_end_is_never_expected() -> None:

@@ -168,6 +168,8 @@ class CalledAgent(ABC, Generic[TurnT]):
         if not (turn.is_begun or work.done()):
             return TurnResult(StatusChange(states.CANCELED))
         try:
+            if (result := await self.withdraw(turn, work)) is not None:
+                return result
             await self._repeat_cancel(turn, context, work)
             return work.result()
         except asyncio.CancelledError:  # the next attempt goes on
@@ -178,11 +180,11 @@ class CalledAgent(ABC, Generic[TurnT]):
     async def _repeat_cancel(self, turn: TurnT, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
         """Cancels the other server's task again and again, until that ends, or goes on because its server refuses."""
         attempt, is_accepted = 0, False
-        await _first(turn.until_cancelable(), work)
+        await first(turn.until_cancelable(), work)
         while not work.done():
             attempt += 1
             try:
-                await _first(self.cancel_task(turn.remote_task, context.cancel_metadata), work)
+                await first(self.cancel_task(turn.remote_task, context.cancel_metadata), work)
                 is_accepted = True
             except CallRefused as refused:
                 if not (is_accepted or refused.remote_error.is_busy or await self._has_ended(turn.remote_task, work)):
@@ -200,7 +202,7 @@ class CalledAgent(ABC, Generic[TurnT]):
     async def _has_ended(self, task: str, work: asyncio.Task[TurnResult]) -> bool:
         """Whether the other server's task has ended, as far as can be read now: if not, its refusal is asked again."""
         try:
-            return await _first(self.has_ended(task), work) is not False
+            return await first(self.has_ended(task), work) is not False
         except (ClientError, InvalidAgentResponse):
             return True
 
@@ -223,6 +225,10 @@ class CalledAgent(ABC, Generic[TurnT]):
                     await asyncio.sleep(CONFIRM_BACKOFF.delay(polls))
         except (ClientError, InvalidAgentResponse, TimeoutError) as error:
             raise Unavailable(f"the {self.kind} has not confirmed the cancel; the task waits on, try again") from error
+
+    async def withdraw(self, turn: TurnT, work: asyncio.Task[TurnResult]) -> TurnResult | None:
+        """The result of a turn whose work its server can only be asked to stop, without an answer; else None."""
+        return None
 
     @abstractmethod
     async def cancel_task(self, task: str, metadata: bytes) -> None:
@@ -250,7 +256,7 @@ async def end(work: asyncio.Task[TurnResult]) -> None:
     await asyncio.wait([work])
 
 
-async def _first(call: Coroutine[Any, Any, T], work: asyncio.Task[TurnResult]) -> T | None:
+async def first(call: Coroutine[Any, Any, T], work: asyncio.Task[TurnResult]) -> T | None:
     """The result of a call; None if the work of its turn ended first."""
     calling = asyncio.create_task(call)
     try:

@@ -57,7 +57,7 @@ class UpstreamTurn(CalledTurn):
         super().__init__(context, connection, sleep)
         self.connection = connection
         self.writer = TurnWriter(context, connection.location, new_id)
-        self._maybe_sent = False  # whether an earlier attempt may have sent the message all the same
+        self._maybe_sent = False  # whether an idempotent agent may have the message of an earlier call all the same
         self._chosen_task_id = ""  # the id that we chose for the upstream task (0.1); else empty
         self._message = context.message
         self._envelope = context.envelope
@@ -153,6 +153,7 @@ class UpstreamTurn(CalledTurn):
                 request = self._next_request(without_context=without_context)
                 result = await self._send_once(transport, request, streams=streams)
             except ServerUnavailable as error:
+                self._maybe_sent |= error.may_have_arrived and self.connection.idempotent
                 self.is_sent = error.may_have_arrived or self._maybe_sent
                 await self.wait_to_retry(error)
                 found = await recovery.find_task(self, self._message) if error.may_have_arrived else None

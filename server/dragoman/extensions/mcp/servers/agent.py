@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
 
-from dragoman.agents.called.agent import CalledAgent, end
+from dragoman.agents.called.agent import CalledAgent, end, first
 from dragoman.agents.called.turn import Sleep
 from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
@@ -29,6 +30,9 @@ from dragoman.ports import OutboundStreams, TurnContext, TurnResult
 log = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
+
+HANDLE_TIMEOUT: Final = 2.0
+"""Seconds after a cancel in which the answer to a call may name the server's task, which can be canceled."""
 
 
 class McpAgent(CalledAgent[McpTurn]):
@@ -167,19 +171,18 @@ class McpAgent(CalledAgent[McpTurn]):
         """A turn that has not begun."""
         return McpTurn(context, self, self._new_id, clock=self.breaker.clock, sleep=self._sleep)
 
-    async def _cancel(self, turn: McpTurn, context: TurnContext, work: asyncio.Task[TurnResult]) -> TurnResult:
-        """As of its base, but a call that is no task of the server confirms nothing: it is withdrawn.
-
-        The SDK tells the server (`notifications/cancelled`), which need not answer.
-        """
-        if turn.is_begun and not (turn.handle or work.done()):
-            await end(work)
-            self.calls.discard(turn.output.state.open_call)
-            if not turn.handle:
-                return turn.failed(
-                    "OUTCOME_UNKNOWN", f"the MCP server does not say whether {turn.call_text} has stopped"
-                )
-        return await super()._cancel(turn, context, work)
+    async def withdraw(self, turn: McpTurn, work: asyncio.Task[TurnResult]) -> TurnResult | None:
+        if turn.handle or work.done():
+            return None
+        if turn.is_sent and self.discovered is not None and self.discovered.has_tasks:  # the answer may name a task
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HANDLE_TIMEOUT):
+                    await first(turn.until_cancelable(), work)
+            if turn.remote_task or work.done():
+                return None
+        await end(work)  # the SDK tells the server (`notifications/cancelled`), which need not answer
+        self.calls.discard(turn.output.state.open_call)
+        return turn.failed("OUTCOME_UNKNOWN", f"the MCP server does not say whether {turn.call_text} has stopped")
 
     async def cancel_task(self, task: str, metadata: bytes) -> None:
         await self.call(lambda client: tasks_extension.cancel_task(client, task))

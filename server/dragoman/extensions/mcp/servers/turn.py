@@ -61,6 +61,7 @@ class McpTurn(CalledTurn):
         """clock: monotonic seconds."""
         super().__init__(context, server, sleep)
         self.output = McpTurnOutput(context, read_call_state(context.task_state), new_id, clock)
+        self._handle_known = asyncio.Event()
         self._server = server
         self._new_id = new_id
         self._replay: tuple[types.ElicitRequestParams, types.ElicitResult] | None = None
@@ -76,7 +77,8 @@ class McpTurn(CalledTurn):
         return self.handle
 
     async def until_cancelable(self) -> None:
-        """Nothing to wait for: a call without a task is not canceled by the base class."""
+        if not self.handle:
+            await self._handle_known.wait()
 
     @property
     def is_begun(self) -> bool:
@@ -295,6 +297,7 @@ class McpTurn(CalledTurn):
             case CreateTaskResult():
                 # Before anything else: whoever continues this turn has to know the server's task.
                 await self.output.store(CallState(tool=state.tool, arguments=state.arguments, handle=result.task_id))
+                self._handle_known.set()
                 return await self._follow_task(result.poll_seconds)
             case types.InputRequiredResult():
                 self.output.state = CallState(
