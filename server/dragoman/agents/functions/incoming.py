@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dragoman.agents.values import struct_to_json, value_to_json
-from dragoman.core.limits.message_checks import media_type_of
+from dragoman.core.limits.message_limits import media_type_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
