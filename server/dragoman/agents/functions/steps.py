@@ -74,19 +74,25 @@ def now_ms() -> int:
 
 
 class TurnSteps:
-    """The steps of one turn. Create it in the asyncio task of the turn."""
+    """The steps of one turn."""
 
-    def __init__(self, context: TurnContext, agent: str, clock: Callable[[], int] = now_ms) -> None:
-        """`clock`: milliseconds since the epoch."""
+    def __init__(
+        self,
+        context: TurnContext,
+        agent: str,
+        clock: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+        loop_thread: int,
+        own_task: weakref.ref[asyncio.Task[Any]],
+    ) -> None:
+        """`clock`: milliseconds since the epoch. `loop_thread`: which runs the loop. `own_task`: of the turn."""
         self.context = context
         self.agent = agent
         self.clock = clock
-        self.loop = asyncio.get_running_loop()
+        self.loop = loop
         self.running = 0  # steps under way
-        self._loop_thread = threading.get_ident()
-        task = asyncio.current_task()
-        assert task is not None, "a turn runs in an asyncio task"
-        self._own_task = weakref.ref(task)  # a reference would be a cycle: the task's context leads to its turn
+        self._loop_thread = loop_thread
+        self._own_task = own_task
         self._own_thread = 0
         self._lock = threading.Lock()
 
@@ -97,12 +103,6 @@ class TurnSteps:
         Not after an answered question: the code may take another way then.
         """
         return self.context.question is None and self.context.journal.replaying and self._is_own_code
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the turn's coroutine is destroyed, which its own task does not do."""
-        task = self._own_task()
-        return task is None or asyncio.current_task(self.loop) is not task
 
     @property
     def is_on_loop(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dragoman.agents.functions.incoming import ReceivedFile
+from dragoman.agents.functions.turn import ReceivedFile
 from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman.client.events import question_text
 from dragoman.core.limits.message_limits import media_type_of

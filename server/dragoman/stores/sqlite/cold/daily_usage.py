@@ -25,7 +25,8 @@ from dragoman.core.limits.quotas import MAX_USAGE
 ADDED: Final = f"DO UPDATE SET {added_columns('', 'min')}"  # the end of an upsert
 BY_DAY: Final = f"""(
     SELECT {DAY_KEY}, {FIGURE_COLUMNS} FROM daily_usage
-    UNION ALL SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage)"""  # the rows of both tables, with the days of hours
+    UNION ALL SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage)"""
+"""The rows of both tables, by day."""
 _SUMS: Final = ", ".join(f"total({name})" for name in DailyFigures._fields)
 """`sum` fails beyond 64 bits. These are exact up to 2**53."""
 _OF_PRINCIPAL: Final = "principal = ?1 AND (?2 = '' OR scope = ?2)"
