@@ -41,9 +41,8 @@ from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, Sq
 from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
-from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
-from dragoman.stores.sqlite.hot.writer import SqliteWriter
+from dragoman.stores.sqlite.hot.writer import Checkpointer, SqliteWriter
 from dragoman.stores.sqlite.queries import SqliteQueryRunner
 from dragoman.stores.sqlite.schema import DatabaseFiles, Synchronous, connect, migrate
 
