@@ -26,8 +26,7 @@ from dragoman.bindings.http.request import (
     retry_after_header,
 )
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
-from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
-from dragoman.bindings.request_log import JSONRPC_LABEL
+from dragoman.bindings.pipeline import JSONRPC_LABEL, Pipeline, challenge_headers, event_adapter, minor_version
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
 from dragoman.core.errors import MethodNotFound, ParseError, PayloadTooLarge, PermissionDenied, Unauthenticated

@@ -18,8 +18,7 @@ from dragoman.bindings.http import connections
 from dragoman.bindings.http.cors import response_headers
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.request import max_body_bytes
-from dragoman.bindings.pipeline import ClientDisconnected, Pipeline, authenticate, challenge_headers
-from dragoman.bindings.request_log import WEBSOCKET_LABEL
+from dragoman.bindings.pipeline import WEBSOCKET_LABEL, ClientDisconnected, Pipeline, authenticate, challenge_headers
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
 from dragoman.core.access.identity import Identity
