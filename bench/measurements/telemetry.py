@@ -28,7 +28,7 @@ from bench.run import Run
 from bench.sections import TELEMETRY
 from bench.servers.contestants import CONTESTANTS, DRAGOMAN, RunningServer, ServerFolder, start_server
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.pipeline import GRPC_LABEL, RequestLogEntry
+from dragoman.bindings.pipeline import RequestLogEntry
 from dragoman.core import trace
 from dragoman.core.counters import Histogram
 from dragoman.telemetry.spans import SpanRecorder
@@ -241,16 +241,16 @@ def _operation_costs() -> dict[str, float]:
     plain, histogram, recorder = ServerOptions(), Histogram(), SpanRecorder()
 
     def count_request() -> None:
-        RequestLogEntry(plain, GRPC_LABEL, METHOD, "1.0").finish("OK")
+        RequestLogEntry(plain, "grpc", METHOD, "1.0").finish("OK")
 
     def trace_request() -> str:
-        entry = RequestLogEntry(traced, GRPC_LABEL, METHOD, "1.0")
+        entry = RequestLogEntry(traced, "grpc", METHOD, "1.0")
         entry.start_trace("")
         entry.finish("OK")
         return trace.CURRENT_TRACE.get()
 
     def skip_trace() -> None:
-        entry = RequestLogEntry(untraced, GRPC_LABEL, METHOD, "1.0")
+        entry = RequestLogEntry(untraced, "grpc", METHOD, "1.0")
         entry.start_trace("")
         entry.finish("OK")
 

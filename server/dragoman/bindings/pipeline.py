@@ -446,13 +446,7 @@ def requested_extensions(headers: MultiMapping[str]) -> tuple[str, ...]:
 
 _ACCESS_LOG: Final = logging.getLogger("dragoman.access")
 
-# Values of the label `binding`. `page`: cards, health, OpenAPI, not an operation.
-GRPC_LABEL: Final = "grpc"
-REST_LABEL: Final = "rest"
-JSONRPC_LABEL: Final = "jsonrpc"
-WEBSOCKET_LABEL: Final = "websocket"
-PAGE_LABEL: Final = "page"
-OTHER_METHOD_LABEL: Final = "other"
+OTHER_METHOD_LABEL: Final = "other"  # stands for methods that are not in our tables
 
 
 @dataclass(slots=True, eq=False)
@@ -460,7 +454,7 @@ class RequestLogEntry:
     """One request in the access log, metrics and traces. Costs little when the log is off."""
 
     options: ServerOptions
-    binding: str
+    binding: str  # `grpc`, `rest`, `jsonrpc`, `websocket`, `page` for what is no operation, or that of an extension
     method: str
     dialect: str
     request_id: str = ""  # the caller's

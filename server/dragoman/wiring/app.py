@@ -95,7 +95,7 @@ class App:
     access_policy: AccessPolicy = field(init=False)
     blocked: BlockedLoop | None = field(init=False)
     runtime: Runtime = field(init=False)
-    request_metrics: RequestMetrics = field(init=False)
+    request_metrics: RequestMetrics = field(default_factory=RequestMetrics, init=False)
     exposition: Exposition | None = field(default=None, init=False)  # created by the first scrape
     metrics: BoundAddress | None = field(default=None, init=False)  # the separate address of `/metrics`, if any
     card_file: CardFile | None = field(default=None, init=False)  # the card overrides; None without a card file
@@ -240,7 +240,6 @@ class App:
             raise store_start_error(settings.store.name, error.__cause__ or error) from error
 
     async def _open_metrics(self, stack: AsyncExitStack) -> None:
-        self.request_metrics = RequestMetrics()
         if (address := self.settings.listen.metrics) is not None:
             server = pages.serve_metrics(address.host, address.port, self.read_metrics)
             self.metrics = await listen(stack, "--metrics", address, server)

@@ -40,10 +40,7 @@ InputTypes = Mapping[str, ValidateJson | None]
 
 
 def read_input(data: Sequence[Any], text: str, validate: ValidateJson | None) -> Any:
-    """The input in a message with these data parts and this text: its only data part, or its text as JSON.
-
-    Raises InvalidInput.
-    """
+    """The input in a message: its only data part, or its text as JSON. Raises InvalidInput."""
     value = _json_of(data, text)
     return value if validate is None else _validated(validate, value)
 

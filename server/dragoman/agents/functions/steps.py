@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -73,28 +73,19 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass(eq=False, repr=False)
 class TurnSteps:
     """The steps of one turn."""
 
-    def __init__(
-        self,
-        context: TurnContext,
-        agent: str,
-        clock: Callable[[], int],
-        loop: asyncio.AbstractEventLoop,
-        loop_thread: int,
-        own_task: weakref.ref[asyncio.Task[Any]],
-    ) -> None:
-        """`clock`: milliseconds since the epoch. `loop_thread`: which runs the loop. `own_task`: of the turn."""
-        self.context = context
-        self.agent = agent
-        self.clock = clock
-        self.loop = loop
-        self.running = 0  # steps under way
-        self._loop_thread = loop_thread
-        self._own_task = own_task
-        self._own_thread = 0
-        self._lock = threading.Lock()
+    context: TurnContext
+    agent: str
+    clock: Callable[[], int]  # milliseconds since the epoch
+    loop: asyncio.AbstractEventLoop
+    loop_thread: int  # which runs the loop
+    own_task: weakref.ref[asyncio.Task[Any]]  # of the turn
+    running: int = field(default=0, init=False)  # steps under way
+    _own_thread: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def repeats_output(self) -> bool:
@@ -107,7 +98,7 @@ class TurnSteps:
     @property
     def is_on_loop(self) -> bool:
         """Whether the calling thread runs the event loop."""
-        return threading.get_ident() == self._loop_thread
+        return threading.get_ident() == self.loop_thread
 
     def adopt_thread(self) -> None:
         """The agent's own code runs in the calling thread: it is a sync function."""
@@ -132,9 +123,9 @@ class TurnSteps:
     @property
     def _is_own_code(self) -> bool:
         thread = threading.get_ident()
-        if thread != self._loop_thread:
+        if thread != self.loop_thread:
             return thread == self._own_thread
-        return not self._own_thread and asyncio.current_task() is self._own_task()
+        return not self._own_thread and asyncio.current_task() is self.own_task()
 
 
 class CalledStep(Coroutine[Any, Any, T]):

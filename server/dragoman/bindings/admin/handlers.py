@@ -14,7 +14,6 @@ from dragoman.bindings.admin.table import OPS_SERVICE, AdminTable, request_type_
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import (
-    GRPC_LABEL,
     LOCAL_ONLY,
     CallerConnection,
     RequestLogEntry,
@@ -109,4 +108,4 @@ def grpc_handler(
 
 
 def _log_entry(options: ServerOptions, operation: AdminOperation) -> RequestLogEntry:
-    return RequestLogEntry(options, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{operation.name}", "ops")
+    return RequestLogEntry(options, "grpc", f"{OPS_SERVICE.full_name}/{operation.name}", "ops")

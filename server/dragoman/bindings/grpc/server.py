@@ -24,7 +24,6 @@ from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_met
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.pipeline import (
-    GRPC_LABEL,
     Pipeline,
     RequestExchange,
     RequestLogEntry,
@@ -58,7 +57,7 @@ async def serve_grpc(
     """
     server = grpc.aio.server(options=listener.channel_options(options))
     streams = StreamRegistry()
-    options.request_metrics.add_stream_count(GRPC_LABEL, lambda: streams.count)
+    options.request_metrics.add_stream_count("grpc", lambda: streams.count)
     pipeline = Pipeline(operations, cards, options, streams)
     reader = messages.caller_messages(options.message_bytes)
     names = []
@@ -132,7 +131,7 @@ class GrpcExchange(RequestExchange[bytes]):
 
     def __init__(self, pipeline: Pipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext) -> None:
         """`path`: service and method, for the request log."""
-        log_entry = RequestLogEntry(pipeline.options, GRPC_LABEL, path, row.dialect.value)
+        log_entry = RequestLogEntry(pipeline.options, "grpc", path, row.dialect.value)
         super().__init__(pipeline, log_entry, text_metadata(context), context)
         self.row = row
         self.is_public = row.op.operation is None and row.op.shows_card and not pipeline.options.private_pages
