@@ -18,7 +18,7 @@ from dragoman.ports import NO_CHANGE, StateUpdate, TurnContext
 
 
 class TurnState:
-    """What a turn may change of its task and its conversation, besides events."""
+    """Changes of a turn to its task and its conversation, besides events."""
 
     def __init__(self, turn_context: TurnContext) -> None:
         self.task = PersistedState("turn.state", turn_context.task_state)

@@ -495,7 +495,7 @@ class Context:
 
 
 class TurnOutput:
-    """What stands behind `Turn`: its events and, created on first use, its state and its durable steps.
+    """The inside of a `Turn`: its events and, created on first use, its state and its durable steps.
 
     Create it in the asyncio task of the turn; its methods are thread-safe. The first chunk of an artifact in a turn
     replaces it (append=false), later ones append, from any thread. The default artifact is `output` in a task's first
