@@ -186,7 +186,7 @@ class Pipeline:
                 caller = exchange.caller = authorize(
                     operations.access, exchange.tenant or request.tenant, identity, public=exchange.is_public
                 )
-                log_entry.set_caller(caller, request)
+                log_entry.agent, log_entry.identity, log_entry.request = caller.agent, caller.identity, request
             # 8 call, 9 encode
             if op.operation is None:
                 answer = await exchange.describe()
@@ -475,9 +475,6 @@ class RequestLogEntry:
             CURRENT_TRACE.set(context)
             if is_recorded(context):
                 self._span = self.method, context, parent
-
-    def set_caller(self, caller: Caller, request: object) -> None:
-        self.agent, self.identity, self.request = caller.agent, caller.identity, request
 
     def finish(self, status: object) -> None:
         """Counts the request, records its span, and writes the log line."""
