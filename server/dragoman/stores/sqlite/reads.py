@@ -1,7 +1,6 @@
 """Reads: each function sees one consistent snapshot, and touches only the rows that it returns.
 
-A Task is the join of framed rows: identity, status, artifacts, history, metadata (fields 1 to 6 of
-`lf.a2a.v1.Task`), in that order, without parsing any of them.
+A Task is the join of stored rows (`core.task.plan.encode_task`), without parsing any of them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dragoman.core.task.blob_references import LARGE_PART_BYTES
 from dragoman.core.task.contents import ResponseBudget, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
-from dragoman.core.task.plan import status_field
+from dragoman.core.task.plan import encode_task
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
@@ -149,14 +148,13 @@ def task_bytes(
     if record.status_message:
         ((status_message,),) = fetch(connection.execute(MESSAGE, (*where, record.status_message)))
         status_message = contents.limit_message(status_message, record.status_message, *where, budget)
-    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
+    parts: list[bytes] = []
     if artifacts:
         parts += _artifacts(connection, *where, budget, fetch)
     if history != 0:
         rows = connection.execute(HISTORY, (*where, record.status_message, -1 if history is None else history))
         parts += [contents.limit_message(data, number, *where, budget) for number, data in fetch(rows)][::-1]
-    parts.append(frames.submessage(6, metadata))
-    return b"".join(parts)
+    return encode_task(record, status_message, parts, metadata)
 
 
 def _artifacts(
