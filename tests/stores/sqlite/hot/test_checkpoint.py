@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.stores.sqlite.schema import connect
-from dragoman.testing.fixtures import Clock, by_runner, chunk, created, new_ref, running
+from dragoman.testing.fixtures import by_runner, chunk, created, new_ref, running
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db", clock=Clock())
-    yield store
-    await store.close()
 
 
 async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: Path) -> None:
