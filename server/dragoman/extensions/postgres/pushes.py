@@ -279,15 +279,21 @@ async def _attempts(connection: Connection, ref: TaskRef, id: str) -> list[Deliv
 
 
 async def _due(
-    connection: Connection, each: int, hosts: int, after: str, expired: bool, longest_delay: int, fixed_now: int | None
+    connection: Connection,
+    per_host: int,
+    max_hosts: int,
+    after_host: str,
+    expired: bool,
+    longest_delay: int,
+    fixed_now: int | None,
 ) -> tuple[list[PushRecord], str]:
-    named = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after, hosts)]
-    if not named:
+    hosts = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after_host, max_hosts)]
+    if not hosts:
         return [], ""
     now = await _now(connection, fixed_now)
-    values = (text_array(named), now, each, now if expired else 0, longest_delay)
+    values = (text_array(hosts), now, per_host, now if expired else 0, longest_delay)
     rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, *values)
-    return _pushes_with_owners(rows), named[-1] if len(named) == hosts else ""
+    return _pushes_with_owners(rows), hosts[-1] if len(hosts) == max_hosts else ""
 
 
 async def _claim(

@@ -302,7 +302,7 @@ class SqliteTransaction:
             self._changed_records.clear()
             created.clear()
         if self._task_states:
-            _UPDATE_TASK_STATES.run(cursor, [(*key, memory) for key, memory in self._task_states.items()])
+            _UPDATE_TASK_STATES.run(cursor, [(*key, state) for key, state in self._task_states.items()])
             self._task_states.clear()
         for (owner, key), update in self._task_metadata.items():
             task_tables.merge_task_metadata(connection, owner, key, update)
