@@ -43,6 +43,7 @@ from dragoman.stores.shared.rows import (
     new_push,
     push_from_row,
     push_task_values,
+    pushes_with_owners,
     qualified,
 )
 
@@ -266,7 +267,7 @@ async def _remove(connection: Connection, ref: TaskRef, id: str) -> bool:
 
 
 async def _pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushRecord]:
-    return _pushes_with_owners(
+    return pushes_with_owners(
         await connection.fetch(_SELECT_PUSHES_OF_TASK, ref.owner.scope, ref.owner.principal, ref.key)
     )
 
@@ -293,7 +294,7 @@ async def _due(
     now = await _now(connection, fixed_now)
     values = (text_array(hosts), now, per_host, now if expired else 0, longest_delay)
     rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, *values)
-    return _pushes_with_owners(rows), hosts[-1] if len(hosts) == max_hosts else ""
+    return pushes_with_owners(rows), hosts[-1] if len(hosts) == max_hosts else ""
 
 
 async def _claim(
@@ -358,7 +359,7 @@ async def _restart(
 async def _unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing_since", "p.due_at > 0"):
-        found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
+        found += pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
     # A claimed push with nothing to deliver is not waiting.
     found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
@@ -386,7 +387,3 @@ async def _upsert_push(connection: Connection, row_key: TaskRowKey, new: PushRec
 async def _update_delivery(connection: Connection, locked: LockedPushes, pushes: Sequence[PushRecord]) -> None:
     rows = [(*locked.row_keys[push.task], push.config.id, *delivery_values(push)) for push in pushes]
     await _UPDATE_DELIVERY.run(connection, sorted(rows))
-
-
-def _pushes_with_owners(rows: Iterable[Sequence[Any]]) -> list[PushRecord]:
-    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

@@ -46,7 +46,8 @@ _BUDGET: Final = unlimited_budget()  # what `fetch_few` returns fits into every 
 SELECT_TASK_ONCE: Final = f"""
 SELECT t.owner, {TABLE_RECORD_COLUMNS}, t.metadata
 FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
-WHERE o.scope = ? AND o.principal = ? AND t.task = ?
+WHERE o.scope = ?1 AND o.principal = ?2 AND t.task = ?3
+    AND (?4 IS NULL OR (t.visible AND t.agent = ?4 AND t.id = ?5))
 UNION ALL SELECT {", ".join(["NULL"] * (RECORD_WIDTH + 2))}
 """
 """The row of a task, and an empty one that is not fetched: the unfinished statement keeps one snapshot for all reads,
@@ -57,8 +58,7 @@ class _TaskRow(NamedTuple):
     """A row of SELECT_TASK_ONCE."""
 
     owner: int
-    record: list[Any]
-    """The values of RECORD_COLUMNS."""
+    record: list[Any]  # the values of RECORD_COLUMNS
     metadata: bytes
 
 
@@ -111,23 +111,19 @@ class LoopReader:
     @_on_loop
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
         """Raises NotOnLoop when no own task has this id: it may be an alias."""
-        ref, row = self._find(owner, task_id)
-        record = record_from_row(ref, row.record)
-        _check_named(record, agent, task_id)
-        return record
+        ref, row = self._find(owner, agent, task_id)
+        return record_from_row(ref, row.record)
 
     @_on_loop
     def get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> TaskSnapshot:
         """`find` and `read` in one. Raises NotOnLoop as they do."""
-        ref, row = self._find(owner, task_id)
-        snapshot = self._cached(row, ref.key, history) or self._read_task(ref, row, history)
-        _check_named(snapshot.record, agent, task_id)
-        return snapshot
+        ref, row = self._find(owner, agent, task_id)
+        return self._cached(row, ref.key, history) or self._read_task(ref, row, history)
 
     @_on_loop
     def read(self, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
         """Raises NotOnLoop for a task that is too large."""
-        row = self._row(ref.owner, ref.key)
+        row = self._row(ref)
         if row is None:
             return None
         if artifacts:
@@ -144,15 +140,16 @@ class LoopReader:
         self.clear_cache()
         self._connection.close()
 
-    def _find(self, owner: Owner, task_id: str) -> tuple[TaskRef, _TaskRow]:
-        key = task_key_of(task_id)
-        row = self._row(owner, key) if key else None
-        if key is None or row is None:
-            raise NotOnLoop
-        return TaskRef(owner, key), row
+    def _find(self, owner: Owner, agent: str, task_id: str) -> tuple[TaskRef, _TaskRow]:
+        if key := task_key_of(task_id):
+            ref = TaskRef(owner, key)
+            if row := self._row(ref, agent, task_id):
+                return ref, row
+        raise NotOnLoop
 
-    def _row(self, owner: Owner, key: bytes) -> _TaskRow | None:
-        self._open_cursor = cursor = self._connection.execute(SELECT_TASK_ONCE, (owner.scope, owner.principal, key))
+    def _row(self, ref: TaskRef, agent: str | None = None, task_id: str = "") -> _TaskRow | None:
+        """The row of a task; with `agent`, only if the agent shows the task under this id."""
+        self._open_cursor = cursor = self._connection.execute(SELECT_TASK_ONCE, (*ref.owner, ref.key, agent, task_id))
         number, *record, metadata = cursor.fetchone()
         return _TaskRow(number, record, metadata) if number is not None else None
 
@@ -188,11 +185,6 @@ class LoopReader:
         if self._marker in task:  # its large parts are in files
             raise NotOnLoop
         return task
-
-
-def _check_named(record: TaskRecord, agent: str, task_id: str) -> None:
-    if not (record.visible and record.agent == agent and record.id == task_id):
-        raise NotOnLoop
 
 
 def fetch_few(rows: Iterable[Any]) -> list[Any]:
