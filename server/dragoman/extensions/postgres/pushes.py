@@ -235,9 +235,9 @@ async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> Locke
         if visible:
             found.visible.add(ref)
     refs = {row_key: ref for ref, row_key in found.row_keys.items()}
-    for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, sorted(refs)):
-        ref = refs[row[0], row[1]]
-        push = push_from_row(ref, (*row[2:], *found.task_columns[ref]))
+    for owner, key, *columns in await _SELECT_PUSHES_OF_TASKS.fetch(connection, sorted(refs)):
+        ref = refs[owner, key]
+        push = push_from_row(ref, (*columns, *found.task_columns[ref]))
         found.pushes[ref, push.config.id] = push
     return found
 
@@ -275,7 +275,8 @@ async def _pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushReco
 async def _attempts(connection: Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
     rows = await connection.fetch(_SELECT_ATTEMPTS, ref.owner.scope, ref.owner.principal, ref.key, id)
     return [
-        DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
+        DeliveryAttempt(sequence=sequence, at=at, status=status, error=error, duration_ms=ms)
+        for sequence, at, status, error, ms in rows
     ]
 
 
@@ -375,9 +376,10 @@ async def _now(connection: Connection, fixed_now: int | None) -> int:
 
 async def _upsert_push(connection: Connection, row_key: TaskRowKey, new: PushRecord, now: int) -> PushRecord:
     config, previous = new.config, None
-    for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, [row_key] if row_key[0] != NO_OWNER else []):
-        if row[2] == config.id:
-            previous = push_from_row(new.task, (*row[2:], new.last_sequence, 0, new.task_id, new.agent))
+    known = await _SELECT_PUSHES_OF_TASKS.fetch(connection, [row_key] if row_key[0] != NO_OWNER else [])
+    for _, _, id, *columns in known:
+        if id == config.id:
+            previous = push_from_row(new.task, (id, *columns, new.last_sequence, 0, new.task_id, new.agent))
     push = replace_record(new, previous, now)
     values = (*row_key, config.host, config.id, *config_values(config), push.created, *delivery_values(push))
     await connection.execute(_UPSERT_PUSH, *values)

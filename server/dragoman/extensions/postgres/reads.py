@@ -165,7 +165,7 @@ async def get(
     )
     if row is None:
         return None
-    record = record_from_row(TaskRef(owner, row[-1]), row)
+    record = record_from_row(TaskRef(owner, row["task"]), row)
     return TaskSnapshot(record, await task_bytes(connection, record, row, history, budget))
 
 
@@ -324,7 +324,7 @@ async def read_messages(connection: Connection, ref: TaskRef, after: int) -> Tas
         StoredMessage(number, role, unframe_message(data), envelope, sender)
         for number, role, data, envelope, sender in await connection.fetch(_MESSAGES, *_task_key(ref), after)
     ]
-    return TaskMessages(record_from_row(ref, row), messages, row[-1], row[-2])
+    return TaskMessages(record_from_row(ref, row), messages, row["agent_state"], row["metadata"])
 
 
 async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
