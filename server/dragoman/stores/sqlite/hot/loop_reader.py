@@ -13,14 +13,14 @@ import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task.contents import unlimited_budget
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.projection import cached_response
 from dragoman.ports import TaskSnapshot
-from dragoman.stores.shared.rows import RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.shared.rows import RECORD_COLUMNS, RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite import reads
 
 P = ParamSpec("P")
@@ -43,23 +43,17 @@ READS_SKIPPED_WHEN_SLOW: Final = 32  # reads after a slow one that go to the rea
 
 _BUDGET: Final = unlimited_budget()  # what `fetch_few` returns fits into every response
 
+# The columns of SELECT_TASK_ONCE.
+_OWNER, _RECORD, _METADATA = 0, slice(1, 1 + RECORD_WIDTH), 1 + RECORD_WIDTH
+_AGENT, _ID, _VISIBLE = (1 + RECORD_COLUMNS.split(", ").index(name) for name in ("agent", "id", "visible"))
 SELECT_TASK_ONCE: Final = f"""
 SELECT t.owner, {TABLE_RECORD_COLUMNS}, t.metadata
 FROM owners o CROSS JOIN tasks t ON t.owner = o.owner
-WHERE o.scope = ?1 AND o.principal = ?2 AND t.task = ?3
-    AND (?4 IS NULL OR (t.visible AND t.agent = ?4 AND t.id = ?5))
+WHERE o.scope = ? AND o.principal = ? AND t.task = ?
 UNION ALL SELECT {", ".join(["NULL"] * (RECORD_WIDTH + 2))}
 """
 """The row of a task, and an empty one that is not fetched: the unfinished statement keeps one snapshot for all reads,
  without BEGIN and ROLLBACK. Each of these would release the interpreter lock, which gRPC's threads take."""
-
-
-class _TaskRow(NamedTuple):
-    """A row of SELECT_TASK_ONCE."""
-
-    owner: int
-    record: list[Any]  # the values of RECORD_COLUMNS
-    metadata: bytes
 
 
 class NotOnLoop(Exception):
@@ -105,30 +99,30 @@ class LoopReader:
         self._clock = clock
         self._max_cache_bytes = max_cache_bytes
         self._reads_to_skip = 0
-        self._cache: OrderedDict[tuple[int, bytes, int | None], tuple[_TaskRow, TaskSnapshot]] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, bytes, int | None], tuple[tuple[Any, ...], TaskSnapshot]] = OrderedDict()
         self.cached_bytes = 0
 
     @_on_loop
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
         """Raises NotOnLoop when no own task has this id: it may be an alias."""
-        ref, row = self._find(owner, agent, task_id)
-        return record_from_row(ref, row.record)
+        key, row = self._find(owner, agent, task_id)
+        return record_from_row(TaskRef(owner, key), row[_RECORD])
 
     @_on_loop
     def get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> TaskSnapshot:
         """`find` and `read` in one. Raises NotOnLoop as they do."""
-        ref, row = self._find(owner, agent, task_id)
-        return self._cached(row, ref.key, history) or self._read_task(ref, row, history)
+        key, row = self._find(owner, agent, task_id)
+        return self._cached(row, key, history) or self._read_task(TaskRef(owner, key), row, history)
 
     @_on_loop
     def read(self, ref: TaskRef, history: int | None, artifacts: bool) -> TaskSnapshot | None:
         """Raises NotOnLoop for a task that is too large."""
-        row = self._row(ref)
+        row = self._row(ref.owner, ref.key)
         if row is None:
             return None
         if artifacts:
             return self._cached(row, ref.key, history) or self._read_task(ref, row, history)
-        record = record_from_row(ref, row.record)
+        record = record_from_row(ref, row[_RECORD])
         return TaskSnapshot(record, self._task_bytes(record, row, history, artifacts=False))
 
     def clear_cache(self) -> None:
@@ -140,22 +134,21 @@ class LoopReader:
         self.clear_cache()
         self._connection.close()
 
-    def _find(self, owner: Owner, agent: str, task_id: str) -> tuple[TaskRef, _TaskRow]:
-        if key := task_key_of(task_id):
-            ref = TaskRef(owner, key)
-            if row := self._row(ref, agent, task_id):
-                return ref, row
-        raise NotOnLoop
+    def _find(self, owner: Owner, agent: str, task_id: str) -> tuple[bytes, tuple[Any, ...]]:
+        key = task_key_of(task_id)
+        row = self._row(owner, key) if key else None
+        if key is None or row is None or not (row[_VISIBLE] and row[_AGENT] == agent and row[_ID] == task_id):
+            raise NotOnLoop
+        return key, row
 
-    def _row(self, ref: TaskRef, agent: str | None = None, task_id: str = "") -> _TaskRow | None:
-        """The row of a task; with `agent`, only if the agent shows the task under this id."""
-        self._open_cursor = cursor = self._connection.execute(SELECT_TASK_ONCE, (*ref.owner, ref.key, agent, task_id))
-        number, *record, metadata = cursor.fetchone()
-        return _TaskRow(number, record, metadata) if number is not None else None
+    def _row(self, owner: Owner, key: bytes) -> tuple[Any, ...] | None:
+        self._open_cursor = cursor = self._connection.execute(SELECT_TASK_ONCE, (owner.scope, owner.principal, key))
+        row: tuple[Any, ...] = cursor.fetchone()
+        return row if row[_OWNER] is not None else None
 
-    def _cached(self, row: _TaskRow, key: bytes, history: int | None) -> TaskSnapshot | None:
+    def _cached(self, row: tuple[Any, ...], key: bytes, history: int | None) -> TaskSnapshot | None:
         """The cached task, if its row is unchanged."""
-        cache_key = row.owner, key, history
+        cache_key = row[_OWNER], key, history
         cached_row, snapshot = self._cache.get(cache_key, (None, None))
         if snapshot is None:
             return None
@@ -166,21 +159,21 @@ class LoopReader:
         self.cached_bytes -= len(snapshot.task)
         return None
 
-    def _read_task(self, ref: TaskRef, row: _TaskRow, history: int | None) -> TaskSnapshot:
-        record = record_from_row(ref, row.record)
+    def _read_task(self, ref: TaskRef, row: tuple[Any, ...], history: int | None) -> TaskSnapshot:
+        record = record_from_row(ref, row[_RECORD])
         task = self._task_bytes(record, row, history, artifacts=True)
         snapshot = TaskSnapshot(record, cached_response(task, record.dialect))
         if (size := len(snapshot.task)) <= MAX_LOOP_BYTES:
-            self._cache[row.owner, ref.key, history] = row, snapshot
+            self._cache[row[_OWNER], ref.key, history] = row, snapshot
             self.cached_bytes += size
             while self.cached_bytes > self._max_cache_bytes:
                 _, (_, oldest) = self._cache.popitem(last=False)
                 self.cached_bytes -= len(oldest.task)
         return snapshot
 
-    def _task_bytes(self, record: TaskRecord, row: _TaskRow, history: int | None, *, artifacts: bool) -> bytes:
+    def _task_bytes(self, record: TaskRecord, row: tuple[Any, ...], history: int | None, *, artifacts: bool) -> bytes:
         task = reads.task_bytes(
-            self._connection, row.owner, record, row.metadata, history, artifacts, _BUDGET, fetch_few
+            self._connection, row[_OWNER], record, row[_METADATA], history, artifacts, _BUDGET, fetch_few
         )
         if self._marker in task:  # its large parts are in files
             raise NotOnLoop
