@@ -54,7 +54,7 @@ MISSING: Final = frozenset(
         "extensions/frameworks/process.py",
         "agents/functions/output.py",
         "agents/upstream/discovery.py",
-        "agents/upstream/recovery.py",
+        "agents/upstream/follow_ups.py",
         "agents/workers/agent.py",
         "agents/workers/connection.py",
         "bindings/http/jsonrpc.py",

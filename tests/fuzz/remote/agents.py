@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from dragoman.agents.upstream import discovery
 from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.discovery import DiscoveredAgent
 from dragoman.agents.upstream.transport import GuardedHttpClient, TransportFactory
+from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, NotSupported, ResponseErrors
 from dragoman.calling.transport import TransportLimits, TransportOptions
@@ -301,9 +303,8 @@ def _agent(
     numbers: count[int],
 ) -> UpstreamAgent:
     """The agent as the registry makes it of a card."""
-    agent = UpstreamAgent(
-        discovered.spec, upstream, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
-    )
+    new_turn = partial(UpstreamTurn, new_id=lambda: f"id-{next(numbers)}", sleep=clock.sleep)
+    agent = UpstreamAgent(discovered.spec, upstream, CircuitBreaker(clock), new_turn)
     agent.transports = [factory.create(upstream, interface) for interface in discovered.interfaces]
     agent.linked_contents = factory.linked_contents(upstream, discovered.interfaces)
     agent.required_extensions, agent.idempotent = discovered.required_extensions, discovered.idempotent
