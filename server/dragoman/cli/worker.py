@@ -18,7 +18,7 @@ from dragoman.cli import ExitCode, logs, print_error, process_setup
 from dragoman.cli.commands import add_command, argument, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.extensions import installed_extensions, is_recognized, used_sources
 from dragoman.settings.settings import Settings, SettingsError, load_worker_settings
