@@ -30,7 +30,7 @@ from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 from dragoman.agents.functions.declared_types import InputTypes
 from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.spec import ONCE, Retry
-from dragoman.agents.functions.steps import TurnSteps, TurnSuspended, now_ms
+from dragoman.agents.functions.steps import TurnSteps, TurnSuspended
 from dragoman.agents.functions.threads import DaemonThreadPool, ThreadRunner
 from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type
@@ -41,7 +41,7 @@ from dragoman.core.exceptions import describe, is_a, leaves, stack_of, text_of, 
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.core.task.steps import StepMismatch
-from dragoman.ids import IDS
+from dragoman.ids import IDS, now_ms
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, Pause, TurnContext, TurnResult
 from dragoman.supervision import log_exception
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

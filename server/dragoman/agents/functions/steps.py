@@ -12,7 +12,6 @@ import inspect
 import logging
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
@@ -26,6 +25,7 @@ from dragoman.agents.functions.step_values import UnstorableResult, decode_resul
 from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
 from dragoman.core.exceptions import describe, is_a, text_of
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
+from dragoman.ids import now_ms
 from dragoman.ports import StateUpdate, TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -67,10 +67,6 @@ class TurnSuspended(BaseException):
         super().__init__("the turn sleeps")
         self.wake_at = wake_at
         self.step = step
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class TurnSteps:

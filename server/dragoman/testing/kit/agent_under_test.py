@@ -19,7 +19,7 @@ from typing import Any, Final, Never, Self, cast
 from dragoman.agents.functions.declaration import agent as declare
 from dragoman.agents.functions.runner import FAILED_AT_DECLARATION, FAILED_AT_LINE, DeclaredAgent
 from dragoman.agents.functions.startup import started, startup_hooks_of
-from dragoman.agents.functions.steps import NOT_AWAITED, now_ms
+from dragoman.agents.functions.steps import NOT_AWAITED
 from dragoman.agents.values import data_part, file_part, parts_of, to_json
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Caller, Identity
@@ -27,6 +27,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.names import ANONYMOUS_PRINCIPAL
 from dragoman.core.task.log import Append, Appended, Event, TaskRecord
 from dragoman.core.task.maintenance import StorageOptions
+from dragoman.ids import now_ms
 from dragoman.ports import Agent, TurnContext, TurnResult
 from dragoman.runtime import Call, Ports, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.feeds import EventStream
