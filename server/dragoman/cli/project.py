@@ -12,18 +12,12 @@ import typer
 from pydantic import SecretStr
 
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, add_group, argument, flag, option
+from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 from dragoman.version import __version__
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "new", new)
-    add_group(cli, "config", "Write and show the settings of a server.", init=init, show=show)
-
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
@@ -230,3 +224,9 @@ def _plain(default: Any) -> Any:
 def _toml(value: Any) -> str:
     """A value of a settings file on one line."""
     return "" if value is None else orjson.dumps(value, default=str).decode()
+
+
+COMMANDS: Final = {
+    "new": Command(new),
+    "config": CommandGroup("Write and show the settings of a server.", {"init": Command(init), "show": Command(show)}),
+}
