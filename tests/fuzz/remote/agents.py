@@ -31,7 +31,7 @@ from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.task import states
 from dragoman.ports import ConnectFailed, OutboundFailed, TurnResult, WorkerLost
 from dragoman.wire.cards import agent_card
-from dragoman.wire.cards.agent_card import CardAddresses
+from dragoman.wire.cards.agent_card import CardView
 from dragoman.wire.cards.remote_card import Interface
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -287,10 +287,10 @@ async def check_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) -> s
 
 def _show(discovered: DiscoveredAgent) -> None:
     """Shows the agent in our own card of each version."""
-    addresses = CardAddresses(http="http://here.example", is_root=False)
+    view = CardView(http="http://here.example", is_root=False)
     for document in (agent_card.v1_document, agent_card.v03_document, agent_card.v01_document):
         try:
-            orjson.loads(document(discovered.spec, addresses))
+            orjson.loads(document(discovered.spec, view))
         except Exception as error:
             raise NoEnd(f"{document.__name__}: {type(error).__name__}: {error}") from error
 
