@@ -20,8 +20,7 @@ class Timings:
     """Waits and intervals in seconds."""
 
     backlog_poll_interval: float = 2.0  # between polls for tasks that were left waiting
-    version_poll_interval: float = 2.0
-    """Between polls of the versions of followed tasks: the cost of a lost last event."""
+    version_poll_interval: float = 2.0  # between polls of the versions of followed tasks: the cost of a lost last event
     absence_poll_interval: float = 5.0  # between polls for tasks of agents that are absent for too long
     cancel_timeout: float = 2.0  # time for a running agent to stop before CancelTask returns the task as it is
     cancel_poll_interval: float = 2.0

@@ -249,8 +249,7 @@ def _check_clock(store_time_ms: int) -> Finding:
     return Finding("ok", "clock", "this machine and the store agree")
 
 
-MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
-"""A clock that shows an earlier time is wrong."""
+MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()  # a clock that shows an earlier time is wrong
 
 
 async def _check_api_keys(settings: Settings, store: Store) -> Finding:

@@ -45,8 +45,7 @@ class UpstreamAgent(CalledAgent):
         self.all_transports: Sequence[UpstreamTransport] = ()
         """Transports to its interfaces, the best first; none before its card was read."""
         self.supports_streaming = spec.streaming  # whether it streams, as far as is known
-        self.idempotent = False
-        """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
+        self.idempotent = False  # whether it knows idempotency keys: a repeated send with the same key starts nothing
         self.required_extensions = ""  # URIs that each call has to activate, separated by commas
         self.is_removed = False
         self.idle_timeout = idle_timeout

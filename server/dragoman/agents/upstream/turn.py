@@ -34,8 +34,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
 
-UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
-"""Between two polls of a task that bring no new event."""
+UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)  # between two polls of a task that bring no new event
 
 MAX_DOWNLOAD_ATTEMPTS: Final = 4  # attempts to read a large content behind a link, while the agent responds
 
