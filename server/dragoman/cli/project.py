@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -162,11 +163,9 @@ def show(
     **Exit codes**: 0 the settings are valid; 2 they are not.
     """
     settings = load_settings({"config": config})
-    rows = [row for row in _effective_settings(settings, config) if all or row["source"] != "default"]
+    rows = [row for row in _effective_settings(settings, config) if all or row.source != "default"]
     for row in rows:
-        typer.echo(
-            orjson.dumps(row).decode() if json else f"{row['name']:<28}  {_toml(row['value']):<32}  {row['source']}"
-        )
+        typer.echo(orjson.dumps(row).decode() if json else f"{row.name:<28}  {_toml(row.value):<32}  {row.source}")
     if not rows and not json:
         print_note("every setting has its default; --all shows them")
     return ExitCode.OK
@@ -185,8 +184,14 @@ def sample_config() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dict[str, Any]]:
-    """Name, value and source of each setting. Values of the file and the environment are as written there."""
+@dataclass(frozen=True)
+class _EffectiveSetting:
+    name: str  # as in a settings file
+    value: Any  # as written in the file or the environment
+    source: str  # a file, a variable, or `default`
+
+
+def _effective_settings(settings: Settings, config: Path | None) -> Iterator[_EffectiveSetting]:
     fields = setting_fields()
     names = [name for name in fields if name != "config"]
     file, values = read_config_file(config or read_environment(["config"]).get("config"))
@@ -207,7 +212,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
             value = "(hidden)" if value else ""
         elif name in may_hold_secrets and source != "default":
             value = "(hidden)"
-        yield {"name": name.replace("_", "-"), "value": value, "source": source}
+        yield _EffectiveSetting(name.replace("_", "-"), value, source)
 
 
 def _plain(default: Any) -> Any:

@@ -109,7 +109,7 @@ def run_server(
         settings = settings.replaced(connections=process_setup.raise_open_file_limit(settings.limits.connections))
         own = load_own_app(settings)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
-        changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
+        changed_at = standby.report_loaded() if standby is not None else 0.0
         process_setup.run_until_complete(_serve(settings, own, parent, standby, changed_at))
     except process_setup.StartInterrupted:
         log.info("stopped during the start")
