@@ -104,7 +104,7 @@ def format_count(count: int, noun: str) -> str:
 class CommandSpec(NamedTuple):
     """Where a command is defined, and how the help of `dragoman` shows it."""
 
-    module: str  # below `dragoman.cli`, with the command in its table `COMMANDS`
+    module: str  # below `dragoman.cli`, with the command in its table `COMMANDS`; of others, with `register`
     help: str  # the first line of the command's own help
     panel: str
 

@@ -49,8 +49,8 @@ class Command:
 
     function: Callable[..., Any]
     options: Callable[[], Iterable[inspect.Parameter]] = tuple
-    help: Callable[[Callable[..., Any]], str | None] = inspect.getdoc
-    context_settings: Mapping[str, Any] | None = None
+    help: Callable[[Callable[..., Any]], str | None] = inspect.getdoc  # the help of its function
+    context_settings: Mapping[str, Any] | None = None  # those of typer
 
     def add_to(self, cli: typer.Typer, name: str) -> None:
         signature = inspect.signature(self.function, eval_str=True)
