@@ -70,11 +70,12 @@ def it_reads_errors(generated: Generated) -> None:
 
 def generate(http: str, folder: str) -> None:
     """Generates the package. The generator leaves out what it cannot read, with a warning: then it fails."""
-    command = [str(Path(sys.executable).with_name("openapi-python-client")), "generate", "--url", f"{http}/openapi.json"]
+    command = [str(Path(sys.executable).with_name("openapi-python-client")), "generate"]
     config = Path(folder, "config.yaml")
     config.write_text("post_hooks: []\n")  # else it formats with ruff
     done = subprocess.run(
-        [*command, "--output-path", f"{folder}/{NAME}", "--meta", "none", "--config", str(config), "--fail-on-warning"],
+        [*command, "--url", f"{http}/openapi.json", "--output-path", f"{folder}/{NAME}", "--meta", "none",
+         "--config", str(config), "--fail-on-warning"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
