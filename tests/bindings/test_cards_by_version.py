@@ -183,8 +183,8 @@ async def test_each_version_has_its_own_etag_and_varies_by_version(server: Serve
 async def test_with_cors_cards_also_vary_by_origin(tmp_path: Path) -> None:
     async with serving(tmp_path, cors=("https://app.example",)) as server:
         for origin, vary in (
-            ("https://app.example", "A2A-Version, Origin"),
-            (None, "A2A-Version, Origin"),
+            ("https://app.example", f"{VARY}, Origin"),
+            (None, f"{VARY}, Origin"),
             ("https://else.example", "Origin"),  # it is rejected
         ):
             async with server.http.get(CARD, headers={"Origin": origin} if origin else {}) as answer:
