@@ -125,10 +125,10 @@ async def test_a_card_has_addresses_of_its_own_origin_unless_its_reader_takes_ot
         async with client.get(CARD) as answer:
             usual = await answer.json()
         async with client.get(CARD, headers={"A2A-Extensions": f"urn:other, {GRPC_LISTING}"}) as answer:
-            asked = await answer.json()
+            wider = await answer.json()
     urls = [one["url"] for one in (*usual["supportedInterfaces"], *usual["additionalInterfaces"])]
     assert {url.removesuffix("/v1") for url in urls} == {usual["url"]}
-    assert "127.0.0.1:50051" in [one["url"] for one in asked["supportedInterfaces"]]
+    assert "127.0.0.1:50051" in [one["url"] for one in wider["supportedInterfaces"]]
 
 
 def test_cards_are_cached_by_address_up_to_a_limit() -> None:

@@ -60,11 +60,10 @@ class McpSettings(BaseModel):
     """Most clients give up after 60 seconds."""
     handle_after: Annotated[
         float,
-        Option(
-            "mcp_handle_after", "S", "Seconds after which an MCP call of a client with tasks returns a handle. [0.1]"
-        ),
-    ] = Field(default=0.1, ge=0, allow_inf_nan=False)
-    """A call that ends earlier returns its result, which saves its client the polls."""
+        Option("mcp_handle_after", "S", "Seconds after which an MCP call of a client with tasks returns a handle. [0]"),
+    ] = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """A call that ends earlier returns its result, which saves its client the polls. Not by default: fastmcp-tasks
+    takes nothing but a handle, though SEP-2663 lets the server choose."""
 
 
 @asynccontextmanager

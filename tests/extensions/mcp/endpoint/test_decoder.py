@@ -18,10 +18,18 @@ from dragoman.extensions.mcp.wire.errors import MissingClientCapability
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-def decoder(*, tasks: bool = False, streams: bool = True, version: str = "2026-07-28", address: str = "") -> McpDecoder:
+def decoder(
+    *,
+    tasks: bool = False,
+    streams: bool = True,
+    version: str = "2026-07-28",
+    address: str = "",
+    handle_after: float = 0,
+) -> McpDecoder:
     services: Any = SimpleNamespace(
-        catalog=ToolCatalog(make_cards(), OPEN_ACCESS), new_id=lambda: "id-1", clock=lambda: 1_000
-    )
+        catalog=ToolCatalog(make_cards(), OPEN_ACCESS), new_id=lambda: "id-1", clock=lambda: 1_000,
+        handle_after=handle_after,
+    )  # fmt: skip
     envelope = Envelope(ClientFeatures(version, takes_tasks=tasks))
     return McpDecoder(services, envelope, ANONYMOUS, address, takes_streams=streams)
 
@@ -36,12 +44,13 @@ def call(one: McpDecoder, **params: Any) -> Any:
     return one.decode("tools/call", {"name": tool_of(one), "arguments": {"message": "hi"}, **params})
 
 
-def test_a_call_is_a_stream_or_a_send() -> None:
+def test_a_call_is_a_stream_a_send_or_a_send_that_returns_at_once() -> None:
     streamed, waiting, handle = call(decoder()), call(decoder(streams=False)), call(decoder(tasks=True))
     assert streamed.row.op is a2a.STREAM_MESSAGE
     assert waiting.row.op is handle.row.op is a2a.SEND_MESSAGE
     assert not waiting.request.configuration.return_immediately
-    assert not handle.request.configuration.return_immediately, "a call that ends soon has its result"
+    assert handle.request.configuration.return_immediately
+    assert not call(decoder(tasks=True, handle_after=0.1)).request.configuration.return_immediately
     assert [part.text for part in handle.request.message.parts] == ["hi"]
     assert handle.request.tenant == handle.tool.spec.id
 

@@ -161,6 +161,7 @@ class McpDecoder:
         if not self._client.takes_tasks and tool.spec.streaming and self._takes_streams:
             return Decoded(CALL_TOOL, request, tool=tool)
         request.configuration.history_length = 0
+        request.configuration.return_immediately = self._client.takes_tasks and not self._services.handle_after
         return Decoded(BEGIN_TASK, request, partial(self._sent, tool), tool)
 
     def _sent(self, tool: AgentTool, response: bytes, tenant: str) -> Mapping[str, Any]:
