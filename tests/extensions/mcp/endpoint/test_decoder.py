@@ -61,11 +61,12 @@ def test_the_result_of_a_send_is_a_handle_or_the_result_of_the_task() -> None:
         task.artifacts.add(artifact_id="a").parts.add(text="done")
         return call(one).result(pb.SendMessageResponse(task=task).SerializeToString(), "agent")
 
-    with_tasks = decoder(tasks=True)
+    with_tasks = decoder(tasks=True, handle_after=0.1)
     handle = result_of(with_tasks, pb.TASK_STATE_WORKING)
     question = result_of(with_tasks, pb.TASK_STATE_INPUT_REQUIRED)
     assert (handle["resultType"], handle["taskId"], handle["status"]) == ("task", "agent/t", "working")
     assert (question["resultType"], question["status"]) == ("task", "input_required")
+    assert result_of(decoder(tasks=True), pb.TASK_STATE_COMPLETED)["resultType"] == "task", "as its client expects"
     for one in (with_tasks, decoder(streams=False)):
         assert result_of(one, pb.TASK_STATE_COMPLETED)["content"] == [{"type": "text", "text": "done"}]
 

@@ -169,7 +169,7 @@ class McpDecoder:
         if sent.HasField("message"):
             return results.message_result(sent.message)
         view = view_of(tenant, sent.task)
-        if self._client.takes_tasks and not view.ended:
+        if self._client.takes_tasks and not (view.ended and self._services.handle_after):
             return results.created_task(view, self._services.clock())
         return tool_result(view, tool)
 
