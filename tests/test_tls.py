@@ -26,6 +26,7 @@ from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Settings, SettingsError
+from dragoman.wire.cards.remote_card import GRPC_LISTING
 from dragoman.wiring.app import App, open_app
 
 gate = asyncio.Event()
@@ -169,7 +170,7 @@ async def test_cards_have_https_and_tls_addresses(tmp_path: Path, authority: Aut
     async with opened(tmp_path, authority) as app, aiohttp.ClientSession() as session:
         assert app.card_url.startswith("https://127.0.0.1:")
         context = ssl.create_default_context(cafile=authority.ca)
-        async with session.get(app.card_url, ssl=context) as answer:
+        async with session.get(app.card_url, ssl=context, headers={"A2A-Extensions": GRPC_LISTING}) as answer:
             card = await answer.json()
         async with session.get(f"https://localhost:{app.http.port}/openapi.json", ssl=context) as answer:
             assert (await answer.json())["servers"] == [{"url": f"https://localhost:{app.http.port}"}]

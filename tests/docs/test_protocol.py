@@ -268,15 +268,21 @@ async def test_cards(tmp_path: Path) -> None:
     page = Page("cards.md")
     async with served(tmp_path) as server:
         path = "/.well-known/agent-card.json"
-        both = await server.ask("GET", path)
+        usual = await server.ask("GET", path)
+        page.says("gRPC is listed only with `--public-grpc`, or for readers that send `A2A-Extensions:")
+        assert "GRPC" not in usual.text
+        both = await server.ask("GET", path, **{"A2A-Extensions": "urn:dragoman:grpc:v1"})
         assert {"supportedInterfaces", "url", "preferredTransport", "additionalInterfaces"} <= set(both.json)
         page.says(
             "They may be cached for five minutes (`Cache-Control: public, max-age=300`), have an `ETag`,"
             " answer `If-None-Match` with 304,"
-            " and vary by `A2A-Version`."
+            " and vary by `A2A-Version` and `A2A-Extensions`."
         )
-        assert (both.headers["Cache-Control"], both.headers["Vary"]) == ("public, max-age=300", "A2A-Version")
-        assert (await server.ask("GET", path, **{"If-None-Match": both.headers["ETag"]})).status == 304
+        assert (both.headers["Cache-Control"], both.headers["Vary"]) == (
+            "public, max-age=300",
+            "A2A-Version, A2A-Extensions",
+        )
+        assert (await server.ask("GET", path, **{"If-None-Match": usual.headers["ETag"]})).status == 304
         page.says("the card of that version alone")
         assert "url" not in (await server.ask("GET", path, **{"A2A-Version": "1.0"})).json
         assert "supportedInterfaces" not in (await server.ask("GET", path, **{"A2A-Version": "0.3"})).json

@@ -26,6 +26,7 @@ from dragoman.core.errors import AgentNotFound, ExtendedAgentCardNotConfigured, 
 from dragoman.core.names import DEFAULT_SCOPE, resource_name
 from dragoman.ports import CardSigner
 from dragoman.wire.cards import agent_card
+from dragoman.wire.cards.remote_card import GRPC_LISTING
 from dragoman.wire.dialects import Dialect
 
 _log: Final = logging.getLogger("dragoman.bindings.cards")
@@ -230,7 +231,7 @@ class Cards:
     def _grpc_target(self, origin: Origin | None) -> str:
         if self._public_grpc or self.grpc is None:
             return self._public_grpc
-        if self._public_url or (origin is not None and origin.forwarded):
+        if self._public_url or (origin is not None and (origin.forwarded or not origin.lists_grpc)):
             return ""  # behind a proxy only the setting knows the public address of gRPC
         if self.grpc.is_any and origin is not None:
             return f"{origin.name}:{self.grpc.port}"
@@ -261,6 +262,7 @@ class Origin:
     url: str
     name: str
     forwarded: bool = False  # reported by a trusted proxy: callers do not reach this server's own ports
+    lists_grpc: bool = False  # the caller takes addresses of another origin (`remote_card.GRPC_LISTING`)
 
 
 def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin | None:
@@ -287,7 +289,8 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
     match = _HOST.fullmatch(host)
     if match is None or scheme not in ("http", "https") or not _PREFIX.fullmatch(prefix):
         return None
-    return Origin(f"{scheme}://{host}{prefix}", match["name"], forwarded)
+    lists_grpc = any(GRPC_LISTING in value for value in headers.getall("A2A-Extensions", ()))
+    return Origin(f"{scheme}://{host}{prefix}", match["name"], forwarded, lists_grpc)
 
 
 def _last(values: Sequence[str]) -> str:

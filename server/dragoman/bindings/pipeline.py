@@ -115,6 +115,8 @@ class RequestExchange(ABC, Generic[Answer]):
         declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
         activated = ", ".join(uri for uri in self.extensions if uri in declared)
         name = V03_EXTENSIONS_HEADER if self.row.dialect in _V03_HEADER_DIALECTS else EXTENSIONS_HEADER
+        if name not in self.headers:  # fasta2a 2.x uses the header of 1.0 in both versions
+            name = EXTENSIONS_HEADER if name == V03_EXTENSIONS_HEADER else V03_EXTENSIONS_HEADER
         return {name: activated} if activated else {}
 
     @abstractmethod

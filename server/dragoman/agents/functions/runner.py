@@ -255,7 +255,8 @@ def _completed_result(output: TurnOutput, value: object) -> TurnResult:
         return output.turn_result(StatusChange(states.COMPLETED))
     if isinstance(value, pb.Message):
         return output.turn_result(output.status_change(states.COMPLETED, value))
-    return output.turn_result(StatusChange(states.COMPLETED), artifacts=[artifact_change(output.new_artifact(value))])
+    whole = artifact_change(output.new_artifact(value), last=True)
+    return output.turn_result(StatusChange(states.COMPLETED), artifacts=[whole])
 
 
 def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnResult | None:

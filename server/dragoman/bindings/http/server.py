@@ -277,7 +277,7 @@ class _HttpServer:
         version = minor_version(check_version(named_versions(request)))
         origin, private = self._cards.origin(request), self._options.private_pages
         card = self._cards.document(agent, origin, version, legacy=legacy, scope=scope)
-        vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
+        vary = "A2A-Version, A2A-Extensions" + (", Authorization, X-API-Key" if private else "")
         return card_response(request, card, vary=vary, private=private)
 
     async def _authenticate(self, request: web.BaseRequest, agent: str = "", scope: str = DEFAULT_SCOPE) -> Identity:

@@ -272,7 +272,14 @@ def _quoted(value: object) -> str:
 CARD_PATHS: Final = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 """The paths of cards, since 0.3 and before."""
 
-CARD_REQUEST_HEADERS: Final = ({"Accept": "application/json", "A2A-Version": "1.0"}, {"Accept": "application/json"})
+GRPC_LISTING: Final = "urn:dragoman:grpc:v1"
+"""The extension of clients whose cards may list gRPC. A Dragoman's gRPC port is another origin than that of its card,
+and some clients refuse a whole card with addresses of several (RemoteA2aAgent of google-adk)."""
+
+CARD_REQUEST_HEADERS: Final = (
+    {"Accept": "application/json", "A2A-Version": "1.0", "A2A-Extensions": GRPC_LISTING},
+    {"Accept": "application/json"},
+)
 """Headers of card requests, to be tried in order: one server shows its 1.0 card only to clients that name the version,
 others reject such requests (400)."""
 

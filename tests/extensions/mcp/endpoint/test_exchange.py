@@ -151,6 +151,40 @@ async def test_headers_have_to_repeat_the_body(change: dict[str, str | None], co
     assert answer.status == (200 if code is None else 400)
 
 
+@pytest.mark.parametrize(
+    ("meta", "headers"),
+    [
+        (None, {}),
+        ({}, {"MCP-Protocol-Version": STATELESS}),
+        ({"io.modelcontextprotocol/protocolVersion": STATELESS}, {"MCP-Protocol-Version": STATELESS}),
+        (
+            {"io.modelcontextprotocol/protocolVersion": STATELESS, "io.modelcontextprotocol/clientCapabilities": 7},
+            {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "server/discover"},
+        ),
+    ],
+)
+async def test_a_request_without_a_whole_envelope_is_malformed(
+    meta: dict[str, Any] | None, headers: dict[str, str]
+) -> None:
+    """2026-07-28 basic, "_meta": -32602, and over HTTP the status 400."""
+    params = {} if meta is None else {"_meta": meta}
+    async with calling() as caller:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": params}
+        answer = await caller.post(body, headers)
+    assert (answer.status, answer.error["code"]) == (400, -32602)
+    assert answer.error["message"].startswith("_meta.io.modelcontextprotocol/")
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_tasks_need_the_extension(method: str) -> None:
+    """SEP-2663, "Protocol Errors"."""
+    async with calling() as caller:
+        handle = (await caller.call("asker", message="hi")).result["_meta"]["dragoman/task"]
+        answer = await caller.request(method, {"taskId": handle, "inputResponses": {}})
+    assert (answer.status, answer.error["code"]) == (400, -32021)
+    assert answer.error["data"] == {"requiredCapabilities": TASKS}
+
+
 async def test_an_unknown_revision_is_rejected_with_those_that_are_served() -> None:
     async with calling() as caller:
         answer = await caller.post(
@@ -221,12 +255,13 @@ async def test_a_response_that_cannot_be_accepted_has_an_error_status(id: object
     assert answer.error["code"] == -32602
 
 
-async def test_a_get_without_an_event_is_not_allowed_and_a_session_needs_no_end() -> None:
+async def test_other_http_methods_are_not_allowed() -> None:
     async with calling() as caller:
         async with caller.session.get(caller.url) as response:
             assert (response.status, response.headers["Allow"]) == (405, "POST")
+        # 2025-11-25 Streamable HTTP, "Session Management": a server that does not let clients end sessions.
         async with caller.session.delete(caller.url) as response:
-            assert response.status == 204
+            assert response.status == 405
 
 
 async def test_an_invalid_session_is_answered_so_that_the_client_begins_a_new_one() -> None:
@@ -286,7 +321,7 @@ async def test_the_task_of_another_principal_is_not_there() -> None:
 async def test_an_address_of_one_agent_has_its_tools_and_tasks_alone() -> None:
     async with calling(path="/echo/mcp", capabilities=TASKS) as caller:
         tools = [tool["name"] for tool in (await caller.request("tools/list")).result["tools"]]
-        handle = (await caller.call("echo", message="hi")).result["taskId"]
+        handle = (await caller.call("echo", message="hi")).result["_meta"]["dragoman/task"]
         short = await caller.request("tasks/get", {"taskId": handle.removeprefix("echo/")})
         caller.url = caller.url.replace("/echo/", "/asker/")
         elsewhere = await caller.request("tasks/get", {"taskId": handle})
@@ -301,7 +336,7 @@ async def test_an_address_of_one_agent_has_its_tools_and_tasks_alone() -> None:
 async def test_a_scoped_address_makes_tasks_of_its_scope() -> None:
     scope = "projects/p/locations/l/collections/c/engines/e/assistants/a"
     async with calling(path=f"/{scope}/agents/echo/mcp", capabilities=TASKS) as caller:
-        handle = (await caller.call("echo", message="hi")).result["taskId"]
+        handle = (await caller.call("echo", message="hi")).result["_meta"]["dragoman/task"]
         assert (await caller.request("tasks/get", {"taskId": handle})).result["taskId"] == handle
     assert handle.startswith(f"{scope}/agents/echo/")
 

@@ -52,6 +52,13 @@ def test_choices_with_labels_are_titled_constants() -> None:
     assert answer_schema(parts)["oneOf"] == [{"const": "l", "title": "Large"}, {"const": "s", "title": "s"}]
 
 
+def test_the_names_of_choices_are_kept() -> None:
+    size = {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"]}
+    fields = {"type": "object", "properties": {"size": size}}
+    assert answer_schema(data(schema=size)) == size
+    assert form_of(data(schema=fields)).schema == fields
+
+
 def test_a_flat_schema_is_asked_as_it_is_without_what_forms_do_not_have() -> None:
     schema = {
         "properties": {"name": {"type": "string", "pattern": "x"}, "size": {"enum": ["s", "l"]}},

@@ -34,7 +34,7 @@ from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
 from dragoman.core.names import tenant_of
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.extensions.mcp.endpoint.answers import TaskAnswers
-from dragoman.extensions.mcp.endpoint.decoder import CALL_TOOL, KNOWN_METHODS, Decoded, McpDecoder
+from dragoman.extensions.mcp.endpoint.decoder import BEGIN_TASK, CALL_TOOL, KNOWN_METHODS, Decoded, McpDecoder
 from dragoman.extensions.mcp.endpoint.listen import Listener
 from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoint, WaitingCall, complete
@@ -147,10 +147,11 @@ class McpExchange(HttpExchange):
         return self._decoder.decode(method, params)
 
     def call(self) -> Call:
-        envelope = self.envelope
+        envelope, services = self.envelope, self._services
+        takes_handle = envelope.client.takes_tasks and self.row is BEGIN_TASK
         return Call(
             self.caller,
-            timeout=self._services.wait,
+            timeout=services.handle_after if takes_handle else services.wait,
             cursor=envelope.text(CURSOR_META),
             idempotency_key=envelope.text(IDEMPOTENCY_META) or idempotency_key(self.headers),
             stops_with_turn=True,

@@ -33,14 +33,17 @@ class McpServices:
         pipeline: Pipeline,
         cards: Cards,
         wait: float,
+        handle_after: float,
         clock: Callable[[], int] = now_ms,
         new_id: Callable[[], str] = IDS.hex,
     ) -> None:
-        """`wait`: seconds for which a call waits for its task. `clock`: milliseconds since the epoch."""
+        """`wait`: seconds for which a call waits for its task. `handle_after`: seconds for which one waits whose client
+        takes a handle of the task. `clock`: milliseconds since the epoch."""
         self.pipeline = pipeline
         self.cards = cards
         self.catalog = ToolCatalog(cards, pipeline.options.access_policy)
         self.wait = wait
+        self.handle_after = handle_after
         self.clock = clock
         self.new_id = new_id
         self._open_calls: dict[CallKey, WaitingCall] = {}

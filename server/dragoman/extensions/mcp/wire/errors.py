@@ -6,7 +6,7 @@ codes. The reason that A2A has for an error is in `data.reason`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dragoman.core import errors
@@ -17,6 +17,13 @@ from dragoman.wire.errors import codes, error_message, retry_after
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The capability of clients that take task handles (SEP-2663)."""
 
+TASKS_REQUIRED: Final[Mapping[str, Any]] = {"extensions": {TASKS_EXTENSION: {}}}
+"""The capabilities that a request about task handles needs, as the error for a client without them names them."""
+
+
+class MalformedEnvelope(errors.InvalidParams):
+    """A field that `_meta` of each request must have is missing, or has another type."""
+
 
 class HeaderMismatch(A2AError):
     """A header is missing, or does not match the body."""
@@ -25,7 +32,7 @@ class HeaderMismatch(A2AError):
 class MissingClientCapability(A2AError):
     """The request needs a capability that the client has not declared."""
 
-    def __init__(self, message: str, required: dict[str, Any]) -> None:
+    def __init__(self, message: str, required: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.required = required
 
@@ -55,6 +62,7 @@ _OWN_CODES: Final[dict[type[A2AError], tuple[int, int]]] = {
 _STATUSES: Final = (
     (errors.ParseError, 400),
     (errors.InvalidRequest, 400),
+    (MalformedEnvelope, 400),
     (errors.MethodNotFound, 404),
     (errors.Unauthenticated, 401),
     (errors.PermissionDenied, 403),

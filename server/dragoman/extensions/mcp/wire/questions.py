@@ -31,7 +31,7 @@ _LINK: Final = re.compile(r"\bhttps?://[^\s<>\"'`)\]]+", re.IGNORECASE)
 _PRIMITIVES: Final = frozenset({"string", "number", "integer", "boolean"})
 _SCHEMA_KEYS: Final = frozenset(
     (
-        *("type", "title", "description", "default", "format", "enum", "oneOf", "const"),
+        *("type", "title", "description", "default", "format", "enum", "enumNames", "oneOf", "const"),
         *("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "items"),
     )
 )
