@@ -34,6 +34,16 @@ class Times:
         self.own += seconds
 
 
+@asynccontextmanager
+async def kept_alone(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, sessions.Heartbeat]]:
+    """A store, and the heartbeat of a session that only the test renews: a runtime renews its own when it starts."""
+    store = cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store))
+    try:
+        yield store, sessions.Heartbeat(store, await store.open_session(10.0), clock=lambda: times.own)
+    finally:
+        await store.close()
+
+
 def keeps(here: Any, times: Times) -> sessions.Heartbeat:
     """The heartbeat of a runtime, renewed by the test."""
     return sessions.Heartbeat(here.store, here.runtime.scheduler.session, clock=lambda: times.own)
@@ -135,9 +145,7 @@ async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still
 
 async def test_a_session_that_was_not_renewed_for_two_intervals_is_a_problem_of_the_store(tmp_path: Path) -> None:
     times = Times()
-    store = open_store(tmp_path / "tasks.db", clock=times.store)
-    async with open_harness(tmp_path, holds, store=store) as here:
-        beat = keeps(here, times)
+    async with kept_alone(tmp_path, times) as (_, beat):
         await goes_on(times, beat, seconds=4)
         times.pass_(4)  # two intervals
         assert beat.problem == ""
@@ -151,9 +159,7 @@ async def test_renewals_that_fail_are_logged_once_a_minute_and_readiness_says_wh
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     times = Times()
-    store = cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store))
-    async with open_harness(tmp_path, holds, store=store) as here:
-        beat = keeps(here, times)
+    async with kept_alone(tmp_path, times) as (store, beat):
         store.error = lambda: Unavailable("the disk is away")
         store.unavailable.add("renew_session")
         await goes_on(times, beat, seconds=60)
