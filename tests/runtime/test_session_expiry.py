@@ -132,9 +132,8 @@ async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still
     async with two(tmp_path, times) as (one, _, beats, others):
         task = await one.start()
         times.pass_(30)
-        async with open_harness(
-            tmp_path, holds, store=open_store(tmp_path / "tasks.db", clock=times.store), exclusive=False
-        ) as new:
+        store = open_store(tmp_path / "tasks.db", clock=times.store)
+        async with open_harness(tmp_path, holds, store=store, exclusive=False) as new:
             assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "it polled at its start"
             news = keeps(new, times)
             assert await goes_on(times, beats, others, news, seconds=10) == [False, False, True]
