@@ -171,9 +171,8 @@ async def exceed_open_streams(caller: AllBindings, server: Server, principal: st
             assert [rejection.limit for rejection in rejections] == ["open_streams"] * (30 - STREAMS)
             assert (await server.report())[f"open: {principal}"] == STREAMS
         while (await server.report()).get(f"open: {principal}", 0) > open_before:
-            await outcome(
-                caller.next().send("?", task=task)
-            )  # it notices closed streams at once or with their next event
+            # Closed streams are noticed at once or with their next event.
+            await outcome(caller.next().send("?", task=task))
     await caller.next().cancel(task)
 
 
