@@ -19,7 +19,7 @@ CLOCKS: Final = ("monotonic", "perf_counter", "time")
 """Names of functions that tell the time. CPU time (`thread_time`) is another matter."""
 MAY_WAIT: Final = re.compile(r"(monotonic|perf_counter|\btime)\(\)|asyncio\.timeout\(\d|\.sleep\(")
 """In the text of every file of which something is found; others are not parsed."""
-SHORTEST_WAIT: Final = 10.0
+SHORTEST_WAIT: Final = 30.0
 """Seconds that a wait has at least: on a slow machine everything takes ten times as long."""
 
 EXCUSED: Final = {
@@ -130,7 +130,7 @@ def test_no_test_fails_because_a_machine_is_slow() -> None:
         ("assert time.monotonic() < deadline", False),
         ("for _ in range(100):\n        if ready(): break\n        await asyncio.sleep(0.02)", True),
         ("for _ in range(100):\n        if ready(): break\n        await asyncio.sleep(0)", False),
-        ("async with asyncio.timeout(2): await event.wait()", True),
+        ("async with asyncio.timeout(20): await event.wait()", True),
         ("async with asyncio.timeout(60): await event.wait()", False),
         ("with raises(TimeoutError):\n        async with asyncio.timeout(0.1): await event.wait()", False),
     ],
