@@ -73,8 +73,9 @@ def sleeps(node: ast.AST) -> bool:
 def counted_polls(function: ast.AST) -> Iterator[int]:
     """Yields the lines of polls that end after a number of looks."""
     for node in ast.walk(function):
-        is_counted = isinstance(node, ast.For) and ast.unparse(node.iter).startswith("range(") and sleeps(node)
-        if is_counted and any(isinstance(part, ast.Break | ast.Return) for part in ast.walk(node)):
+        if not (isinstance(node, ast.For) and ast.unparse(node.iter).startswith("range(") and sleeps(node)):
+            continue
+        if any(isinstance(part, ast.Break | ast.Return) for part in ast.walk(node)):
             yield node.lineno
 
 
@@ -86,8 +87,8 @@ def short_waits(function: ast.AST) -> Iterator[int]:
         for item in node.items:
             call = item.context_expr
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "asyncio.timeout" and call.args:
-                seconds = call.args[0]
-                if isinstance(seconds, ast.Constant) and seconds.value and seconds.value < SHORTEST_WAIT:
+                seconds = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+                if isinstance(seconds, int | float) and seconds < SHORTEST_WAIT:
                     yield node.lineno
 
 

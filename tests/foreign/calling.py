@@ -157,7 +157,7 @@ class Flaky:
         self.tasks.add(asyncio.current_task())
         there, back = await asyncio.open_connection(*self.to)
         asking = asyncio.create_task(self.carry(reader, back))
-        answering = asyncio.create_task(self.carry(there, writer, cut_after=CUT_SECONDS))
+        answering = asyncio.create_task(self.carry(there, writer, break_after=CUT_SECONDS))
         try:
             await asyncio.wait((asking, answering), return_when=asyncio.FIRST_COMPLETED)
             self.cut += answering.done() and answering.exception() is not None
@@ -169,14 +169,14 @@ class Flaky:
             back.transport.abort()
 
     @staticmethod
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_after: float = math.inf) -> None:
-        """cut_after: seconds since the first bytes, after which ConnectionError is raised if enough were carried."""
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, break_after: float = math.inf) -> None:
+        """break_after: seconds since the first bytes, after which ConnectionError is raised if enough were carried."""
         loop, begun, carried = asyncio.get_running_loop(), 0.0, 0
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
             begun, carried = begun or loop.time(), carried + len(data)
-            if carried > ENOUGH_BYTES and loop.time() - begun > cut_after:
+            if carried > ENOUGH_BYTES and loop.time() - begun > break_after:
                 raise ConnectionResetError
 
 

@@ -147,8 +147,8 @@ asyncio.run(run())
 print("ended", dump.exists())
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    said = ["0o600", "stopped", "{0.4}", "None", "ended", "False"]
-    assert (ended.stdout.split(), ended.returncode) == (said, 0), ended.stderr
+    output = ["0o600", "stopped", "{0.4}", "None", "ended", "False"]
+    assert (ended.stdout.split(), ended.returncode) == (output, 0), ended.stderr
 
 
 @pytest.mark.parametrize("dump", ["None", "Path('missing-folder/t-blocked')"])
