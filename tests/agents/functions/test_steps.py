@@ -477,7 +477,7 @@ async def test_a_long_pause_releases_the_turn(tmp_path: Path, until: bool) -> No
 
     async def agent(turn: Turn) -> str:
         calls["turn"] += 1
-        before = await turn.step("before", calls.make, "before", "before")
+        before: str = await turn.step("before", calls.make, "before", "before")
         await (turn.sleep_until(datetime.now(UTC) + timedelta(hours=1)) if until else turn.sleep(hours=1))
         return before
 
