@@ -477,9 +477,9 @@ async def test_a_long_pause_releases_the_turn(tmp_path: Path, until: bool) -> No
 
     async def agent(turn: Turn) -> str:
         calls["turn"] += 1
-        before = await turn.step("before", calls.make, "before", "before")
-        await (turn.sleep_until(datetime.now(UTC) + timedelta(seconds=1.1)) if until else turn.sleep(1.1))
-        return f"{before}, attempt {turn.attempt}"
+        before: str = await turn.step("before", calls.make, "before", "before")
+        await (turn.sleep_until(datetime.now(UTC) + timedelta(hours=1)) if until else turn.sleep(hours=1))
+        return before
 
     async with open_harness(tmp_path, agent) as here:
         task = await here.start()
@@ -488,7 +488,21 @@ async def test_a_long_pause_releases_the_turn(tmp_path: Path, until: bool) -> No
         record = await record_of(here, task)
         assert (record.session, record.ready, record.state) == (0, False, states.WORKING)
         assert record.wake_at
-        assert texts(await here.ended(task.id)) == ["before, attempt 1"]
+        assert calls == {"turn": 1, "before": 1}
+
+
+@pytest.mark.parametrize("until", [False, True])
+async def test_the_turn_goes_on_after_a_long_pause(tmp_path: Path, until: bool) -> None:
+    calls = Calls()
+
+    async def agent(turn: Turn) -> str:
+        calls["turn"] += 1
+        before = await turn.step("before", calls.make, "before", "before")
+        await (turn.sleep_until(datetime.now(UTC) + timedelta(seconds=1.1)) if until else turn.sleep(1.1))
+        return f"{before}, attempt {turn.attempt}"
+
+    async with open_harness(tmp_path, agent) as here:
+        assert texts(await here.send()) == ["before, attempt 1"]
         assert calls == {"turn": 2, "before": 1}
 
 
@@ -502,7 +516,7 @@ async def test_a_pause_survives_a_restart(tmp_path: Path) -> None:
 
     async with open_harness(tmp_path, agent) as here:
         task = await here.start()
-        await eventually(lambda: calls["turn"] == 1)
+        await eventually(lambda: calls["turn"])
         await here.idle()
     async with open_harness(tmp_path, agent) as here:
         assert texts(await here.ended(task.id)) == ["awake"]
