@@ -27,8 +27,8 @@ from tests.chaos.history import (
     load,
     shape,
 )
-from tests.chaos.load.transports import placed
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge, outputs, turns
+from tests.load.transports import placed
 
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
