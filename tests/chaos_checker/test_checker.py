@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.history import (
-    RESUME,
     Acknowledged,
     Canceled,
     Closed,
@@ -28,6 +27,7 @@ from tests.chaos.history import (
     shape,
 )
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge, outputs, turns
+from tests.load.requests import RESUME
 from tests.load.transports import placed
 
 from dragoman.core.task import states
