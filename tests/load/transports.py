@@ -54,13 +54,15 @@ class Transports:
         caller: Mapping[str, str] | None = None,
         connections: int = 0,
         root_agent: str = ROOT_AGENT,
+        call_timeout: float = CALL_TIMEOUT,
     ) -> None:
         """http: the base URL. target: HOST:PORT of gRPC. caller: headers of the principal.
 
         connections: the most HTTP connections at once, 0 for any number: a limit keeps followers from connecting.
-        root_agent: the tool of MCP that stands for the agent without a name.
+        root_agent: the tool of MCP that stands for the agent without a name. call_timeout: seconds for a response.
         """
         self._base = http
+        self._call_timeout = call_timeout
         self._caller = dict(caller or {})
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections),
@@ -76,7 +78,7 @@ class Transports:
     async def call(self, binding: str, rpc: str, request: Request, answer: type[Answer], key: str = "") -> Answer:
         """Makes a unary call."""
         async with (
-            asyncio.timeout(CALL_TIMEOUT),
+            asyncio.timeout(self._call_timeout),
             aclosing(self._answers(binding, rpc, request, answer, key)) as answers,
         ):
             async for value in answers:

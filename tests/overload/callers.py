@@ -102,7 +102,12 @@ class AllBindings:
 async def over_all_bindings(http: str, target: str, principal: str) -> AsyncIterator[AllBindings]:
     """One principal on every binding except WebSocket."""
     transports = Transports(
-        f"http://{http}", target, caller=named(principal), connections=CONNECTIONS, root_agent="hold"
+        f"http://{http}",
+        target,
+        caller=named(principal),
+        connections=CONNECTIONS,
+        root_agent="hold",
+        call_timeout=600.0,
     )
     try:
         yield AllBindings([Caller(transports, binding) for binding in BINDINGS])
