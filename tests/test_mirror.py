@@ -52,9 +52,8 @@ MISSING: Final = frozenset(
         "stores/shared/blobs.py",
         # agents, bindings, cli, client, telemetry, testing, wire, wiring, worker
         "extensions/frameworks/process.py",
-        "agents/functions/output.py",
         "agents/upstream/discovery.py",
-        "agents/upstream/recovery.py",
+        "agents/upstream/follow_ups.py",
         "agents/workers/agent.py",
         "agents/workers/connection.py",
         "bindings/http/jsonrpc.py",

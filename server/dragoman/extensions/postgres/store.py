@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +32,7 @@ from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.blob_references import MARKER_BYTES
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
-from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.log import ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
     StorageOptions,
@@ -69,6 +68,7 @@ from dragoman.extensions.postgres.maintenance.erasure import PostgresEraser
 from dragoman.extensions.postgres.pushes import PostgresPushes
 from dragoman.extensions.postgres.queries import PostgresQueryRunner
 from dragoman.extensions.postgres.schema import migrate
+from dragoman.ids import now_ms
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.compaction import Compactor
 from dragoman.stores.shared.tables import (
@@ -123,9 +123,10 @@ class PostgresStore:
         self._link_connection = SideConnection(url, "dragoman-links", pooled=database.pooled, timeout=statement_timeout)
         marker = hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
         self.blobs = PostgresBlobRestorer(
-            database, self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
+            database, self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or now_ms
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
+        self.append = self._blob_offloader.append  # every append goes through it
         runner = PostgresQueryRunner(database)
         self._compactor = Compactor(PostgresQueryRunner(maintenance), sizes, merge_chunks, LOCK_TASK)
         self.api_keys = StoredApiKeys(runner)
@@ -141,9 +142,6 @@ class PostgresStore:
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
-
-    def append(self, change: Append) -> asyncio.Future[Appended]:
-        return self._blob_offloader.append(change)
 
     async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
         return await self._database.read(reads.find, owner, agent, task_id)
@@ -299,10 +297,6 @@ class PostgresStore:
 
     async def _read_blobs(self, digests: Collection[bytes]) -> Mapping[bytes, bytes]:
         return await self._database.read(blobs.read_blobs, digests)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 MIN_SERVER_VERSION: Final = 140_000
