@@ -121,6 +121,15 @@ def set_timings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
 
 
 @pytest.fixture
+def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the machine: an empty current folder, and no variables of Dragoman."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
 def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives direct agents 60 seconds for their Message, so slow machines do not turn it into a task."""
     set_timings(monkeypatch, direct_reply_timeout=60.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -28,7 +27,7 @@ from dragoman.worker.stream import ServerStream
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_settings")]
 
 BINDINGS: Final = ["grpc", "rest", "jsonrpc", "ws"]
 
@@ -47,14 +46,6 @@ async def endless(turn: Turn) -> None:
 @agent
 async def far(turn: Turn) -> str:
     return "from afar"
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 import warnings
@@ -45,13 +44,9 @@ async def gated(turn: Turn) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _closed_gate(no_settings: None) -> None:
     global gate
     gate = asyncio.Event()
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # generated without types
 from tests.abuse import h2
 from tests.abuse.grpc_attacks import CHECK, MESSAGE_BYTES, REFLECTION, SEND, SENT_OF_STALLED, Upload, upload
-from tests.abuse.test_abuse import peak_memory, program, read_line
 from tests.callers import PRINCIPAL
+from tests.overload.programs import peak_memory, program, read_line
 
 pytestmark = [
     pytest.mark.longest,

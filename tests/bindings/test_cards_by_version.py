@@ -223,23 +223,38 @@ OURS = [{"uri": extension.uri, "description": extension.description} for extensi
 PROVIDER = {"organization": "Acme", "url": "https://acme.example"}
 
 
-async def test_1_0_has_every_field(server: Server) -> None:
-    card = await server.card(A2A_Version="1.0")
-    assert card["securitySchemes"] == MEMBERS
-    assert card["securityRequirements"] == REQUIREMENTS
-    assert card["capabilities"].pop("extensions") == [*EXTENSIONS, *OURS]
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": True}
-    assert card["provider"] == PROVIDER
+CAPABILITIES = {"streaming": True, "pushNotifications": True, "extensions": [*EXTENSIONS, *OURS]}
+SINCE_0_3 = {"capabilities": {**CAPABILITIES, "stateTransitionHistory": True}, "provider": PROVIDER}
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "1.0": {
+        "securitySchemes": MEMBERS,
+        "securityRequirements": REQUIREMENTS,
+        "capabilities": CAPABILITIES,
+        "provider": PROVIDER,
+    },
+    "0.3": {"securitySchemes": OPENAPI, "security": SECURITY, **SINCE_0_3},
+    "0.2": {"securitySchemes": OPENAPI, "security": SECURITY, **SINCE_0_3},
+    "0.1": {
+        "authentication": {"schemes": ["Bearer", "apiKey", "oauth2", "openIdConnect", "mutualTLS"]},
+        "capabilities": {"streaming": True, "pushNotifications": True, "stateTransitionHistory": True},
+        "provider": PROVIDER,
+    },
+    "": {  # the shapes of all versions
+        "securitySchemes": {name: {**OPENAPI[name], **MEMBERS[name]} for name in SCHEMES},
+        "security": SECURITY,
+        "securityRequirements": REQUIREMENTS,
+        **SINCE_0_3,
+    },
+}
+"""The fields of a card whose agent declares everything, by the requested version."""
 
 
-@pytest.mark.parametrize("version", ["0.3", "0.2"])
-async def test_0_3_has_every_field(server: Server, version: str) -> None:
-    card = await server.card(A2A_Version=version)
-    assert card["securitySchemes"] == OPENAPI
-    assert card["security"] == SECURITY
-    assert card["capabilities"]["extensions"] == [*EXTENSIONS, *OURS]
-    assert card["capabilities"]["stateTransitionHistory"] is True
-    assert card["provider"] == PROVIDER
+@pytest.mark.parametrize("version", FIELDS)
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_card_has_every_field_of_its_version(server: Server, path: str, version: str) -> None:
+    card = await server.card(path, A2A_Version=version)
+    assert {name: card[name] for name in FIELDS[version]} == FIELDS[version]
 
 
 RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/rich"
@@ -263,24 +278,10 @@ async def test_0_3_over_rest_is_protojson_of_the_grpc_message(server: Server, lo
         assert [skill.name for skill in parsed.skills] == [skill.name for skill in message.skills]
 
 
-async def test_0_1_has_every_field_of_its_version(server: Server) -> None:
-    card = await server.card(A2A_Version="0.1")
-    assert card["authentication"] == {"schemes": ["Bearer", "apiKey", "oauth2", "openIdConnect", "mutualTLS"]}
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": True, "stateTransitionHistory": True}
-    assert card["provider"] == PROVIDER
+async def test_an_agent_without_schemes_has_none_in_0_1(server: Server) -> None:
     card = await server.card(f"/plain{LEGACY_CARD}", A2A_Version="0.1")
     assert card["authentication"] == {"schemes": []}
     assert card["capabilities"]["stateTransitionHistory"] is False
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_without_a_version_fields_have_the_shapes_of_all_versions(server: Server, path: str) -> None:
-    card = await server.card(path)
-    assert card["securitySchemes"] == {name: {**OPENAPI[name], **MEMBERS[name]} for name in SCHEMES}
-    assert (card["security"], card["securityRequirements"]) == (SECURITY, REQUIREMENTS)
-    assert card["capabilities"]["extensions"] == [*EXTENSIONS, *OURS]
-    assert card["capabilities"]["stateTransitionHistory"] is True
-    assert card["provider"] == PROVIDER
 
 
 async def test_grpc_messages_have_the_same_fields(server: Server, locked: Server) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.cli.server import clean_environment
 from tests.overload.callers import CONNECTIONS, AllBindings, Failed, Rejected, over_all_bindings, over_websocket
+from tests.overload.programs import program, read_line
 
 pytestmark = pytest.mark.longest
 
-ROOT: Final = Path(__file__).parents[2]
 SCALE: Final = int(os.environ.get("OVERLOAD", "1"))
 """Multiplies the load, for measurements."""
 
@@ -42,9 +40,8 @@ class Server:
     async def report(self) -> dict[str, int]:
         """Returns the sizes of what callers can make grow."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(b"report\n")
-        sizes: dict[str, int] = json.loads(await self.process.stdout.readline())
+        sizes: dict[str, int] = json.loads(await read_line(self.process))
         return sizes
 
 
@@ -60,27 +57,9 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
         "queued_bytes": QUEUED,
         "requests_per_second": RATE,
     }
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.overload.server_process", json.dumps(settings)),
-        cwd=ROOT,
-        env={**clean_environment(), "PYTHONPATH": str(ROOT)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        addresses = json.loads(await process.stdout.readline())
+    async with program("tests.overload.server_process", json.dumps(settings)) as process:
+        addresses = json.loads(await read_line(process))
         yield Server(addresses["http"], addresses["grpc"], process)
-    finally:
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(60):
-                await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
 
 async def outcome(call: Awaitable[Any]) -> Any:
@@ -97,23 +76,12 @@ async def outcome(call: Awaitable[Any]) -> Any:
 async def probing(server: Server) -> AsyncIterator[list[float]]:
     """Requests health while the block runs. Its list has the milliseconds of each response after the block."""
     times: list[float] = []
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.overload.probe", server.http),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        assert await process.stdout.readline() == b"probing\n"
+    async with program("tests.overload.probe", server.http) as process:
+        assert await read_line(process) == "probing"
         yield times
         data, _ = await process.communicate(b"")  # closes its input
         assert process.returncode == 0, "a health check failed"
         times += json.loads(data)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def send_with_retries(caller: AllBindings, text: str, **details: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sqlite3
 from pathlib import Path
@@ -21,13 +20,7 @@ from dragoman.wiring import doctor as checking
 from dragoman.wiring.doctor import Finding, check_extension, run_checks
 from dragoman.wiring.store_lock import hold_store
 
-
-@pytest.fixture(autouse=True)
-def _no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 async def found(**overrides: object) -> dict[str, Finding]:

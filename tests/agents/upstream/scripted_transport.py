@@ -11,6 +11,7 @@ from typing import Any, Unpack, cast
 
 from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
+from tests.clocks import SleepingClock
 
 from dragoman.agents.called.agent import Sleep
 from dragoman.agents.upstream.agent import UpstreamAgent
@@ -131,20 +132,6 @@ def chunk(text: str, *, append: bool = True) -> pb.TaskArtifactUpdateEvent:
     return result
 
 
-class Clock:
-    """A clock that advances by the seconds slept."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def agent(
     *scripts: ScriptedTransport,
     streams: bool = True,
@@ -152,7 +139,7 @@ def agent(
     linked_contents: LinkedContents | None = None,
     sleep: Sleep | None = None,
 ) -> UpstreamAgent:
-    clock, numbers = Clock(), count(1)
+    clock, numbers = SleepingClock(), count(1)
     spec = AgentSpec(id="there", name="There", description="Elsewhere", streaming=streams)
     result = UpstreamAgent(
         spec,

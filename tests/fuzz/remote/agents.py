@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 from tests.agents.turn_context import RecordingTurnContext
+from tests.clocks import SleepingClock
 from tests.fuzz.remote.mutations import Answer, events_answer, json_answer, lower_names, mutated_answer
 
 from dragoman.agents.upstream import discovery
@@ -242,20 +243,6 @@ class AnswerStream:
             yield chunk
         if self._answer.cut:
             raise OutboundFailed("the connection broke")
-
-
-class SleepingClock:
-    """A clock that advances by the seconds slept."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def check_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) -> str:

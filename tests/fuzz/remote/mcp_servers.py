@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 from tests.agents.turn_context import RecordingTurnContext
+from tests.clocks import SleepingClock
 from tests.fuzz.remote.agents import (
     HOST,
     MAX_ATTEMPTS,
@@ -24,7 +25,6 @@ from tests.fuzz.remote.agents import (
     AnswerStream,
     HttpOnly,
     NoEnd,
-    SleepingClock,
     check_result,
 )
 from tests.fuzz.remote.mutations import Answer, events_answer, json_answer, mutated_answer
