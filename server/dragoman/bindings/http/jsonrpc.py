@@ -39,7 +39,6 @@ from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, parts
 from dragoman.wire.http import sse
 from dragoman.wire.json import request as json_request
-from dragoman.wire.json.request import AmbiguousJson
 
 _ROWS: Final = method_table.jsonrpc_rows()
 
@@ -77,11 +76,7 @@ class JsonRpcExchange(HttpExchange):
     async def read(self) -> None:
         if not self.request.can_read_body:
             raise ParseError("Invalid JSON payload: the body is empty")
-        try:
-            await super().read()
-        except AmbiguousJson as error:
-            self.body = error.value
-            raise
+        await super().read()
         self.parse()
 
     def parse(self) -> None:

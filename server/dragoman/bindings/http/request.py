@@ -26,6 +26,7 @@ from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors
 from dragoman.wire.http import sse
 from dragoman.wire.json import request as json_request
+from dragoman.wire.json.request import AmbiguousJson
 
 T = TypeVar("T")
 
@@ -77,7 +78,11 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
 
     async def read(self) -> None:
         options = self.pipeline.options
-        self.body = await read_json(self.request, options.message_bytes, lossy_numbers=options.lossy_numbers)
+        try:
+            self.body = await read_json(self.request, options.message_bytes, lossy_numbers=options.lossy_numbers)
+        except AmbiguousJson as error:
+            self.body = error.value  # an error response of JSON-RPC repeats its id
+            raise
 
     def origin(self) -> Origin | None:
         if not isinstance(self.request, web.BaseRequest):

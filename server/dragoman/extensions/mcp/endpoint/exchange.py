@@ -279,7 +279,8 @@ class McpExchange(HttpExchange):
         )
         challenge = challenge_headers(error, resource_metadata=metadata)
         headers = {**challenge, **retry_after_header(error)}
-        is_answered = not (self._is_response or self._is_notification)
+        # An error without an id cannot be matched with its call, so the status has to say that there is one.
+        is_answered = self.rpc.id is not None and not (self._is_response or self._is_notification)
         status = http_status(error, is_stateless=self.envelope.client.is_stateless, is_answered=is_answered)
         return self._json(status, body, headers)
 

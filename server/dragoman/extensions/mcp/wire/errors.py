@@ -101,7 +101,8 @@ def http_status(error: BaseException, *, is_stateless: bool, is_answered: bool =
 
     There, errors of the request itself have 400 as well. Other errors are a JSON-RPC response like any other, with 200:
     clients of the revisions with a handshake do not read the body of anything else. `is_answered`: False for a response
-    or notification, whose sender reads the status alone (Streamable HTTP, "Sending Messages to the Server").
+    or notification, and for a call without a readable id, whose senders read the status alone (Streamable HTTP,
+    "Sending Messages to the Server").
     """
     for kind, (_, status) in _OWN_CODES.items():
         if isinstance(error, kind):
