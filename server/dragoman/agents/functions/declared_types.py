@@ -26,6 +26,7 @@ from dragoman.core.cards.skill_schemas import (
     with_schemas,
 )
 from dragoman.core.schemas import schema_problem
+from dragoman.wire.json import remote_values
 
 ValidateJson = Callable[[bytes], Any]
 
@@ -150,8 +151,10 @@ def _json_of(message: Incoming) -> Any:
     if message.data:
         return message.data[0]
     try:
-        return orjson.loads(message.text)
-    except orjson.JSONDecodeError:
+        return remote_values.loads_numbers(message.text)
+    except remote_values.LongInteger as error:
+        raise InvalidInput(f"The input cannot be read: {error}.") from None
+    except ValueError:
         raise InvalidInput("The message has no input. Send it as a data part, or as a text that is JSON.") from None
 
 

@@ -31,7 +31,7 @@ def test_a_line_with_a_message_is_read() -> None:
 
 
 def test_a_file_is_read_from_base64() -> None:
-    assert read_file("aGk=") == b"hi"
+    assert read_file("aGk=") == read_file("aG\r\nk=\n") == b"hi"
     with pytest.raises(ProtocolError, match="not base64"):
         read_file("a?")
 
@@ -40,3 +40,5 @@ def test_a_text_is_a_json_object_or_has_a_reason() -> None:
     assert read_object('{"a": 1}') == {"a": 1}
     assert read_object("hello") == read_object("[1]") == "no JSON object"
     assert str(read_object("{a}")).startswith("not JSON: ")
+    assert read_object(f'{{"a": {2**60}}}') == {"a": 2**60}
+    assert str(read_object(f'{{"a": {2**70}}}')).endswith("has more than 64 bits; send it as a string")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import mcp_types as types
-import orjson
 from pydantic import BaseModel, ValidationError
 
 from dragoman.calling.errors import ProtocolError
+from dragoman.wire.json import remote_values
+from dragoman.wire.json.wellknown import FieldError, decode_bytes
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -45,8 +45,8 @@ def read_message(line: bytes) -> types.JSONRPCMessage | str:
 def read_file(text: str) -> bytes:
     """The bytes of a file in base64."""
     try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
+        return decode_bytes(text)
+    except FieldError:
         raise ProtocolError("the MCP server sent a file that is not base64") from None
 
 
@@ -55,7 +55,7 @@ def read_object(text: str) -> dict[str, Any] | str:
     if not text.startswith("{"):
         return "no JSON object"
     try:
-        value: Any = orjson.loads(text)
+        value: Any = remote_values.loads_numbers(text)
     except ValueError as error:
         return f"not JSON: {error}"
     return value if isinstance(value, dict) else "no JSON object"
