@@ -173,6 +173,11 @@ async def test_an_integer_that_would_be_rounded_is_text(binding: str) -> None:
         assert found.artifacts[0].parts[0].data.struct_value.fields["id"].string_value == "9007199254740993"
 
 
+async def test_a_stream_without_content_has_no_events() -> None:
+    http = ScriptedHttp(ScriptedResponse(204, "", b""))
+    assert await states(transport("HTTP+JSON", http).stream("SubscribeToTask", SUBSCRIBE)) == []
+
+
 async def test_a_stream_has_a_limit() -> None:
     http = ScriptedHttp(events(*[{"task": TASK}] * 100))
     with pytest.raises(ProtocolError, match="the stream is longer than 500 bytes"):

@@ -106,6 +106,8 @@ class HttpTransport:
 
     async def _stream_once(self, call: HttpCall, headers: Mapping[str, str]) -> StreamResponses:
         async with self._open(call, {"Accept": SSE_MEDIA_TYPE, **headers}, self._limits.idle_timeout) as response:
+            if response.status == 204:  # the task has ended, without an event that was not received
+                return
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != SSE_MEDIA_TYPE:
                 # An error, or the only event of the stream as plain JSON.

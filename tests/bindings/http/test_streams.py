@@ -48,6 +48,21 @@ async def test_a_stream_is_server_sent_events(path: str, method: str) -> None:
     assert text.count("\n\n") == 3
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        *(("GET", path, 204, b"") for path in SUBSCRIBE),
+        *(("POST", path, 200, b"") for path in SUBSCRIBE),
+        ("GET", ARRAY, 200, b"[]"),
+    ],
+)
+async def test_a_stream_without_events_ends_the_reconnects_of_an_event_source(
+    method: str, path: str, status: int, body: bytes
+) -> None:
+    async with over_http(FakeService()) as client, client.request(method, path) as answer:
+        assert (answer.status, (await answer.read()).replace(b"\n", b"")) == (status, body)
+
+
 async def test_0_3_marks_the_last_status_of_a_send_as_final_but_not_of_a_subscription() -> None:
     service = FakeService(events=[task_event(), status_event(2, states.INPUT_REQUIRED, ends=True)])
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "x"}]}}

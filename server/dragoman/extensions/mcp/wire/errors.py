@@ -12,7 +12,7 @@ from typing import Any, Final
 from dragoman.core import errors
 from dragoman.core.errors import A2AError
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import codes, error_message, retry_after
+from dragoman.wire.errors import ContentCodingNotSupported, codes, error_message, retry_after
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The capability of clients that take task handles (SEP-2663)."""
@@ -54,6 +54,7 @@ _OWN_CODES: Final[dict[type[A2AError], tuple[int, int]]] = {
 
 _STATUSES: Final = (
     (errors.ParseError, 400),
+    (ContentCodingNotSupported, 415),
     (errors.InvalidRequest, 400),
     (errors.MethodNotFound, 404),
     (errors.Unauthenticated, 401),
