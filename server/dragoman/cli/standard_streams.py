@@ -91,7 +91,8 @@ def _open_if_closed(number: int, mode: int) -> None:
 def _writer(number: int, kind: type[io.TextIOWrapper]) -> Any:
     """A text stream on this descriptor, which writes each line at once."""
     raw = io.FileIO(number, "wb", closefd=False)
-    return kind(io.BufferedWriter(raw), errors=ESCAPING, line_buffering=True)
+    encoding = getattr(sys.__stderr__, "encoding", None)  # as PYTHONIOENCODING says
+    return kind(io.BufferedWriter(raw), encoding, ESCAPING, line_buffering=True)
 
 
 class _DispensableWriter(io.TextIOWrapper):
