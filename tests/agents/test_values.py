@@ -324,6 +324,10 @@ class Color(Enum):
     RED = "red"
 
 
+class Size(Enum):
+    SMALL = ("s", 1)
+
+
 MOMENTS: list[object] = [
     datetime(2026, 1, 2, 3, 4, 5),
     datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC),
@@ -366,7 +370,7 @@ async def test_dates_and_their_like_are_returned_as_the_text_that_they_are_in_da
 
 
 async def test_the_member_of_an_enum_is_returned_as_its_value() -> None:
-    assert parts_of(Enum("Size", {"SMALL": ("s", 1)})["SMALL"]) == parts_of(("s", 1))
+    assert parts_of(Size.SMALL) == parts_of(("s", 1))
 
 
 async def test_data_of_24_levels_is_accepted() -> None:

@@ -93,7 +93,7 @@ _OWN_NAME: Final = "dragoman"
 class _OwnLogger(logging.Logger):
     """A logger that cannot be disabled; its level can be set."""
 
-    @property  # type: ignore[override]
+    @property
     def disabled(self) -> bool:
         return False
 
