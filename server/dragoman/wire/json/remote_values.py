@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,22 +22,17 @@ _LONG_INTEGER: Final = re.compile(rb"(?:^|[\s:,\[])-?[0-9]{16,}(?=[\s,\]}]|$)")
 """2**53 has sixteen digits."""
 
 
+class LongInteger(ValueError):
+    """An integer of more than 64 bits, which would be rounded."""
+
+
 def loads(data: bytes | str) -> Any:
     """Parses JSON of another server; an integer beyond 2**53 becomes a string of its digits.
 
     Raises ValueError for text that is not JSON.
     """
     value = orjson.loads(data)
-    if _may_have_long_integer(data.encode() if isinstance(data, str) else data):
-        try:
-            return json.loads(data, parse_int=_exact_integer)
-        except RecursionError:
-            raise ValueError("it nests too deeply") from None
-    return value
-
-
-class LongInteger(ValueError):
-    """An integer of more than 64 bits, which would be rounded."""
+    return _parsed_again(data, _exact_integer) if _may_have_long_integer(data) else value
 
 
 def loads_numbers(text: str) -> Any:
@@ -44,10 +40,17 @@ def loads_numbers(text: str) -> Any:
 
     Raises ValueError for text that is not JSON, and LongInteger.
     """
-    value = orjson.loads(text)
-    if _may_have_long_integer(text.encode()):
-        json.loads(text, parse_int=_check_integer)  # orjson keeps 64 bits, and rounds what is longer
+    value = orjson.loads(text)  # keeps 64 bits, and rounds what is longer
+    if _may_have_long_integer(text):
+        _parsed_again(text, _check_integer)
     return value
+
+
+def _parsed_again(data: bytes | str, parse_int: Callable[[str], object]) -> Any:
+    try:
+        return json.loads(data, parse_int=parse_int)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
 
 
 def _check_integer(digits: str) -> None:
@@ -55,9 +58,10 @@ def _check_integer(digits: str) -> None:
         raise LongInteger(f"the integer {digits[:24]} has more than 64 bits; send it as a string")
 
 
-def _may_have_long_integer(data: bytes) -> bool:
+def _may_have_long_integer(data: bytes | str) -> bool:
     """Sound: never False if `data` has an integer of sixteen digits. Every fourth byte is searched first, because that
     runs at the speed of memory, and four of these bytes are digits of it."""
+    data = data.encode() if isinstance(data, str) else data
     return data[::4].translate(_DIGITS).find(b"0000") >= 0 and _LONG_INTEGER.search(data) is not None
 
 
