@@ -32,7 +32,7 @@ _TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
 """Message types that are a string in JSON and in a query."""
 
 _REPLACEMENT_CHARACTER: Final = "\ufffd"
-"""What decoders of URLs put in place of bytes that are not UTF-8."""
+"""The character that decoders of URLs put in place of bytes that are not UTF-8."""
 
 _BOOL_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
