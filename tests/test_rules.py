@@ -204,6 +204,12 @@ RULES: Final = (
         ),
         ("runtime/own.py", "await store.renew_session(session, lease)"),
     ),
+    Rule(
+        "the time in milliseconds comes from a clock that is passed, or from one function",
+        ("ids.py",),
+        OnlyIn(r"time_ns\(\) // 1_000_000|time\.time\(\) \* 1_?000", {"ids.py": "the home"}),
+        ("runtime/own.py", "now = time.time_ns() // 1_000_000"),
+    ),
 )
 
 

@@ -22,7 +22,7 @@ from dragoman.bindings.http.listener import TlsListener
 from dragoman.calling import tls
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Settings, SettingsError

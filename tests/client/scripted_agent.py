@@ -14,7 +14,8 @@ from dragoman.calling.transport import CallFields, StreamResponses
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
-from dragoman.client.transport import CallOptions, ContentTransport
+from dragoman.client.options import CallOptions
+from dragoman.client.transport import ContentTransport
 from dragoman.client.turn_stream import TurnStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
 from dragoman.wire.cards.remote_card import Interface, RemoteCard

@@ -23,11 +23,11 @@ from dragoman.core.errors import InvalidParams, TaskNotCancelable
 from dragoman.core.limits.message_limits import MAX_CANCEL_METADATA_BYTES
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, ClaimHeld, Ready, TaskRef
+from dragoman.ids import now_ms
 from dragoman.ports import Store, TaskSignal, TaskSnapshot, TurnContext, TurnResult, WorkerLost
 from dragoman.runtime import sessions
 from dragoman.runtime.log import EventLog
 from dragoman.stores.sqlite import open_store
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.testing.fixtures import created, new_ref
 
 

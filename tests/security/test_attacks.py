@@ -19,6 +19,7 @@ from dragoman.bindings import rejection_log
 from dragoman.cli.logs import JsonLogFormatter
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import ApiKey
+from dragoman.ids import now_ms
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
@@ -47,7 +48,7 @@ class Keys:
 
     async def make(self, path: Path) -> None:
         store = open_store(path)
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         keyring = ApiKeyService(store.api_keys, clock=lambda: now)
         for name, grants in (("good", ()), ("operator", ("operator",)), ("other", ("agent:other",)), ("revoked", ())):
             key, self.texts[name] = await keyring.create(name, grants=grants)

@@ -34,7 +34,7 @@ CARD_MAX_AGE: Final = 300  # seconds for which clients may cache a card
 
 _MAX_CACHED_CARDS: Final = 256  # a limit is needed: callers choose their `Host` and scope
 
-_EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
+_EncodeCard = Callable[[AgentSpec, agent_card.CardView, agent_card.SignPayloads], bytes]
 
 _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "1.0": agent_card.v1_document,
@@ -198,7 +198,7 @@ class Cards:
         self, encode: _EncodeCard, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False
     ) -> ServedCard:
         spec = self._find_spec(agent)
-        addresses = agent_card.CardAddresses(
+        view = agent_card.CardView(
             http=self.base_url(origin),
             grpc=self._grpc_target(origin),
             is_root=agent == self.root,
@@ -209,12 +209,12 @@ class Cards:
             push=self._push,
             extended=self._has_extended_card(spec),
         )
-        key = encode, agent, addresses.http, addresses.grpc, scope, trusted
+        key = encode, agent, view.http, view.grpc, scope, trusted
         served = self._cache.get(key)
         if served is None:
             keys_url = f"{self._public_url}/.well-known/jwks.json"
             sign = None if self._signer is None else partial(self._signer.sign, keys_url=keys_url)
-            served = self._cache[key] = ServedCard.of(encode(spec, addresses, sign))
+            served = self._cache[key] = ServedCard.of(encode(spec, view, sign))
             if len(self._cache) > _MAX_CACHED_CARDS:
                 self._cache.popitem(last=False)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,18 +13,12 @@ import typer
 from pydantic import SecretStr
 
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, add_group, argument, flag, option
+from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 from dragoman.version import __version__
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "new", new)
-    add_group(cli, "config", "Write and show the settings of a server.", init=init, show=show)
-
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
@@ -168,11 +163,9 @@ def show(
     **Exit codes**: 0 the settings are valid; 2 they are not.
     """
     settings = load_settings({"config": config})
-    rows = [row for row in _effective_settings(settings, config) if all or row["source"] != "default"]
+    rows = [row for row in _effective_settings(settings, config) if all or row.source != "default"]
     for row in rows:
-        typer.echo(
-            orjson.dumps(row).decode() if json else f"{row['name']:<28}  {_toml(row['value']):<32}  {row['source']}"
-        )
+        typer.echo(orjson.dumps(row).decode() if json else f"{row.name:<28}  {_toml(row.value):<32}  {row.source}")
     if not rows and not json:
         print_note("every setting has its default; --all shows them")
     return ExitCode.OK
@@ -191,8 +184,14 @@ def sample_config() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dict[str, Any]]:
-    """Name, value and source of each setting. Values of the file and the environment are as written there."""
+@dataclass(frozen=True)
+class _EffectiveSetting:
+    name: str  # as in a settings file
+    value: Any  # as written in the file or the environment
+    source: str  # a file, a variable, or `default`
+
+
+def _effective_settings(settings: Settings, config: Path | None) -> Iterator[_EffectiveSetting]:
     fields = setting_fields()
     names = [name for name in fields if name != "config"]
     file, values = read_config_file(config or read_environment(["config"]).get("config"))
@@ -213,7 +212,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
             value = "(hidden)" if value else ""
         elif name in may_hold_secrets and source != "default":
             value = "(hidden)"
-        yield {"name": name.replace("_", "-"), "value": value, "source": source}
+        yield _EffectiveSetting(name.replace("_", "-"), value, source)
 
 
 def _plain(default: Any) -> Any:
@@ -230,3 +229,9 @@ def _plain(default: Any) -> Any:
 def _toml(value: Any) -> str:
     """A value of a settings file on one line."""
     return "" if value is None else orjson.dumps(value, default=str).decode()
+
+
+COMMANDS: Final = {
+    "new": Command(new),
+    "config": CommandGroup("Write and show the settings of a server.", {"init": Command(init), "show": Command(show)}),
+}

@@ -37,7 +37,7 @@ from dragoman.calling.transport_http import (
     fetch_card,
     read_body,
 )
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.client_operations import ClientOperation, HttpCall
 from dragoman.wire.http import httprule

@@ -26,6 +26,7 @@ from dragoman.core.access.identity import OPERATOR_GRANT
 from dragoman.core.task import states
 from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
+from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.ports.extension import StartError
 from dragoman.settings.extensions import FoundExtension, found_extensions, used_sources
@@ -248,13 +249,12 @@ def _check_clock(store_time_ms: int) -> Finding:
     return Finding("ok", "clock", "this machine and the store agree")
 
 
-MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
-"""A clock that shows an earlier time is wrong."""
+MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()  # a clock that shows an earlier time is wrong
 
 
 async def _check_api_keys(settings: Settings, store: Store) -> Finding:
-    now = time.time() * 1000
-    valid = [key for key in await store.api_keys.list() if not key.problem(round(now))]
+    now = now_ms()
+    valid = [key for key in await store.api_keys.list() if not key.problem(now)]
     url = settings.store.url if settings.store.kind in ("sqlite", "own") else f"{settings.store.kind}://..."
     do = f"dragoman keys create NAME --grant operator --store {url}"
     if not valid:

@@ -15,6 +15,7 @@ from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
+from dragoman.ids import now_ms
 from dragoman.ports import BackupProgress, Store
 from dragoman.ports.extension import StartError
 from dragoman.runtime.feeds import TaskFeeds
@@ -24,7 +25,6 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
 from dragoman_pb.dragoman.ops import v1 as ops
 

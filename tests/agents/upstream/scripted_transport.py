@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, Unpack, cast
 
 from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
 
+from dragoman.agents.called.agent import Sleep
 from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.transport import LinkedContents
+from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.calling.transport import CallFields, StreamResponses
@@ -147,6 +150,7 @@ def agent(
     streams: bool = True,
     idempotent: bool = False,
     linked_contents: LinkedContents | None = None,
+    sleep: Sleep | None = None,
 ) -> UpstreamAgent:
     clock, numbers = Clock(), count(1)
     spec = AgentSpec(id="there", name="There", description="Elsewhere", streaming=streams)
@@ -154,8 +158,7 @@ def agent(
         spec,
         UpstreamSpec(url="http://there", turns=10),
         CircuitBreaker(clock),
-        lambda: f"id-{next(numbers)}",
-        sleep=clock.sleep,
+        partial(UpstreamTurn, new_id=lambda: f"id-{next(numbers)}", sleep=sleep or clock.sleep),
     )
     result.transports, result.idempotent, result.linked_contents = scripts, idempotent, linked_contents
     return result

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 from dragoman.client.calls import Client, message
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.app import open_app

@@ -32,7 +32,7 @@ SPEC = AgentSpec(
     documentation_url="https://x.example/docs",
     extensions=(Extension(uri="urn:x", description="d", required=True, params={"a": [1]}),),
 )
-AT = agent_card.CardAddresses(http="https://x.example", grpc="x.example:443", is_root=False)
+AT = agent_card.CardView(http="https://x.example", grpc="x.example:443", is_root=False)
 
 
 def read(card: Any, base: str = BASE) -> RemoteCard:

@@ -12,7 +12,6 @@ import inspect
 import logging
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
@@ -68,10 +67,6 @@ class TurnSuspended(BaseException):
         super().__init__("the turn sleeps")
         self.wake_at = wake_at
         self.step = step
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(eq=False, repr=False)

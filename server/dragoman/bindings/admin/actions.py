@@ -61,7 +61,7 @@ class AdminOperation:
     spans_grants: bool = False  # it covers all scopes and agents in the grants of its caller; others must name one
     open_remotely: bool = False
     """A server without authentication offers it over gRPC to other machines, too: of tasks, their own."""
-    read_only: bool = False  # It changes nothing, so a unary call ends with its caller. All others are changes.
+    read_only: bool = False  # it changes nothing, so a unary call ends with its caller; all others are changes
     audited: bool = True  # false if it shows no content to dashboards
 
 

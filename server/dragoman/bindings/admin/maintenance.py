@@ -5,7 +5,6 @@ They use the service's messages but not gRPC, so the command line can run them o
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -21,6 +20,7 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
+from dragoman.ids import now_ms
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
 from dragoman.version import __version__
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -74,7 +74,7 @@ class MaintenanceOperations:
 
 
 def _header(record: TaskRecord) -> ops.ExportHeader:
-    exported = time.time_ns() // 1_000_000
+    exported = now_ms()
     return message_from(
         ops.ExportHeader, record, version=EXPORT_FORMAT_VERSION, dragoman=__version__, exported=exported,
         task_id=record.id, scope=record.ref.owner.scope,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import typer
-
 from dragoman.cli import print_note
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_group, argument, flag, option
+from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
@@ -21,10 +19,6 @@ _KEYS_HELP = """Create, list, rotate and revoke API keys.
 
 For operators: callers with the grant `operator`; on a server without authentication, callers on its own machine.
 """
-
-
-def register(cli: typer.Typer) -> None:
-    add_group(cli, "keys", _KEYS_HELP, create=create, list=list_keys, rotate=rotate, revoke=revoke)
 
 
 async def create(
@@ -154,3 +148,11 @@ def _describe_key(key: ops.ApiKey) -> tuple[str]:
         if key.HasField(name)
     ]
     return ("  ".join(words),)
+
+
+COMMANDS: Final = {
+    "keys": CommandGroup(
+        _KEYS_HELP,
+        {"create": Command(create), "list": Command(list_keys), "rotate": Command(rotate), "revoke": Command(revoke)},
+    )
+}

@@ -9,13 +9,13 @@ from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dragoman.cli import ExitCode, format_count, options
 from dragoman.cli.admin import open_admin_client, store_settings
-from dragoman.cli.commands import argument, flag, option
+from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.cli.tasks import bulk
 from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
@@ -176,3 +176,11 @@ def _print_progress(done: int, total: int) -> None:
         end = "\n" if done == total else ""
         percent = done * 100 // max(total, 1)
         print(f"\r{percent:3} % of {format_count(total, 'byte')}", end=end, file=sys.stderr, flush=True)
+
+
+COMMANDS: Final = {
+    "purge": Command(purge),
+    "export": Command(export),
+    "backup": Command(backup),
+    "restore": Command(restore),
+}

@@ -82,8 +82,7 @@ class AccessPolicy:
 
     credentials_required: bool = False  # callers must present credentials, except for the agents below
     public_agents: frozenset[str] = frozenset()  # the ids of agents that anyone may call; `*` for all
-    hides_agents: bool = False
-    """Agents that a caller may not call look as if they did not exist."""
+    hides_agents: bool = False  # agents that a caller may not call look as if they did not exist
 
     @property
     def is_closed(self) -> bool:

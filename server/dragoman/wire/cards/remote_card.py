@@ -69,8 +69,7 @@ class RemoteCard:
     description: str
     version: str
     interfaces: tuple[Interface, ...]  # the supported interfaces, in the order of the card
-    skipped_interfaces: tuple[str, ...] = ()
-    """The other interfaces, each with the reason why it is not supported."""
+    skipped_interfaces: tuple[str, ...] = ()  # the other interfaces, each with the reason why it is not supported
     streaming: bool = False
     skills: tuple[Skill, ...] = ()
     input_modes: tuple[str, ...] = DEFAULT_MODES
