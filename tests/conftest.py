@@ -101,9 +101,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def no_left_log_handlers() -> Iterator[None]:
     """Removes log handlers of commands that ran in this process. Their streams are closed: each later line would be an
     error, whose traceback also formats the exception being handled, and that of a hostile one may never end."""
-    root = logging.getLogger()
-    before = root.handlers[:]
+    root, own = logging.getLogger(), logging.getLogger("dragoman")
+    before, own_before = root.handlers[:], (own.handlers[:], own.level)
     yield
+    own.handlers[:] = own_before[0]
+    own.setLevel(own_before[1])
     for handler in root.handlers[:]:
         if handler not in before and not isinstance(handler, LogCaptureHandler):
             root.removeHandler(handler)

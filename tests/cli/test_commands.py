@@ -114,7 +114,7 @@ def test_help_imports_no_command() -> None:
         "print([name for name in sys.modules if name.startswith('dragoman.cli.') or name in ('grpc', 'aiohttp')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "['dragoman.cli.standard_streams']\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -21,6 +21,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dragoman.cli.standard_streams import finish_stdout, prepare_streams
+
 _CONTROL_CHARACTERS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """C0, DEL, C1, other line ends, overrides of the text direction, and surrogates, which no stream can encode."""
 _SHORT_ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -299,4 +301,6 @@ def main() -> None:
     """Runs the command line. The process ends with one of the exit codes that `--help` lists."""
     # gRPC's core logs errors to stderr that its callers receive as well.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    cli()
+    prepare_streams()
+    if problem := finish_stdout(cli):
+        sys.exit(print_error(problem, ExitCode.FAILED))

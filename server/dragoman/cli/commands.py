@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial, wraps
@@ -16,6 +14,7 @@ import typer
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, NotFound, is_resolution_failure
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
+from dragoman.cli.standard_streams import discard_stdout
 from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
 
 
@@ -106,8 +105,8 @@ def run_command(server: str, command: Callable[[], Any]) -> NoReturn:
         code = print_error(error.message, ExitCode.NOT_FOUND if not_found else ExitCode.UNAVAILABLE)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
-    except BrokenPipeError:  # `| head` has closed the pipe; flushing the rest at exit must not fail
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `| head` has closed the pipe
+        discard_stdout()
         code = ExitCode.OK
     except typer.Exit:  # the command has printed its error
         raise

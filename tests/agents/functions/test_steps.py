@@ -440,6 +440,38 @@ async def test_a_mistake_is_explained(tmp_path: Path, call: Any, text: str) -> N
         assert text in status_text(task)
 
 
+async def test_an_attempt_waits_for_the_thread_that_went_on_after_its_timeout(tmp_path: Path) -> None:
+    release, lock = threading.Event(), threading.Lock()
+    calls = Counter[str]()
+
+    def slow() -> int:
+        with lock:
+            calls["made"] += 1
+            calls["running"] += 1
+            calls["most"] = max(calls["most"], calls["running"])
+            is_first = calls["made"] == 1
+        if is_first:
+            release.wait()
+        with lock:
+            calls["running"] -= 1
+        return 1
+
+    async def patient(turn: Turn) -> str:
+        return str(await turn.step("slow", slow, retry=Retry(attempts=1000, backoff=0.001), timeout=0.2))
+
+    async with open_harness(tmp_path, patient) as here:
+        begun = await here.start()
+        try:
+            for _ in range(6_000):  # the thread waits as long, so this state does not pass by
+                if any(step.attempt > 1 for step in await steps_of(here, begun)):
+                    break
+                await asyncio.sleep(0.01)
+        finally:
+            release.set()
+        task = await here.ended(begun.id)
+    assert (texts(task), calls["most"]) == (["1"], 1)
+
+
 async def test_a_step_that_takes_too_long_fails(tmp_path: Path) -> None:
     async def agent(turn: Turn) -> str:
         try:

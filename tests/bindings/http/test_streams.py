@@ -49,6 +49,21 @@ async def test_a_stream_is_server_sent_events(path: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        *(("GET", path, 204, b"") for path in SUBSCRIBE),
+        *(("POST", path, 200, b"") for path in SUBSCRIBE),
+        ("GET", ARRAY, 200, b"[]"),
+    ],
+)
+async def test_a_stream_without_events_ends_the_reconnects_of_an_event_source(
+    method: str, path: str, status: int, body: bytes
+) -> None:
+    async with over_http(FakeService()) as client, client.request(method, path) as answer:
+        assert (answer.status, (await answer.read()).replace(b"\n", b"")) == (status, body)
+
+
+@pytest.mark.parametrize(
     ("query", "accept", "is_array"),
     [
         ("?alt=json", "*/*", True),

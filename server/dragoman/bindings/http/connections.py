@@ -486,11 +486,11 @@ class HttpConnection(web.RequestHandler):
             max_field_size=MAX_HEADER_BYTES,
             max_headers=MAX_HEADERS,
             access_log=None,  # type: ignore[arg-type]  # None disables aiohttp's access log
+            auto_decompress=False,  # aiohttp takes some codings as none, and decodes without a limit
         )
         self._connections = connections
         self.body_budget = connections.body_budget
         self.is_over_limit = False  # whether the connection is beyond the limit: only health is served
-        self.discards_input = False  # ignores all further input until the connection closes, after BODY_DISCARD_TIMEOUT
         self._receiving_since = receiving_since  # when the head, body or message being received started; 0: none
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
@@ -506,13 +506,7 @@ class HttpConnection(web.RequestHandler):
         self._connections.remove(self)
         super().connection_lost(exc)
 
-    def pause_reading(self) -> None:
-        if not self.discards_input:
-            super().pause_reading()
-
     def data_received(self, data: bytes) -> None:
-        if self.discards_input:
-            return
         if not self._receiving_since if self._request is None else self._is_websocket and not self._received_bytes:
             self._receiving_since = self._connections.clock()
         self._received_bytes += len(data)

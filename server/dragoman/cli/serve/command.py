@@ -24,6 +24,7 @@ from dragoman.cli.commands import Command, argument, flag
 from dragoman.cli.serve.options import help_with_examples, option_parameters, serve_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
+from dragoman.cli.standard_streams import write_if_possible
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
@@ -157,6 +158,7 @@ async def _serve(
             following = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
             stack.callback(following.cancel)
         notifier.notify(READY)
+        logs.keep_own_loggers()
         # Everything loaded so far stays. Scanning it in each full collection would block the loop for 100 ms.
         gc.collect()
         gc.freeze()
@@ -228,7 +230,7 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
             "credentials reach this server unencrypted; pass --tls-cert and --tls-key, or put a TLS proxy in front"
         )
     if settings.process.log_format == "text":
-        print(banner(app, settings, len(pids)), flush=True)
+        write_if_possible(banner(app, settings, len(pids)))
         return
     log.info(
         "serving",

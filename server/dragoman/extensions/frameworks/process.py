@@ -17,6 +17,7 @@ import orjson
 from google.protobuf import json_format
 
 from dragoman.core.errors import InvalidParams
+from dragoman.wire.json import remote_values
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -104,11 +105,11 @@ class ExecutorProcess:
             if not line.endswith(b"\n"):
                 return
             try:
-                content = orjson.loads(line)
+                content = remote_values.loads(line)
                 yield json_format.ParseDict(
                     content, wk.ConnectRequest(), ignore_unknown_fields=True, descriptor_pool=_pool.POOL
                 )
-            except (orjson.JSONDecodeError, json_format.ParseError) as error:
+            except (ValueError, json_format.ParseError) as error:
                 raise InvalidParams(f"the process sent a line that is not a frame: {error}") from error
 
     async def send(self, frame: wk.ConnectResponse) -> None:

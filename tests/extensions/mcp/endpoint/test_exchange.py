@@ -24,6 +24,8 @@ from tests.extensions.mcp.endpoint.mcp_client import (
 )
 
 from dragoman.core.errors import Unavailable
+from dragoman.core.limits.message_limits import MAX_VALUES
+from dragoman.extensions.mcp.wire.envelope import VERSION_HEADER
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -221,6 +223,30 @@ async def test_a_malformed_message_is_an_error_that_says_why(body: bytes, code: 
     assert answer["error"]["message"]
 
 
+DEEP = "[" * 300 + "]" * 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "id"),
+    [
+        ('{"data":9007199254740993}', 200, 77),
+        ('{"message":"a","message":"b"}', 200, 77),
+        (f'{{"data":{DEEP}}}', 200, 77),
+        (f"[{'0,' * MAX_VALUES}0]", 400, None),
+        (f'{{"data":{DEEP * 5}}}', 400, None),
+    ],
+)
+async def test_an_error_of_the_body_has_the_id_of_its_call_or_a_status_that_says_so(
+    arguments: str, status: int, id: int | None
+) -> None:
+    body = f'{{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}'
+    async with calling(version=HANDSHAKE) as caller:
+        headers = {"Content-Type": "application/json", VERSION_HEADER: HANDSHAKE}
+        async with caller.session.post(caller.url, data=body, headers=headers) as response:
+            answer = await response.json()
+    assert (response.status, answer["id"], answer["error"]["code"] in (-32602, -32700)) == (status, id, True)
+
+
 async def test_an_error_after_the_client_has_left_is_taken() -> None:
     class Failing(FakeService):
         async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
@@ -362,5 +388,6 @@ async def test_a_caller_above_its_rate_is_told_when_to_retry() -> None:
         answers = [await caller.request("ping") for _ in range(4)]
     rejected = [answer for answer in answers if "error" in answer.last]
     assert rejected
+    assert rejected[0].status == 429
     assert rejected[0].error["data"]["reason"] == "RATE_LIMITED"
     assert rejected[0].headers["Retry-After"]

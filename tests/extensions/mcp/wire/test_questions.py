@@ -89,6 +89,7 @@ def test_a_nested_schema_is_answered_with_json_in_a_text() -> None:
     assert answer_part('{"a": {}}', form) == {"data": {"a": {}}}
     assert answer_part("not json", form) == {"text": "not json"}
     assert answer_part("7", form) == {"text": "7"}
+    assert answer_part(f"[{2**60}]", form) == {"data": [str(2**60)]}
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from dragoman.bindings.http.request import (
     AnyRequest,
     HttpExchange,
     accepts_only_json,
+    error_headers,
     idempotency_key,
     respond_stream,
-    retry_after_header,
 )
 from dragoman.bindings.method_table import ExtensionRow
 from dragoman.bindings.pipeline import challenge_headers, log_call_fault
@@ -279,8 +279,9 @@ class McpExchange(HttpExchange):
             self.path, self.origin(), self.pipeline.cards, self.pipeline.options
         )
         challenge = challenge_headers(error, resource_metadata=metadata)
-        headers = {**challenge, **retry_after_header(error)}
-        is_answered = not (self._is_response or self._is_notification)
+        headers = {**challenge, **error_headers(error)}
+        # An error without an id cannot be matched with its call, so the status has to say that there is one.
+        is_answered = self.rpc.id is not None and not (self._is_response or self._is_notification)
         status = http_status(error, is_stateless=self.envelope.client.is_stateless, is_answered=is_answered)
         return self._json(status, body, headers)
 

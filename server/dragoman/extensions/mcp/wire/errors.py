@@ -12,7 +12,7 @@ from typing import Any, Final
 from dragoman.core import errors
 from dragoman.core.errors import A2AError
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import codes, error_message, retry_after
+from dragoman.wire.errors import ContentCodingNotSupported, codes, error_message, retry_after
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The capability of clients that take task handles (SEP-2663)."""
@@ -61,6 +61,7 @@ _OWN_CODES: Final[dict[type[A2AError], tuple[int, int]]] = {
 
 _STATUSES: Final = (
     (errors.ParseError, 400),
+    (ContentCodingNotSupported, 415),
     (errors.InvalidRequest, 400),
     (MalformedEnvelope, 400),
     (errors.MethodNotFound, 404),
@@ -109,7 +110,8 @@ def http_status(error: BaseException, *, is_stateless: bool, is_answered: bool =
 
     There, errors of the request itself have 400 as well. Other errors are a JSON-RPC response like any other, with 200:
     clients of the revisions with a handshake do not read the body of anything else. `is_answered`: False for a response
-    or notification, whose sender reads the status alone (Streamable HTTP, "Sending Messages to the Server").
+    or notification, and for a call without a readable id, whose senders read the status alone (Streamable HTTP,
+    "Sending Messages to the Server").
     """
     for kind, (_, status) in _OWN_CODES.items():
         if isinstance(error, kind):

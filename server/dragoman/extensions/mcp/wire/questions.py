@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from dragoman.core.errors import InvalidParams
+from dragoman.wire.json import remote_values
 
 ANSWER: Final = "answer"
 """The property of a question that is answered with one value."""
@@ -216,7 +217,7 @@ def answer_part(text: str, form: Form) -> dict[str, Any]:
     """The part of an answer that is one text: JSON as data, where the question wants an object."""
     if form.kind != "text":
         try:
-            value = orjson.loads(text)
+            value = remote_values.loads(text)
         except ValueError:
             return {"text": text}
         if isinstance(value, dict | list):
