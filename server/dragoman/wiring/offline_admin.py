@@ -14,7 +14,7 @@ from dragoman.bindings.admin.actions import AdminOperation, OperatorActions, Ope
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
-from dragoman.core.access.identity import Identity
+from dragoman.core.access.identity import LOCAL_PRINCIPAL_PREFIX, Identity
 from dragoman.ports import BackupProgress, Store
 from dragoman.ports.extension import StartError
 from dragoman.runtime.feeds import TaskFeeds
@@ -35,7 +35,7 @@ def _local_operator() -> OperatorCall:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name
         name = str(os.getuid())
-    return OperatorCall(Identity(f"local:{name}"), "command line")
+    return OperatorCall(Identity(f"{LOCAL_PRINCIPAL_PREFIX}{name}"), "command line")
 
 
 class OfflineOperations:

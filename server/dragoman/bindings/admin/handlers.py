@@ -16,6 +16,7 @@ from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import LOCAL_ONLY, CallerConnection, authenticate, authenticate_operator, is_local
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.access.identity import OPERATOR_GRANT
 from dragoman.core.errors import Unauthenticated
 from dragoman.wire.field_count import parse_message
 
@@ -44,8 +45,8 @@ async def authorize_operator(
 ) -> OperatorCall:
     """Authenticates the caller of an operation on any transport; None needs the operator's grant."""
     if operation is None or operation.grant != "none":
-        viewer, limited = (operation.grant == "viewer", operation.limited_grants) if operation else (False, False)
-        identity = await authenticate_operator(headers, options, connection, viewer=viewer, limited=limited)
+        grant, limited = (operation.grant, operation.limited_grants) if operation else (OPERATOR_GRANT, False)
+        identity = await authenticate_operator(headers, options, connection, grant=grant, limited=limited)
         return OperatorCall(identity, peer)
     identity = await authenticate(headers, options, connection)
     is_viewer = identity.is_viewer if options.authenticator else is_local(headers, options, connection)
