@@ -161,4 +161,4 @@ class ServerCertificates(Protocol):
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """One permanent context for servers that use `ssl`. New connections use the current pair."""
+        """The context of new connections for servers that use `ssl`; after a change another one."""
