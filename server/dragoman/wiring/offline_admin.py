@@ -21,6 +21,7 @@ from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.observe.audit import Auditor
+from dragoman.security.signing import SIGNING_KEYS_ENTRY
 from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
@@ -88,7 +89,7 @@ def restore_store(settings: Settings, source: Path) -> RestoreResult:
     """Restores a store from a backup. Raises StartError, InvalidParams."""
     _require_sqlite(settings)
     try:
-        return restore(source, settings.store.path)
+        return restore(source, settings.store.path, forgotten=(SIGNING_KEYS_ENTRY,))
     except STORE_ERRORS as error:
         raise store_start_error(str(source), error) from error
 

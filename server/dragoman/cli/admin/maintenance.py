@@ -153,6 +153,7 @@ async def restore(
     if restored.pushes:
         out.line(f"pushes       {format_count(restored.pushes, 'receiver')}; events since the backup are sent again")
     out.line(f"epoch        {restored.epoch}, before {restored.previous_epoch}")
+    out.line("signing      a new key signs webhooks and cards, and links to contents from before are invalid")
     out.line("cursors      of the old store are rejected (INVALID_ARGUMENT: another epoch); clients read anew")
     out.line("keys         idempotency keys used since the backup are unknown: a repeated send runs again")
     out.line("erasures     tasks purged since the backup are back; purge them again")
