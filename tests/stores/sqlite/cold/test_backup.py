@@ -217,13 +217,22 @@ async def test_deliveries_of_a_restored_store_continue_from_the_backup(tmp_path:
     await store.close()
 
 
-@pytest.mark.parametrize("destination", ["relative", "{tmp}/there", "{tmp}/no/such/folder"])
+@pytest.mark.parametrize("destination", ["no/such", "{tmp}/there", "{tmp}/no/such/folder"])
 async def test_an_invalid_destination_is_rejected(tmp_path: Path, destination: str) -> None:
     (tmp_path / "there").mkdir()
     store = open_store(tmp_path / "t.db")
     with pytest.raises(InvalidParams, match="destination: "):
         [step async for step in store.backup(Path(destination.format(tmp=tmp_path)))]
     await store.close()
+
+
+async def test_a_backup_with_a_name_is_beside_the_store_and_its_user_s_only(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    assert [step async for step in store.backup(Path("nightly"))][-1].done
+    await store.close()
+    folder = tmp_path / "t.db.backups" / "nightly"
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder.parent, folder, *folder.iterdir())}
+    assert modes == {"t.db.backups": 0o700, "nightly": 0o700, "tasks.db": 0o600, "backup.json": 0o600}
 
 
 async def test_a_second_backup_to_the_same_folder_is_rejected(tmp_path: Path) -> None:

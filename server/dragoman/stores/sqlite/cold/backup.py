@@ -108,6 +108,10 @@ def write_backup(
     step_pages: int = DEFAULT_TIMINGS.backup_pages,
 ) -> None:
     """Copies the store to a new folder. Blocks. Exceptions of `report_progress` stop it and are raised."""
+    if not destination.is_absolute():
+        folder = store.with_name(f"{store.name}.backups")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        destination = folder / destination
     partial = _create_partial(destination)
     try:
         with _snapshot(store, open_source) as source:
@@ -120,12 +124,15 @@ def write_backup(
             def progress(_: int, remaining: int, total: int) -> None:
                 report_progress(BackupProgress((total - remaining) * size, total * size))
 
+            # SQLite would create it readable for others; cp and tar take no part in the mode of the folder.
+            (partial / BACKUP_DATABASE).touch(0o600)
             with closing(sqlite3.connect(partial / BACKUP_DATABASE, isolation_level=None)) as copy:
                 source.backup(copy, pages=step_pages, progress=progress)
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
                 _check_integrity(copy)
                 (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
         manifest = {"format": BACKUP_FORMAT, "taken": copied_at, "epoch": epoch, "tasks": tasks}
+        (partial / BACKUP_MANIFEST).touch(0o600)
         (partial / BACKUP_MANIFEST).write_text(json.dumps(manifest) + "\n", "utf-8")
         _fsync(partial)
         partial.rename(destination)
@@ -211,8 +218,6 @@ def _rename_to_new(source: Path, destination: Path) -> None:
 
 
 def _create_partial(destination: Path) -> Path:
-    if not destination.is_absolute():
-        raise InvalidParams.field("destination", f'"{destination}" is not an absolute path')
     if destination.exists():
         raise InvalidParams.field("destination", f"{destination} already exists; choose another folder")
     if not destination.parent.is_dir():
