@@ -170,7 +170,7 @@ class Issuer:
     """Scopes that the console requests at a sign-in. Some may be grants."""
 
     def __post_init__(self) -> None:
-        _check_url("url", self.url)
+        check_url("url", self.url)
         if not self.audience:
             raise ValueError("audience: is required; it is the issuer's name for this server")
         if self.alias and not AGENT_ID.fullmatch(self.alias):
@@ -185,7 +185,7 @@ class Issuer:
         if not self.algorithms:
             raise ValueError("algorithms: must name at least one")
         if "://" in self.jwks:
-            _check_url("jwks", self.jwks, query=True)
+            check_url("jwks", self.jwks, query=True)
         if not self.principal_claim:
             raise ValueError("principal_claim: must name a claim")
         for scope, granted in self.grants.items():
@@ -298,7 +298,7 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
-def _check_url(name: str, url: str, *, query: bool = False) -> None:
+def check_url(name: str, url: str, *, query: bool = False) -> None:
     """Checks a URL. Keys fetched without TLS could be forged, so http is allowed on loopback only."""
     try:
         parts = urlsplit(url)
