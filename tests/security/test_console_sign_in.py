@@ -131,15 +131,13 @@ class SlowIssuer:
     def __init__(self) -> None:
         self.answers = asyncio.Event()
         self.exchanges = 0
-        self.arrived = asyncio.Event()
+        self.endpoints = {"authorization_endpoint": f"{ISSUER}/a", "token_endpoint": f"{ISSUER}/t"}
 
     async def get(self, url: str, headers: Mapping[str, str]) -> OutboundResponse:
-        endpoints = {"authorization_endpoint": f"{ISSUER}/a", "token_endpoint": f"{ISSUER}/t", "issuer": ISSUER}
-        return OutboundResponse(200, {}, json.dumps(endpoints).encode())
+        return OutboundResponse(200, {}, json.dumps({"issuer": ISSUER, **self.endpoints}).encode())
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> OutboundResponse:
         self.exchanges += 1
-        self.arrived.set()
         await self.answers.wait()
         return OutboundResponse(200, {}, json.dumps({"access_token": "a.b.c"}).encode())
 
@@ -195,13 +193,7 @@ async def test_exchanges_of_one_address_have_a_rate() -> None:
 async def test_endpoints_of_an_issuer_are_encrypted(name: str, url: str) -> None:
     """A code sent in plain text could be used by others."""
     issuer = SlowIssuer()
-    really = issuer.get
-
-    async def get(address: str, headers: Mapping[str, str]) -> OutboundResponse:
-        document = json.loads((await really(address, headers)).body)
-        return OutboundResponse(200, {}, json.dumps({**document, name: url}).encode())
-
-    issuer.get = get  # type: ignore[method-assign]
+    issuer.endpoints[name] = url
     with pytest.raises(Unavailable, match=f"{name}: .* must be https://"):
         await sign_in_at(issuer).exchange(ISSUER, "c", VERIFIER, REDIRECT_URI, address="192.0.2.1")
     assert issuer.exchanges == 0

@@ -289,13 +289,9 @@ async def test_servers_that_start_at_the_same_time_have_one_first_key() -> None:
     key_values, secret_box = InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
     servers = [
         StoredSigningKeys(
-            key_values,
-            b"s" * 32,
-            secret_box,
-            clock=Time().milliseconds,
-            random_bytes=lambda size, n=n: bytes([n]) * size,
-        )
-        for n in (1, 2, 3)
+            key_values, b"s" * 32, secret_box, clock=Time().milliseconds
+        )  # each with random bytes of its own
+        for _ in range(3)
     ]
     keys = await asyncio.gather(*(server.current() for server in servers))
     assert len({pair.id for pair in keys}) == 1

@@ -70,7 +70,7 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "budgets": "cost=5",
     }
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
-    values |= {"executor": "a.b:C", "executor_retries": "3", "upstream": "https://a.example/b"}
+    values |= {"executor": "a.b:C", "executor_env": "KEY", "executor_retries": "3", "upstream": "https://a.example/b"}
     values |= {
         "tls_client_grants": "a=operator",
         "tls_client_principal": "uri",

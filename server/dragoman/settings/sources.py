@@ -17,8 +17,8 @@ from pydantic_core import ErrorDetails
 ENV_PREFIX: Final = "DRAGOMAN_"
 CLIENT_VARIABLES: Final = frozenset(
     {
-        "CA", "CERT", "EXECUTOR", "EXECUTOR_PYTHON", "EXECUTOR_RETRIES", "KEY", "KEY_FILE", "MESSAGE_BYTES", "OTLP",
-        "OTLP_HEADERS", "PROFILE", "SERVER",
+        "CA", "CERT", "EXECUTOR", "EXECUTOR_ENV", "EXECUTOR_PYTHON", "EXECUTOR_RETRIES", "KEY", "KEY_FILE",
+        "MESSAGE_BYTES", "OTLP", "OTLP_HEADERS", "PROFILE", "SERVER",
     }
 )  # fmt: skip
 """Variables of commands that are clients, without the prefix. A server leaves them alone: one shell may do both."""
