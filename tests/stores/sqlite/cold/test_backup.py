@@ -166,6 +166,25 @@ async def test_the_database_of_a_backup_is_a_file_of_it(tmp_path: Path) -> None:
         copying.restore(tmp_path / "copy", tmp_path / "new.db")
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM audit; END",
+        "CREATE VIEW v AS SELECT value FROM meta",
+    ],
+)
+async def test_a_backup_with_code_is_not_restored(tmp_path: Path, code: str) -> None:
+    store = open_store(tmp_path / "t.db")
+    [step async for step in store.backup(tmp_path / "copy")]
+    await store.close()
+    with sqlite3.connect(tmp_path / "copy" / "tasks.db") as database:
+        database.execute(code)
+    database.close()
+    with pytest.raises(InvalidParams, match=r"SRC: .* has code of somebody else: the trigger or view [tv]$"):
+        copying.restore(tmp_path / "copy", tmp_path / "new.db")
+    assert list(tmp_path.glob("new.db*")) == []
+
+
 async def test_a_restored_store_has_another_secret_and_reads_its_large_parts(tmp_path: Path) -> None:
     """Every backup has the secret of its store: a copy must not sign in the name of the original."""
     store = open_store(tmp_path / "t.db", sizes=StorageOptions(inline_bytes=10_000_000))

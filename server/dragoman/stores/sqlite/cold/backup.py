@@ -184,6 +184,8 @@ def restore(source: Path, store: Path, forgotten: Iterable[str] = ()) -> Restore
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check_integrity(copy)
             check_version(copy)
+            if code := copy.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
+                raise InvalidParams.field("SRC", f"{database} has code of somebody else: the trigger or view {code[0]}")
             (previous_epoch,) = copy.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
             copy.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
             renew_secret(copy)
