@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from dragoman.agents.workers.connection import HeartbeatTimings
-from dragoman.worker.stream import ServerStream
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from dragoman.worker.stream import CONNECT_METHOD, ServerStream
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
-async def test_a_worker_has_a_lease_from_the_start_that_ends_before_its_server_counts_it_as_lost() -> None:
-    """One that is frozen before its first heartbeat begins no turn afterwards."""
-    stream = ServerStream("127.0.0.1:1", on_frame=lambda _: None, on_end=lambda _: None)
+@pytest.mark.parametrize("lease", [8, 0], ids=["with a lease", "without one, as in an outage of the database"])
+async def test_the_first_heartbeat_follows_hello_whatever_else_is_to_be_sent(lease: int) -> None:
+    """No turn begins before its answer, and a worker with much to send renews its lease nevertheless."""
+    received: asyncio.Queue[str] = asyncio.Queue()
+
+    async def connect(requests: AsyncIterator[wk.ConnectRequest], context: Any) -> AsyncIterator[wk.ConnectResponse]:
+        async for frame in requests:
+            received.put_nowait(frame.WhichOneof("frame") or "")
+            if frame.HasField("heartbeat"):
+                answer = wk.Heartbeat(number=frame.heartbeat.number)
+                answer.lease.FromSeconds(lease)
+                yield wk.ConnectResponse(heartbeat=answer)
+
+    server = grpc.aio.server()
+    service, _, method = CONNECT_METHOD[1:].partition("/")
+    handler = grpc.stream_stream_rpc_method_handler(
+        connect, wk.ConnectRequest.FromString, wk.ConnectResponse.SerializeToString
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    answered = asyncio.Event()
+    stream = ServerStream(f"127.0.0.1:{port}", on_frame=lambda _: answered.set(), on_end=lambda _: None)
     try:
-        timings = HeartbeatTimings()
-        assert 0 < stream.lease.remaining <= timings.lease - timings.margin
+        for frame in ({"hello": wk.Hello()}, *[{"credit": wk.Credit()}] * 100):
+            stream.send(**frame)
+        async with asyncio.timeout(60):
+            assert [await received.get() for _ in range(102)] == ["hello", "heartbeat", *["credit"] * 100]
+            await answered.wait()
+        assert math.isinf(stream.lease.remaining) == (not lease)
     finally:
         stream.close()
+        await server.stop(None)

@@ -34,6 +34,12 @@ class Stream:
     def close(self) -> None:
         pass
 
+    def give_lease(self, seconds: int = 8) -> None:
+        """Answers a heartbeat."""
+        answer = wk.Heartbeat(number=1)
+        answer.lease.FromSeconds(seconds)
+        self.receive(wk.ConnectResponse(heartbeat=answer))
+
 
 @pytest.mark.parametrize(
     ("frame", "answers"),
@@ -102,6 +108,7 @@ async def test_an_agent_that_ignores_the_end_of_its_connection_is_abandoned_with
     await asyncio.sleep(0)
     (stream,) = streams
     stream.lease = Lease(8.0, margin=0.0, clock=lambda: now[0])
+    stream.give_lease()
     message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="go")])
     stream.receive(wk.ConnectResponse(turn_start=wk.TurnStart(turn_id="1", agent_id="stubborn", message=message)))
     await asyncio.sleep(0)
@@ -112,5 +119,43 @@ async def test_an_agent_that_ignores_the_end_of_its_connection_is_abandoned_with
         assert not closed.is_set()
         now[0] = 9.0
         await closed.wait()
+    await worker.drain(0)
+    await running
+
+
+@pytest.mark.parametrize("is_canceled", [False, True], ids=["that comes", "that does not come before a cancel"])
+async def test_a_turn_waits_for_the_first_lease_of_its_stream(is_canceled: bool) -> None:
+    streams: list[Stream] = []
+
+    def connect(*words: Any, **options: Any) -> Any:
+        streams.append(Stream(*words, **options))
+        return streams[-1]
+
+    begun = asyncio.Event()
+
+    @agent
+    async def notes(turn: Turn) -> str:
+        begun.set()
+        return "done"
+
+    worker = Worker([notes], "server:1", open_stream=connect)
+    running = asyncio.create_task(worker.run())
+    await asyncio.sleep(0)
+    (stream,) = streams
+    message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="go")])
+    stream.receive(wk.ConnectResponse(turn_start=wk.TurnStart(turn_id="1", agent_id="notes", message=message)))
+    stream.give_lease(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not begun.is_set()
+    if is_canceled:
+        stream.receive(wk.ConnectResponse(cancel=wk.Cancel(turn_id="1", reason="drain")))
+    else:
+        stream.give_lease()
+    async with asyncio.timeout(60):
+        _, turn_end, _ = [await stream.sent.get() for _ in range(3)]
+    assert turn_end.turn_end.WhichOneof("outcome") == ("released" if is_canceled else "status")
+    assert turn_end.turn_end.released.not_begun == is_canceled
+    assert begun.is_set() != is_canceled
     await worker.drain(0)
     await running

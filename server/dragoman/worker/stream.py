@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import queue
 import threading
 import time
@@ -20,7 +21,7 @@ import grpc
 
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError
-from dragoman.runtime.lease import LEASE_MARGIN, LOOP_TIMEOUT, Lease, LoopCheck
+from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 CONNECT_METHOD: Final = f"/{wk.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Connect"
@@ -59,8 +60,8 @@ class ServerStream:
         self._loop = asyncio.get_running_loop()
         self._loop_check = LoopCheck(self._loop, loop_timeout)
         self._queue: queue.SimpleQueue[wk.ConnectRequest | None] = queue.SimpleQueue()
-        self.lease = Lease(WELCOME_TIMEOUT - LEASE_MARGIN, margin=0.0)
-        """Until when turns of this stream may run; the server counts a worker that says nothing as lost later."""
+        self.lease = Lease(math.inf, margin=0.0)
+        """Until when turns of this stream may run, once a heartbeat was answered with a lease: none begins earlier."""
         self._heartbeat_numbers = itertools.count(1)
         self._heartbeats_sent: dict[int, float] = {}
         """When each heartbeat without an answer was sent, on the lease's clock."""
@@ -97,17 +98,9 @@ class ServerStream:
         self._channel.close()
 
     def _outgoing_frames(self) -> Iterator[wk.ConnectRequest]:
-        due = time.monotonic() + self._heartbeat  # after Hello
-        while True:
-            try:
-                frame = self._queue.get(timeout=min(max(due - time.monotonic(), 0.0), self._heartbeat))
-            except queue.Empty:
-                due = time.monotonic() + self._heartbeat
-                number = next(self._heartbeat_numbers)
-                self._heartbeats_sent[number] = self.lease.now()
-                frame = wk.ConnectRequest(heartbeat=wk.Heartbeat(number=number))
-            if frame is None:
-                return
+        frame = self._queue.get()  # Hello
+        due = time.monotonic()  # the first heartbeat follows at once: no turn begins before its answer
+        while frame is not None:
             if time.monotonic() - self._last_received_at > self._lease:
                 self._failure = f"the server has sent nothing for {self._lease:g} s"
             elif not self._loop_check.answers():
@@ -116,6 +109,23 @@ class ServerStream:
                 self._call.cancel()
                 return
             yield frame
+            if (wait := min(due - time.monotonic(), self._heartbeat)) > 0:
+                with suppress(queue.Empty):
+                    frame = self._queue.get(timeout=wait)
+                    continue
+            due = time.monotonic() + self._heartbeat
+            frame = wk.ConnectRequest(heartbeat=self._next_heartbeat())
+
+    def _next_heartbeat(self) -> wk.Heartbeat:
+        number = next(self._heartbeat_numbers)
+        self._heartbeats_sent[number] = self.lease.now()
+        return wk.Heartbeat(number=number)
+
+    def _renew_lease(self, answer: wk.Heartbeat) -> None:
+        """Extends the lease. A server whose own has lapsed answers with none, and an earlier one ends by itself."""
+        sent_at, seconds = self._heartbeats_sent.pop(answer.number, None), answer.lease.ToNanoseconds() / 1e9
+        if sent_at is not None and seconds > 0:
+            self.lease.extend(sent_at, seconds)
 
     def _read(self) -> None:
         failure: ClientError | None = None
@@ -123,9 +133,7 @@ class ServerStream:
             for frame in self._call:
                 self._last_received_at = time.monotonic()
                 if frame.HasField("heartbeat"):
-                    sent_at = self._heartbeats_sent.pop(frame.heartbeat.number, None)
-                    if sent_at is not None:
-                        self.lease.extend(sent_at, frame.heartbeat.lease.ToNanoseconds() / 1e9)
+                    self._renew_lease(frame.heartbeat)
                 self._call_soon(self._on_frame, frame)
         except grpc.RpcError as error:
             failure = ClientError.from_rpc_error(cast("grpc.aio.AioRpcError", error))

@@ -67,6 +67,7 @@ class Worker:
         self._tracer = tracer
         self._open_stream = open_stream
         self._stream: ServerStream | None = None
+        self._leased = asyncio.Event()  # the current stream has had a lease
         self._frame_bytes = 0
         self._running: dict[str, RemoteTurnContext] = {}
         self._unfinished_turns: Counter[str] = Counter()
@@ -107,7 +108,7 @@ class Worker:
 
     async def _serve(self) -> ClientError | None:
         """Runs one stream until it ends. Returns the error, None if the server ended it."""
-        self._stream_ended = asyncio.get_running_loop().create_future()
+        self._stream_ended, self._leased = asyncio.get_running_loop().create_future(), asyncio.Event()
         self._stream = stream = self._open_stream(
             self._server, token=self._key(), on_frame=self._on_frame, on_end=self._stream_ended.set_result
         )
@@ -143,8 +144,11 @@ class Worker:
                 self._on_welcome(frame.welcome)
             case "turn_start":
                 self._start_turn(frame.turn_start)
+            case "heartbeat":
+                if frame.heartbeat.lease.ToNanoseconds() > 0:
+                    self._leased.set()
             case _ if turn is None:
-                pass  # a heartbeat, or a turn that has ended here before the server knew
+                pass  # a turn that has ended here before the server knew
             case "committed":
                 turn.on_committed(frame.committed.number)
             case "message_arrived":
@@ -225,16 +229,18 @@ class Worker:
         """The result of the turn; None if it stopped after a cancel."""
         if turn_context.canceled:
             return None
-        steps = GuardedSteps(agent.take_turn(turn_context), turn_context.hold, turn_context.loses_lease, agent)
         try:
-            return await steps
+            await self._leased.wait()  # the server may start turns before it has answered a heartbeat
+            steps = GuardedSteps(agent.take_turn(turn_context), turn_context.hold, turn_context.loses_lease, agent)
+            try:
+                return await steps
+            finally:
+                turn_context.agent_begun = steps.begun
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
             return None
-        finally:
-            turn_context.agent_begun = steps.begun
 
     async def _call_agent_traced(self, agent: Agent, turn_context: RemoteTurnContext) -> TurnResult | None:
         """`_call_agent` within the server's trace, with a span if that trace is recorded.

@@ -128,16 +128,18 @@ async def test_a_worker_reconnects_after_the_server_was_killed(tmp_path: Path) -
 
 
 async def test_a_frozen_worker_counts_as_lost_but_a_blocked_event_loop_does_not(server: Server, tmp_path: Path) -> None:
-    with worker_process(server=server.grpc, cwd=tmp_path) as frozen:
+    with ExitStack() as stack:
+        # Both are up before the freeze: the frozen one gets turns only as long as it has its last lease.
+        workers = [stack.enter_context(worker_process(server=server.grpc, cwd=tmp_path)) for _ in range(2)]
         async with Client(server.grpc, agent="hangs") as client, Client(server.grpc, agent="blocks") as other:
             lost = (await client.send(message("x"), configuration=NOW)).task.id
-            assert int(await wait_for_text(client, lost)) == frozen.pid
+            pid = int(await wait_for_text(client, lost))
+            (frozen,) = [worker for worker in workers if worker.pid == pid]
             frozen.signal(signal.SIGSTOP)
-            with worker_process("--name", "blocked", server=server.grpc, cwd=tmp_path):
-                # Turns go to workers in rotation: one of these two is at the frozen worker.
-                tasks = [(await other.send(message("13"), configuration=NOW)).task.id for _ in range(2)]
-                ended = [await wait_for_end(other, task) for task in tasks]
-                assert sorted(task.status.state for task in ended) == sorted([states.COMPLETED, states.FAILED])
+            # Turns go to workers in rotation: one of these two is at the frozen worker.
+            tasks = [(await other.send(message("13"), configuration=NOW)).task.id for _ in range(2)]
+            ended = [await wait_for_end(other, task) for task in tasks]
+            assert sorted(task.status.state for task in ended) == sorted([states.COMPLETED, states.FAILED])
             assert status_text(await wait_for_state(client, lost, states.FAILED)).startswith("INTERRUPTED")
             frozen.signal(signal.SIGCONT)
             frozen.err.until("is broken")

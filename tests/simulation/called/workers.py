@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -16,7 +17,7 @@ from dragoman.calling.errors import ClientError
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import A2AError
 from dragoman.ids import IDS
-from dragoman.runtime.lease import LEASE_MARGIN, Lease
+from dragoman.runtime.lease import Lease
 from dragoman.worker.stream import WELCOME_TIMEOUT, ServerStream
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -119,7 +120,7 @@ class SimulatedServerStream(ServerStream):
         self._host = host
         self._on_frame = on_frame
         self._on_end = on_end
-        self.lease = Lease(WELCOME_TIMEOUT - LEASE_MARGIN, margin=0.0, clock=host.time)
+        self.lease = Lease(math.inf, margin=0.0, clock=host.time)
         self._heartbeat_numbers = itertools.count(1)
         self._heartbeats_sent: dict[int, float] = {}
         self._heartbeat, self._lease = 1.0, WELCOME_TIMEOUT
@@ -153,13 +154,11 @@ class SimulatedServerStream(ServerStream):
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._heartbeat)
             if self._host.time() - self._last_received_at > self._lease:
                 self._fail("the server has sent nothing for too long")
                 return
-            number = next(self._heartbeat_numbers)
-            self._heartbeats_sent[number] = self.lease.now()
-            self.send(heartbeat=wk.Heartbeat(number=number))
+            self.send(heartbeat=self._next_heartbeat())
+            await asyncio.sleep(self._heartbeat)
 
     def _arrive(self, frame: wk.ConnectResponse) -> None:
         """A frame of the server arrives."""
@@ -167,9 +166,7 @@ class SimulatedServerStream(ServerStream):
             return
         self._last_received_at = self._host.time()
         if frame.HasField("heartbeat"):
-            sent_at = self._heartbeats_sent.pop(frame.heartbeat.number, None)
-            if sent_at is not None:
-                self.lease.extend(sent_at, frame.heartbeat.lease.ToNanoseconds() / 1e9)
+            self._renew_lease(frame.heartbeat)
         self._on_frame(frame)
 
     def _fail(self, reason: str) -> None:
