@@ -55,8 +55,7 @@ from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.stores.sqlite import open_store as open_sqlite
-from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
-from dragoman.stores.sqlite.hot.writer import SqliteWriter
+from dragoman.stores.sqlite.hot.writer import Checkpointer, SqliteWriter
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.supervision import FAILURES, Background, start_task
 from dragoman.telemetry.otlp import SpanExporter

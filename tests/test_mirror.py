@@ -52,7 +52,6 @@ MISSING: Final = frozenset(
         "stores/shared/blobs.py",
         # agents, bindings, cli, client, telemetry, testing, wire, wiring, worker
         "extensions/frameworks/process.py",
-        "agents/functions/output.py",
         "agents/upstream/discovery.py",
         "agents/upstream/recovery.py",
         "agents/workers/agent.py",

@@ -161,6 +161,15 @@ RULES: Final = (
         ("stores/sqlite/hot/writer.py", "if error.sqlite_errorcode == sqlite3.SQLITE_BUSY: retry()"),
     ),
     Rule(
+        "a stored task is encoded in one place",
+        ("core/task/plan.py",),
+        OnlyIn(
+            r"\bframes\.\w+\(\d, (frames\.timestamp\()?\w*record\.\w+\)",
+            {"core/task/plan.py": "the home, for every reader of a store"},
+        ),
+        ("stores/sqlite/own.py", "parts = [frames.text(1, record.id), frames.text(2, record.context)]"),
+    ),
+    Rule(
         "a process that does not run its loop holds no lease",
         ("runtime/lease.py",),
         OnlyIn(

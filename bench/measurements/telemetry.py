@@ -27,7 +27,8 @@ from bench.rows import Key
 from bench.run import Run
 from bench.sections import TELEMETRY
 from bench.servers.contestants import CONTESTANTS, DRAGOMAN, RunningServer, ServerFolder, start_server
-from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
+from dragoman.bindings.options import ServerOptions
+from dragoman.bindings.pipeline import RequestLogEntry
 from dragoman.core import trace
 from dragoman.core.counters import Histogram
 from dragoman.telemetry.spans import SpanRecorder
@@ -237,19 +238,19 @@ def operation_costs() -> dict[str, float]:
 
 
 def _operation_costs() -> dict[str, float]:
-    metrics, histogram, recorder = RequestMetrics(), Histogram(), SpanRecorder()
+    plain, histogram, recorder = ServerOptions(), Histogram(), SpanRecorder()
 
     def count_request() -> None:
-        RequestLogEntry(metrics, GRPC_LABEL, METHOD, "1.0").finish("OK")
+        RequestLogEntry(plain, "grpc", METHOD, "1.0").finish("OK")
 
     def trace_request() -> str:
-        entry = RequestLogEntry(traced, GRPC_LABEL, METHOD, "1.0")
+        entry = RequestLogEntry(traced, "grpc", METHOD, "1.0")
         entry.start_trace("")
         entry.finish("OK")
         return trace.CURRENT_TRACE.get()
 
     def skip_trace() -> None:
-        entry = RequestLogEntry(untraced, GRPC_LABEL, METHOD, "1.0")
+        entry = RequestLogEntry(untraced, "grpc", METHOD, "1.0")
         entry.start_trace("")
         entry.finish("OK")
 
@@ -270,7 +271,7 @@ def _operation_costs() -> dict[str, float]:
 
         return both
 
-    traced, untraced = RequestMetrics(recorder), RequestMetrics(SpanRecorder(0.0))
+    traced, untraced = ServerOptions(tracer=recorder), ServerOptions(tracer=SpanRecorder(0.0))
     stamped = trace.add_trace(ENVELOPE, trace_request())
     recorder.take(1)
     return {

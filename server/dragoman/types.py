@@ -13,7 +13,7 @@ import mimetypes
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dragoman.agents.functions.incoming import Incoming, ReceivedFile
+from dragoman.agents.functions.turn import Incoming, ReceivedFile
 from dragoman.agents.values import checked_string, data_part, file_part, parts_of, set_metadata
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.names import ArtifactId, ContextId, MessageId, TaskId

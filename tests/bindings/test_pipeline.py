@@ -15,10 +15,10 @@ from tests.bindings.fake_service import AGENTS, TASK, FakeService, make_cards, t
 from dragoman.bindings import method_table, pipeline
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.pipeline import ClientDisconnected, Pipeline, RequestExchange
-from dragoman.bindings.request_log import RequestLogEntry, RequestMetrics
+from dragoman.bindings.pipeline import ClientDisconnected, Pipeline, RequestExchange, RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
+from dragoman.core.counters import RequestMetrics
 from dragoman.core.errors import AgentNotFound, InvalidParams, ParseError, RateLimited, Unauthenticated
 from dragoman.runtime.access import Access, Admission, Call
 from dragoman.runtime.feeds import EventStream
@@ -150,9 +150,9 @@ def served(journal: Journal, rpc: str = "GetTask", **answers: Any) -> tuple[Pipe
     service.admission = admission
     service.access = access = JournaledAccess(AGENTS, "echo")
     access.journal = journal
-    metrics = RequestMetrics(Tracer())  # type: ignore[arg-type]
-    options = ServerOptions(authenticator=JournaledAuthenticator(journal), request_metrics=metrics)
-    entry = JournaledEntry(metrics, "test", rpc, "v1")
+    authenticator = JournaledAuthenticator(journal)
+    options = ServerOptions(authenticator=authenticator, tracer=Tracer())  # type: ignore[arg-type]
+    entry = JournaledEntry(options, "test", rpc, "v1")
     entry.journal = journal
     pipeline = Pipeline(service.operations, make_cards(), options, StreamRegistry())
     return pipeline, JournaledExchange(journal, pipeline, ROWS[rpc], entry)

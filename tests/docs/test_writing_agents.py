@@ -9,9 +9,8 @@ import pytest
 
 import dragoman
 from dragoman import Turn, types
-from dragoman.agents.functions.incoming import Incoming, ReceivedFile
-from dragoman.agents.functions.output import Context
 from dragoman.agents.functions.spec import AgentOptions
+from dragoman.agents.functions.turn import Context, Incoming, ReceivedFile
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-agents.md").read_text()
 IN_WORDS: Final = {"Incoming", "ReceivedFile", "InvalidAgentResponse", "WORKING", "Part", "Artifact", "Message"}

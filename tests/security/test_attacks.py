@@ -15,7 +15,7 @@ from tests.security.endpoints import ENDPOINTS, OPERATORS, Headers, over_http
 from tests.security.token_issuer import AUDIENCE, URL, by_hand, claims, public_jwk, rsa_key, token
 
 from dragoman import Turn, agent
-from dragoman.bindings import request_log
+from dragoman.bindings import rejection_log
 from dragoman.cli.logs import JsonLogFormatter
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import ApiKey
@@ -74,7 +74,7 @@ async def keys(tmp_path: Path) -> Keys:
 @pytest.fixture
 async def app(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     """A server with every kind of authentication. Its failure log has room for all of a test's failures."""
-    monkeypatch.setattr(request_log, "REJECTION_BURST", 1000)
+    monkeypatch.setattr(rejection_log, "REJECTION_BURST", 1000)
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [public_jwk(rsa_key("one"), "one")]}))
     settings = Settings(
         http=Address("127.0.0.1", 0),

@@ -17,8 +17,8 @@ from tests.chaos_checker.turn_checker import RECEIVED
 from tests.simulation.loop import HostLoop
 
 from dragoman import Turn, agent, retry
-from dragoman.agents.functions.incoming import Incoming
 from dragoman.agents.functions.runner import DeclaredAgent
+from dragoman.agents.functions.turn import Incoming
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import Agent
 

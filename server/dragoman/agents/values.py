@@ -68,12 +68,12 @@ def to_local_type(value: object) -> object:
 
 def parts_of(value: object) -> list[pb.Part]:
     """Converts `value` to parts. Raises InvalidAgentResponse if that is impossible."""
+    if isinstance(value, str):
+        return [pb.Part(text=checked_string(value))]
     value = to_local_type(value)
     match value:
         case pb.Part():
             return [checked_part(value)]
-        case str():
-            return [pb.Part(text=checked_string(value))]
         case bytes() | bytearray() | memoryview():
             return [file_part(bytes(value))]
         case PathLike():
@@ -140,10 +140,16 @@ def artifact_of(
 ) -> pb.Artifact:
     """Converts `value` to a valid artifact with an id. The arguments override the fields of an Artifact."""
     artifact = _copied_or_with_parts(pb.Artifact, value)
-    artifact.artifact_id = checked_string(id) or artifact.artifact_id or new_id()
-    file_name = artifact.parts[0].filename if isinstance(value, PathLike) else ""
-    artifact.name = checked_string(name) or artifact.name or file_name
-    artifact.description = checked_string(description) or artifact.description
+    if id:
+        artifact.artifact_id = checked_string(id)
+    elif not artifact.artifact_id:
+        artifact.artifact_id = new_id()
+    if name:
+        artifact.name = checked_string(name)
+    elif isinstance(value, PathLike):
+        artifact.name = artifact.parts[0].filename
+    if description:
+        artifact.description = checked_string(description)
     set_metadata(artifact, metadata)
     return artifact
 
@@ -218,14 +224,11 @@ def event_metadata(metadata: Mapping[str, object] | None) -> bytes:
 def artifact_change(artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> ArtifactChange:
     """The event that sends `artifact`, with its fields as bytes."""
     head = encode_artifact_head(artifact.artifact_id, artifact.name, artifact.description)
-    extensions = [frames.text(6, uri) for uri in artifact.extensions]
+    tail = frames.submessage(5, artifact.metadata.SerializeToString())
+    for uri in artifact.extensions:
+        tail += frames.text(6, uri)
     return ArtifactChange(
-        artifact.artifact_id,
-        head,
-        encode_parts(artifact.parts),
-        frames.submessage(5, artifact.metadata.SerializeToString()) + b"".join(extensions),
-        append=append,
-        last_chunk=last,
+        artifact.artifact_id, head, encode_parts(artifact.parts), tail, append=append, last_chunk=last
     )
 
 

@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dragoman.bindings.request_log import RejectionLog, RequestMetrics
+from dragoman.bindings.rejection_log import RejectionLog
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.agent_sources import FileForm
+from dragoman.core.counters import RequestMetrics
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
 from dragoman.ports.extension import HttpPaths
 from dragoman.ports.security import ServerCertificates, SignIn
+from dragoman.ports.tracing import Tracer
 from dragoman.wire.errors import ErrorTable
 
 SHUTDOWN_GRACE_SECONDS: Final = 2.0  # seconds for calls in flight when a server stops; streams end at once
@@ -91,6 +93,7 @@ class ServerOptions:
     private_pages: bool = False  # cards, the list of agents, the OpenAPI document and /docs need credentials
     rejections: RejectionLog = field(default_factory=RejectionLog)
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    tracer: Tracer | None = None  # records the spans of calls
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process starts to stop: `/readyz` and gRPC health report it, calls are still served."""
     store_problem: Callable[[], str] = lambda: ""

@@ -20,20 +20,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import grpc
 from aiohttp import web
+from google.protobuf.message import Message
 from multidict import MultiMapping
 
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http.connections import PlainRequest
 from dragoman.bindings.method_table import ExtensionRow, JsonRpcRow, RpcRow
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.request_log import RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core import errors
 from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, Caller, Identity
@@ -41,7 +43,7 @@ from dragoman.core.access.local_callers import is_local_caller
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import Event
-from dragoman.core.trace import TRACE_HEADER
+from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER, is_recorded, parse_traceparent
 from dragoman.runtime import Operations
 from dragoman.runtime.access import Access, Call
 from dragoman.runtime.feeds import EventStream
@@ -169,7 +171,7 @@ class Pipeline:
             # 2 rate
             operations.admission.check_rate(identity)
             # 3 trace
-            if log_entry.metrics.tracer is not None:
+            if options.tracer is not None:
                 log_entry.start_trace(headers.get(TRACE_HEADER, ""))
             # 4 read
             await exchange.read()
@@ -184,7 +186,7 @@ class Pipeline:
                 caller = exchange.caller = authorize(
                     operations.access, exchange.tenant or request.tenant, identity, public=exchange.is_public
                 )
-                log_entry.set_caller(caller, request)
+                log_entry.agent, log_entry.identity, log_entry.request = caller.agent, caller.identity, request
             # 8 call, 9 encode
             if op.operation is None:
                 answer = await exchange.describe()
@@ -438,3 +440,98 @@ def requested_extensions(headers: MultiMapping[str]) -> tuple[str, ...]:
         return ()
     values = [*headers.getall(EXTENSIONS_HEADER, ()), *headers.getall(V03_EXTENSIONS_HEADER, ())]
     return tuple(dict.fromkeys(uri for value in values for uri in map(str.strip, value.split(",")) if uri))
+
+
+# ---- steps 3 and 10: spans, metrics, and the access log
+
+_ACCESS_LOG: Final = logging.getLogger("dragoman.access")
+
+OTHER_METHOD_LABEL: Final = "other"  # stands for methods that are not in our tables
+
+
+@dataclass(slots=True, eq=False)
+class RequestLogEntry:
+    """One request in the access log, metrics and traces. Costs little when the log is off."""
+
+    options: ServerOptions
+    binding: str  # `grpc`, `rest`, `jsonrpc`, `websocket`, `page` for what is no operation, or that of an extension
+    method: str
+    dialect: str
+    request_id: str = ""  # the caller's
+    is_known_method: bool = field(default=True, kw_only=True)  # the method is in our tables, not a caller's text
+    agent: str = field(default="", init=False)
+    identity: Identity = field(default=ANONYMOUS, init=False)
+    request: object = field(default=None, init=False)  # the 1.0 request, which may name a task
+    _span: tuple[str, str, str] | None = field(default=None, init=False)  # its name, trace context and parent
+    _started: float = field(default_factory=time.perf_counter, init=False)
+
+    def start_trace(self, parent: str) -> None:
+        """Continues the trace of the caller's `traceparent`, or starts one. Call it in the asyncio task that serves the
+        request, if its options have a tracer."""
+        tracer = self.options.tracer
+        if tracer is not None:
+            parent = parent and parse_traceparent(parent)
+            context = tracer.start_span(parent)
+            CURRENT_TRACE.set(context)
+            if is_recorded(context):
+                self._span = self.method, context, parent
+
+    def finish(self, status: object) -> None:
+        """Counts the request, records its span, and writes the log line."""
+        seconds = time.perf_counter() - self._started
+        method = self.method if self.is_known_method else OTHER_METHOD_LABEL
+        self.options.request_metrics.count(self.binding, method, self.dialect, status, seconds)
+        if self._span is not None:
+            self._record_span(*self._span, seconds, str(status))
+        if not _ACCESS_LOG.isEnabledFor(logging.INFO):
+            return
+        fields = {
+            "method": self.method,
+            "dialect": self.dialect,
+            "agent": self.agent,
+            "principal": self.identity.principal if self.identity.is_authenticated else "",
+            "task": request_task_id(self.request),
+            "request": self.request_id,
+            "status": str(status),
+            "ms": round(seconds * 1000, 1),
+        }
+        _ACCESS_LOG.info("request", extra={name: value for name, value in fields.items() if value != ""})
+
+    def _record_span(self, name: str, context: str, parent: str, seconds: float, status: str) -> None:
+        tracer, self._span = self.options.tracer, None
+        assert tracer is not None
+        name, method = (self.method, self.method) if self.is_known_method else (name, OTHER_METHOD_LABEL)
+        tracer.record_span(
+            name, "server", context, parent, seconds, _SPAN_ATTRIBUTES,
+            (self.binding, method, status, self.dialect, self.agent, request_task_id(self.request), self.request_id),
+            f"answered with {status}" if status in _SERVER_FAULT_STATUSES or _HTTP_FAULT.fullmatch(status) else "",
+        )  # fmt: skip
+
+
+_SPAN_ATTRIBUTES: Final = (
+    "rpc.system", "rpc.method", "rpc.response.status", "dragoman.dialect", "dragoman.agent", "dragoman.task",
+    "dragoman.request",
+)  # fmt: skip
+
+# Statuses that mean a failure of the server, not of the caller.
+_SERVER_FAULT_STATUSES: Final = frozenset(
+    ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "-32603")
+)
+_HTTP_FAULT: Final = re.compile("5..")
+
+
+def request_task_id(request: object) -> str:
+    """The task id of a 1.0 request, empty for none. Push configuration requests have `task_id` and their own `id`."""
+    message_type: Any = type(request)
+    return _task_id_reader(message_type)(request)
+
+
+@cache
+def _task_id_reader(message_type: Any) -> Callable[[Any], str]:
+    """Returns the reader for a message type: looking for an absent field costs more than writing the log line."""
+    fields = message_type.DESCRIPTOR.fields_by_name if issubclass(message_type, Message) else ()
+    if "message" in fields:
+        return lambda request: str(request.message.task_id)
+    if "task_id" in fields:
+        return lambda request: str(request.task_id)
+    return (lambda request: str(request.id)) if "id" in fields else (lambda request: "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, NamedTuple
@@ -74,6 +74,46 @@ def _family_of_one(kind: MetricKind, name: str, help: str, value: float | Histog
 counter: Final = partial(_family_of_one, "counter")
 gauge: Final = partial(_family_of_one, "gauge")
 histogram: Final = partial(_family_of_one, "histogram")
+
+
+@dataclass(slots=True)
+class RequestSeries:
+    """Counters of requests with the same binding, method and dialect."""
+
+    codes: dict[object, int] = field(default_factory=dict)  # counts by HTTP or gRPC status, or JSON-RPC code
+    seconds: Histogram = field(default_factory=Histogram)
+
+
+class RequestMetrics:
+    """Counts requests and open streams."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str, str], RequestSeries] = {}
+        self._stream_counts: list[tuple[str, Callable[[], int]]] = []
+
+    def count(self, binding: str, method: str, dialect: str, code: object, seconds: float) -> None:
+        series = self._series.get((binding, method, dialect))
+        if series is None:
+            series = self._series[binding, method, dialect] = RequestSeries()
+        series.codes[code] = series.codes.get(code, 0) + 1
+        series.seconds.add(seconds)
+
+    def add_stream_count(self, binding: str, count_open: Callable[[], int]) -> None:
+        """Adds a gauge; `count_open` returns the number of open streams."""
+        self._stream_counts.append((binding, count_open))
+
+    def families(self) -> Iterator[MetricFamily]:
+        labels, series = ("binding", "method", "dialect"), sorted(self._series.items())
+        counts = [
+            MetricSample((*values, str(code)), count) for values, one in series for code, count in one.codes.items()
+        ]
+        help = "Finished requests. Requests for unknown methods and paths have the method `other`."
+        yield MetricFamily("requests", "counter", help, (*labels, "code"), counts)
+        durations = [MetricSample(values, one.seconds) for values, one in series]
+        help = "Seconds from the start of a request to the end of its response; for streams, how long they were open."
+        yield MetricFamily("request_duration_seconds", "histogram", help, labels, durations)
+        streams = [MetricSample((binding,), count_open()) for binding, count_open in self._stream_counts]
+        yield MetricFamily("open_streams", "gauge", "Open streams and WebSocket connections.", ("binding",), streams)
 
 
 @dataclass(slots=True)

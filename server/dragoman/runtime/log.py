@@ -181,8 +181,8 @@ class EventLog:
             health.since = health.clock()
         health.waiting += 1
 
-        def committed(done: asyncio.Future[Appended]) -> None:
-            error = done.exception()
+        def settle(outcome: asyncio.Future[Appended]) -> None:
+            error = outcome.exception()
             health.waiting -= 1
             if error is None or isinstance(error, AppendRejected):
                 if error is None:  # a rejected append has written nothing
@@ -197,7 +197,7 @@ class EventLog:
                     asyncio.get_running_loop().call_later(self.retry.delay(attempt), again)
                     return
             if error is None:
-                appended = done.result()
+                appended = outcome.result()
                 if hold is not None and appended.claimed and hold.lost:
                     self.claims.add_late(appended.record)
                     appended = replace(appended, claimed=False)
@@ -232,7 +232,7 @@ class EventLog:
             elif not isinstance(error, AppendRejected):
                 log.error("a write failed after its caller had disconnected", exc_info=error)
 
-        self.store.append(change).add_done_callback(committed)
+        self.store.append(change).add_done_callback(settle)
         return future
 
     def _publish(self, appended: Appended) -> None:

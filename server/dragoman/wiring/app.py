@@ -22,11 +22,11 @@ from dragoman.bindings.event_encoders import DialectWebhookEncoder
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
 from dragoman.bindings.options import CREDENTIAL_CHECK_INTERVAL, SHUTDOWN_GRACE_SECONDS, BoundAddress, ServerOptions
-from dragoman.bindings.request_log import RejectionLog, RequestMetrics
+from dragoman.bindings.rejection_log import RejectionLog
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.security_schemes import server_security
-from dragoman.core.counters import MetricFamily, MetricSample, gauge
+from dragoman.core.counters import MetricFamily, MetricSample, RequestMetrics, gauge
 from dragoman.core.errors import Unavailable
 from dragoman.ports import Agent, Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
@@ -95,7 +95,7 @@ class App:
     access_policy: AccessPolicy = field(init=False)
     blocked: BlockedLoop | None = field(init=False)
     runtime: Runtime = field(init=False)
-    request_metrics: RequestMetrics = field(init=False)
+    request_metrics: RequestMetrics = field(default_factory=RequestMetrics, init=False)
     exposition: Exposition | None = field(default=None, init=False)  # created by the first scrape
     metrics: BoundAddress | None = field(default=None, init=False)  # the separate address of `/metrics`, if any
     card_file: CardFile | None = field(default=None, init=False)  # the card overrides; None without a card file
@@ -240,7 +240,6 @@ class App:
             raise store_start_error(settings.store.name, error.__cause__ or error) from error
 
     async def _open_metrics(self, stack: AsyncExitStack) -> None:
-        self.request_metrics = RequestMetrics(self.tracer)
         if (address := self.settings.listen.metrics) is not None:
             server = pages.serve_metrics(address.host, address.port, self.read_metrics)
             self.metrics = await listen(stack, "--metrics", address, server)
@@ -302,6 +301,7 @@ class App:
             behind_proxy=settings.behind_proxy,
             private_pages=settings.access.private_pages,
             rejections=RejectionLog(audit=self.runtime.auditor),
+            tracer=self.tracer,
             cors=settings.protocol.cors,
             keepalive=settings.limits.keepalive,
             lossy_numbers=settings.protocol.lossy_numbers,

@@ -13,12 +13,9 @@ from typing_extensions import TypedDict
 
 from dragoman import Extension, Skill, Turn, agent
 from dragoman.agents.functions.declared_types import InvalidInput, read_input
-from dragoman.agents.functions.incoming import Incoming
-from dragoman.agents.values import data_part
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.skill_schemas import SCHEMAS_URI, SkillSchemas, schemas_of
 from dragoman.testing import run
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class Order(BaseModel):
@@ -204,21 +201,17 @@ def test_the_extension_may_be_written_by_hand() -> None:
 # Messages ----------------------------------------------------------------------------------------------------------
 
 
-def message(*parts: pb.Part) -> Incoming:
-    return Incoming(pb.Message(parts=parts), pb.SendMessageRequest())
-
-
 def test_an_input_without_a_type_is_read_as_json() -> None:
-    assert read_input(message(data_part({"a": 1})), None) == {"a": 1}
-    assert read_input(message(pb.Part(text='{"a": '), pb.Part(text="1}")), None) == {"a": 1}
+    assert read_input([{"a": 1}], "", None) == {"a": 1}
+    assert read_input([], '{"a":\n1}', None) == {"a": 1}
 
 
 def test_a_message_has_one_input() -> None:
     with pytest.raises(InvalidInput, match=r"The message has 2 data parts. Send one"):
-        read_input(message(data_part(1), data_part(2)), None)
+        read_input([1, 2], "", None)
     for text in ("", "two teas"):
         with pytest.raises(InvalidInput, match=r"has no input. Send it as a data part, or as a text that is JSON"):
-            read_input(message(pb.Part(text=text)), None)
+            read_input([], text, None)
 
 
 # Turns -------------------------------------------------------------------------------------------------------------

@@ -6,26 +6,22 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import date, datetime
 
-import orjson
 import pytest
 from tests.agents.turn_context import RecordingTurnContext, state_of, status_text
 
 from dragoman import Turn, TurnEnded, agent, types
-from dragoman.agents.functions.output import TurnOutput
-from dragoman.agents.functions.steps import TurnSteps
+from dragoman.agents.functions.turn import Incoming, TurnOutput
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
-from dragoman.ports import NO_CHANGE, StateUpdate, TurnResult
+from dragoman.ports import NO_CHANGE, StateUpdate
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def make_turn(turn_context: RecordingTurnContext) -> Turn:
     ids = iter(range(1, 1000))
-    return Turn(TurnOutput(turn_context, lambda: f"id-{next(ids)}"), TurnSteps(turn_context, ""), {})
+    return Turn(TurnOutput(turn_context, lambda: f"id-{next(ids)}"), {})
 
 
 # The message -------------------------------------------------------------------------------------------------------
@@ -79,6 +75,53 @@ async def test_the_fields_of_an_empty_message_are_empty() -> None:
         {},
     )
     assert turn.question is None
+
+
+def incoming(*parts: pb.Part, envelope: pb.SendMessageRequest | None = None) -> Incoming:
+    return Incoming(pb.Message(parts=parts), envelope or pb.SendMessageRequest())
+
+
+def test_texts_are_joined_with_newlines() -> None:
+    assert incoming(types.text("one"), types.data({"n": 1}), types.text("two")).text == "one\ntwo"
+
+
+def test_files_keep_their_order_names_and_types() -> None:
+    message = incoming(
+        types.file(b"a,b\n", name="t.csv"),
+        types.link("https://example.org/x.png", name="x.png", media_type="image/png"),
+    )
+    assert message.files == [
+        types.ReceivedFile("t.csv", "text/csv", b"a,b\n"),
+        types.ReceivedFile("x.png", "image/png", url="https://example.org/x.png"),
+    ]
+
+
+def test_integral_numbers_of_data_are_int() -> None:
+    (value,) = incoming(types.data({"n": 3, "half": 0.5})).data
+    assert (value, type(value["n"])) == ({"n": 3, "half": 0.5}, int)
+
+
+def test_the_skill_is_named_in_the_metadata_of_the_message() -> None:
+    message = pb.Message()
+    message.metadata["skill"] = "buy"
+    assert Incoming(message, pb.SendMessageRequest()).skill == "buy"
+    message.metadata["skill"] = 3
+    assert Incoming(message, pb.SendMessageRequest()).skill == ""
+    assert incoming().skill == ""
+    assert not incoming().message.HasField("metadata")
+
+
+def test_the_request_of_a_message_is_read() -> None:
+    envelope = pb.SendMessageRequest()
+    envelope.configuration.accepted_output_modes.append("text/plain")
+    envelope.message.extensions.append("https://example.org/extension")
+    envelope.metadata.update({"trace": 1})
+    message = incoming(envelope=envelope)
+    assert (message.accepts, message.extensions, message.request_metadata) == (
+        ["text/plain"],
+        ["https://example.org/extension"],
+        {"trace": 1},
+    )
 
 
 # Methods -----------------------------------------------------------------------------------------------------------
@@ -291,89 +334,6 @@ async def test_check_raises_only_for_a_canceled_run() -> None:
 
 def test_turn_ended_is_not_caught_by_except_exception() -> None:
     assert not issubclass(TurnEnded, Exception)
-
-
-# State -------------------------------------------------------------------------------------------------------------
-
-
-async def test_changed_state_is_stored_with_the_next_event() -> None:
-    turn_context = RecordingTurnContext(task_state=b'{"count":1}')
-    turn = make_turn(turn_context)
-    turn.chunk("a")
-    turn.state["count"] += 1
-    turn.state["names"] = ["x"]
-    turn.chunk("b")
-    turn.chunk("c")
-    assert turn_context.task_states == [b'{"count":1}', b'{"count":2,"names":["x"]}']
-
-
-async def ended(change: Callable[[Turn], None], memory: bytes = b"") -> TurnResult:
-    @agent
-    async def it(turn: Turn) -> None:
-        change(turn)
-        turn.ask("more?")
-
-    return await it.take_turn(RecordingTurnContext("go", task_state=memory))
-
-
-async def test_state_is_stored_with_the_end_of_the_turn() -> None:
-    result = await ended(lambda turn: turn.state.update(step=2))
-    assert result.state_update.task_state is not None
-    assert orjson.loads(result.state_update.task_state) == {"step": 2}
-
-
-async def test_unchanged_state_is_not_stored() -> None:
-    assert (await ended(lambda turn: None, b'{"a":1}')).state_update.task_state is None
-    assert (await ended(lambda turn: turn.state.get("a"), b'{"a":1}')).state_update.task_state is None
-    assert (await ended(lambda turn: turn.state.update(a=1), b'{"a":1}')).state_update.task_state is None
-
-
-@pytest.mark.parametrize(
-    "value",
-    [float("nan"), (1, 2), date(2026, 1, 1), {1: 2}, object(), b"x", 2**70],
-    ids=lambda value: type(value).__name__,
-)
-async def test_state_that_is_not_json_fails_the_task(value: object) -> None:
-    def store_set(turn: Turn) -> None:
-        turn.state["x"] = value
-
-    result = await ended(store_set)
-    assert result.status.state == states.FAILED
-    assert 'TypeError: turn.state["x"]' in pb.Message.FromString(result.status.message).parts[0].text
-
-
-@dataclass
-class Page:
-    seen: datetime
-
-
-@pytest.mark.parametrize(
-    ("state", "problem"),
-    [
-        ({"pages": [{"at": 1}, {"at": date(2026, 1, 1)}]}, '["pages"][1]["at"] is a date'),
-        ({"page": Page(datetime(2026, 1, 1))}, '["page"] is a Page'),
-        ({"a": {"b": (1, 2)}}, '["a"]["b"] is a tuple'),
-        ({"a": [1.5, float("nan")]}, '["a"][1] is nan'),
-        ({"a": {1: 2}}, '["a"] has the key 1, and keys must be str'),
-        ({"a": 2**70}, '["a"] is 1180591620717411303424'),
-        ({"a": ["\ud800"]}, """["a"][0] is '\\ud800'"""),
-        ({"a": [object()]}, '["a"][0] is an object'),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-async def test_a_value_that_state_cannot_store_is_named_by_its_path(state: dict[str, object], problem: str) -> None:
-    result = await ended(lambda turn: turn.state.update(state))
-    text = pb.Message.FromString(result.status.message).parts[0].text
-    assert text.startswith(f"TypeError: turn.state{problem}")
-    assert text.endswith("; use dict, list, str, int, float, bool, None only")
-
-
-async def test_a_state_that_contains_itself_fails_the_task() -> None:
-    def store(turn: Turn) -> None:
-        turn.state["a"] = turn.state
-
-    result = await ended(store)
-    assert "nests more than 250 levels" in pb.Message.FromString(result.status.message).parts[0].text
 
 
 # Threads -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.core.task import states
 from dragoman.core.task.log import ROLE_AGENT, ROLE_USER, Append, AppendRejected
-from dragoman.core.task.plan import Plan, plan, status_field
+from dragoman.core.task.plan import Plan, encode_task, plan
 from dragoman.testing.fixtures import SESSION, artifact, by_runner, cancel, chunk, created, follow_up, new_ref, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -51,7 +51,7 @@ def test_a_status_message_is_a_row_that_the_status_points_to() -> None:
     assert claimed_outcome.claimed
     assert [(row.number, row.role) for row in planned.messages] == [(2, ROLE_AGENT)]
     assert planned.record.status_message == 2
-    task = pb.Task.FromString(status_field(planned.record, planned.messages[0].data))
+    task = pb.Task.FromString(encode_task(planned.record, planned.messages[0].data, (), b""))
     assert task.status == events(planned)[0].status_update.status
 
 

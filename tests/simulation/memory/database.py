@@ -15,7 +15,7 @@ from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, 
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState, replace_record
-from dragoman.core.task import frames, states
+from dragoman.core.task import states
 from dragoman.core.task.contents import (
     ArtifactSize,
     ReadRows,
@@ -45,7 +45,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
-from dragoman.core.task.plan import ArtifactRow, MessageRow, Plan, plan, status_field
+from dragoman.core.task.plan import ArtifactRow, MessageRow, Plan, encode_task, plan
 from dragoman.core.task.projection import merge_metadata, unframe_message
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
 from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
@@ -85,15 +85,14 @@ class TaskRows:
         key = record.ref.key
         status_message = messages[record.status_message - 1].data if record.status_message else b""
         status_message = limit_message(status_message, record.status_message, OWNER, key, budget)
-        parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
+        parts: list[bytes] = []
         if artifacts:
             parts += run_fold(fold_artifacts(self._artifact_sizes(), OWNER, key, budget), self._chunks)
         if history != 0:
             shown = [row for row in messages if row.number != record.status_message]
             newest = (shown if history is None else shown[-history:])[::-1]
             parts += [limit_message(row.data, row.number, OWNER, key, budget) for row in newest][::-1]
-        parts.append(frames.submessage(6, self.metadata))
-        return b"".join(parts)
+        return encode_task(record, status_message, parts, self.metadata)
 
     def _artifact_sizes(self) -> Iterator[ArtifactSize]:
         for id, (head, rows) in self.artifacts.items():

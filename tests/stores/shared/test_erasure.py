@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,10 @@ import pytest
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman.stores.shared import erasure
 from dragoman.stores.shared.erasure import count_fitting_rows, receipt_from_row
-from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite import SqliteStore
 from dragoman.stores.sqlite.cold.erasure import SELECTION
 from dragoman.stores.sqlite.queries import run_query
 from dragoman.testing.fixtures import OWNER, Clock, finished
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tasks.db"
-
-
-@pytest.fixture
-async def store(path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
-    store = open_store(path, clock=clock)
-    yield store
-    await store.close()
 
 
 async def test_selection_by_age_uses_an_index(store: SqliteStore, path: Path, clock: Clock) -> None:

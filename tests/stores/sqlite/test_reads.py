@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +17,10 @@ from dragoman.core.task.contents import ResponseBudget, unlimited_budget
 from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import Appended
 from dragoman.ports import Store
-from dragoman.stores.sqlite import SqliteStore, open_store, reads
+from dragoman.stores.sqlite import SqliteStore, reads
 from dragoman.testing.fixtures import AGENT, OWNER, by_runner, chunk, created, follow_up, new_ref, running, status
 
 MANY = 10_000
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db", synchronous="normal")
-    yield store
-    await store.close()
 
 
 @dataclass

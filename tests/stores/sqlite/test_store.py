@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.fixtures import (
     OWNER,
-    Clock,
     artifact,
     by_runner,
     chunk,
@@ -31,13 +29,6 @@ from dragoman.testing.fixtures import (
     new_ref,
     running,
 )
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db", clock=clock)
-    yield store
-    await store.close()
 
 
 def rows_of(path: Path, table: str) -> int:

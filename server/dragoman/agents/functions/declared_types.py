@@ -6,13 +6,12 @@ pydantic makes the schemas and validates. It is imported only for agents that de
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
-from dragoman.agents.functions.incoming import Incoming
 from dragoman.agents.functions.spec import check_known, check_type, checked_json
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.cards.skill_schemas import (
@@ -40,9 +39,9 @@ InputTypes = Mapping[str, ValidateJson | None]
 """The declared inputs by skill id, "" for the agent's own. None: by a JSON Schema, whose values are not checked."""
 
 
-def read_input(message: Incoming, validate: ValidateJson | None) -> Any:
+def read_input(data: Sequence[Any], text: str, validate: ValidateJson | None) -> Any:
     """The input in a message: its only data part, or its text as JSON. Raises InvalidInput."""
-    value = _json_of(message)
+    value = _json_of(data, text)
     return value if validate is None else _validated(validate, value)
 
 
@@ -144,13 +143,13 @@ def _annotations(argument: str, annotations: Any) -> Mapping[str, Any]:
 _ANNOTATION_RULES: Final[Mapping[type, str]] = {str: "a string", bool: "True or False"}
 
 
-def _json_of(message: Incoming) -> Any:
-    if len(message.data) > 1:
-        raise InvalidInput(f"The message has {len(message.data)} data parts. Send one, with the input.")
-    if message.data:
-        return message.data[0]
+def _json_of(data: Sequence[Any], text: str) -> Any:
+    if len(data) > 1:
+        raise InvalidInput(f"The message has {len(data)} data parts. Send one, with the input.")
+    if data:
+        return data[0]
     try:
-        return orjson.loads(message.text)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
         raise InvalidInput("The message has no input. Send it as a data part, or as a text that is JSON.") from None
 

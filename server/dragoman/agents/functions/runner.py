@@ -28,11 +28,10 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from dragoman.agents.functions.declared_types import InputTypes
-from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.spec import ONCE, Retry
-from dragoman.agents.functions.steps import TurnSteps, TurnSuspended, now_ms
+from dragoman.agents.functions.steps import TurnSuspended, now_ms
 from dragoman.agents.functions.threads import DaemonThreadPool, ThreadRunner
-from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
+from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded, TurnOutput
 from dragoman.agents.values import NewId, artifact_change, to_local_type
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -107,20 +106,19 @@ class DeclaredAgent(Generic[P, R]):
         A failure that `retry` covers becomes a pause until the next attempt. Whatever the agent raises is a failure,
         also GeneratorExit, a CancelledError of its own, SystemExit and KeyboardInterrupt: signals never raise here.
         """
-        output = TurnOutput(turn_context, self._new_id)
-        steps = TurnSteps(turn_context, self.spec.id, self._clock)
-        turn = Turn(output, steps, self.inputs)
+        output = TurnOutput(turn_context, self._new_id, self.spec.id, self._clock)
+        turn = Turn(output, self.inputs)
         trace.CURRENT_DELEGATION.set(turn.delegation)
         trace.CURRENT_TURN.set((turn_context.task_id, self.spec.id))
         try:
-            value = await self._call(turn, steps)
+            value = await self._call(turn, output)
             try:
                 return _completed_result(output, value)
             except InvalidAgentResponse as error:
                 raise InvalidAgentResponse(f"the returned value: {error}") from error.__cause__
         except BaseException as error:
             # Nobody waits for a result: the coroutine is destroyed, or abandoned after a cancel.
-            if steps.is_closed or (is_a(error, GeneratorExit) and turn_context.canceled):
+            if output.is_closed or (is_a(error, GeneratorExit) and turn_context.canceled):
                 raise
             cause = primary_exception(error)
             try:
@@ -138,14 +136,14 @@ class DeclaredAgent(Generic[P, R]):
                     delay = self.retry.delay(attempt)
                     then = f"; attempt {attempt + 1} of {self.retry.attempts} begins in {delay:g} s"
                     result, text = self._failed_result(output, cause, error, then)
-                    result.pause = Pause(steps.clock() + round(delay * 1000), text)
+                    result.pause = Pause(self._clock() + round(delay * 1000), text)
                     return result
                 except BaseException as late:  # the result cannot be built: a state that is not JSON
                     return self._failed_result(output, late, late)[0]
             finally:
                 del cause  # its traceback references this frame
 
-    async def _call(self, turn: Turn, steps: TurnSteps) -> object:
+    async def _call(self, turn: Turn, output: TurnOutput) -> object:
         """Returns the function's value, after all yielded values were sent."""
         function: Callable[[Turn], Any] = self.__wrapped__  # type: ignore[assignment]  # `agent` has checked that
         if self._is_async_generator:
@@ -155,11 +153,11 @@ class DeclaredAgent(Generic[P, R]):
             return await function(turn)
 
         def in_thread() -> object:
-            steps.adopt_thread()
+            output.steps.adopt_thread()
             value = function(turn)
             return _drain(value, turn) if self._is_generator else value
 
-        return await self._threads.run(in_thread, steps.context)
+        return await self._threads.run(in_thread, output.turn_context)
 
     def _failed_result(
         self, output: TurnOutput, cause: BaseException, error: BaseException, then: str = ""

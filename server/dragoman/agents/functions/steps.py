@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -73,22 +73,19 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass(eq=False, repr=False)
 class TurnSteps:
-    """The steps of one turn. Create it in the asyncio task of the turn."""
+    """The steps of one turn."""
 
-    def __init__(self, context: TurnContext, agent: str, clock: Callable[[], int] = now_ms) -> None:
-        """`clock`: milliseconds since the epoch."""
-        self.context = context
-        self.agent = agent
-        self.clock = clock
-        self.loop = asyncio.get_running_loop()
-        self.running = 0  # steps under way
-        self._loop_thread = threading.get_ident()
-        task = asyncio.current_task()
-        assert task is not None, "a turn runs in an asyncio task"
-        self._own_task = weakref.ref(task)  # a reference would be a cycle: the task's context leads to its turn
-        self._own_thread = 0
-        self._lock = threading.Lock()
+    context: TurnContext
+    agent: str
+    clock: Callable[[], int]  # milliseconds since the epoch
+    loop: asyncio.AbstractEventLoop
+    loop_thread: int  # which runs the loop
+    own_task: weakref.ref[asyncio.Task[Any]]  # of the turn
+    running: int = field(default=0, init=False)  # steps under way
+    _own_thread: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def repeats_output(self) -> bool:
@@ -99,15 +96,9 @@ class TurnSteps:
         return self.context.question is None and self.context.journal.replaying and self._is_own_code
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the turn's coroutine is destroyed, which its own task does not do."""
-        task = self._own_task()
-        return task is None or asyncio.current_task(self.loop) is not task
-
-    @property
     def is_on_loop(self) -> bool:
         """Whether the calling thread runs the event loop."""
-        return threading.get_ident() == self._loop_thread
+        return threading.get_ident() == self.loop_thread
 
     def adopt_thread(self) -> None:
         """The agent's own code runs in the calling thread: it is a sync function."""
@@ -132,9 +123,9 @@ class TurnSteps:
     @property
     def _is_own_code(self) -> bool:
         thread = threading.get_ident()
-        if thread != self._loop_thread:
+        if thread != self.loop_thread:
             return thread == self._own_thread
-        return not self._own_thread and asyncio.current_task() is self._own_task()
+        return not self._own_thread and asyncio.current_task() is self.own_task()
 
 
 class CalledStep(Coroutine[Any, Any, T]):

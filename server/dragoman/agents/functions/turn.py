@@ -1,28 +1,95 @@
-"""`Turn`, the API of an agent function: the caller's message and the methods that answer it."""
+"""`Turn`, the API of an agent function: the caller's message, the methods that answer it, and what they send."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import builtins
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial, wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, overload
 
+from dragoman.agents import values
 from dragoman.agents.functions.declared_types import InputTypes, InvalidInput, read_input
-from dragoman.agents.functions.incoming import Incoming
-from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, Context, TurnOutput
 from dragoman.agents.functions.spec import ONCE, Retry
-from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps
-from dragoman.agents.values import struct_of, struct_to_json
+from dragoman.agents.functions.state import TurnState
+from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps, now_ms
+from dragoman.agents.values import NewId, struct_of, struct_to_json, value_to_json
 from dragoman.core import trace
+from dragoman.core.limits.message_limits import media_type_of
 from dragoman.core.limits.quotas import UsageReport, checked_usage_report
 from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states
-from dragoman.core.task.log import StatusChange
+from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.ports import NO_CHANGE, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+DEFAULT_ARTIFACT_ID: Final = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedFile:
+    """A file of a message: its bytes or its URL. With a URL, `bytes` is empty: nothing is fetched."""
+
+    name: str
+    media_type: str
+    bytes: builtins.bytes = b""
+    url: str = ""
+
+
+class Incoming:
+    """One message of the caller, with the options of its request."""
+
+    def __init__(self, message: pb.Message, envelope: pb.SendMessageRequest) -> None:
+        self.message = message
+        """The protocol message, `lf.a2a.v1.Message` (A2A 1.0 §4.1.4)."""
+        self._envelope = envelope
+
+    @cached_property
+    def text(self) -> str:
+        """The text parts, joined with newlines. Empty if there are none."""
+        return "\n".join([part.text for part in self.message.parts if part.WhichOneof("content") == "text"])
+
+    @cached_property
+    def files(self) -> list[ReceivedFile]:
+        """The parts with bytes or a URL, in order."""
+        return [
+            ReceivedFile(part.filename, media_type_of(part), part.raw, part.url)
+            for part in self.message.parts
+            if part.WhichOneof("content") in ("raw", "url")
+        ]
+
+    @cached_property
+    def data(self) -> list[Any]:
+        """The JSON values of the data parts, in order. Integral numbers are int."""
+        return [value_to_json(part.data) for part in self.message.parts if part.WhichOneof("content") == "data"]
+
+    @cached_property
+    def skill(self) -> str:
+        """The id of the skill that the caller names in the message's metadata, as `skill`. Empty if there is none."""
+        return self.message.metadata.fields["skill"].string_value if "skill" in self.message.metadata.fields else ""
+
+    @cached_property
+    def request_metadata(self) -> dict[str, Any]:
+        """The metadata of the request (1.0 §3.2.1). `message.metadata` is the message's own."""
+        return struct_to_json(self._envelope.metadata)
+
+    @cached_property
+    def accepts(self) -> list[str]:
+        """The media types that the caller accepts. Empty if the request names none."""
+        return list(self._envelope.configuration.accepted_output_modes)
+
+    @cached_property
+    def extensions(self) -> list[str]:
+        """URIs of this agent's extensions that the caller activated (1.0 §4.6)."""
+        return list(self._envelope.message.extensions)
 
 
 class TurnEnded(BaseException):
@@ -57,11 +124,10 @@ class Turn(Incoming):
     again (A2A 1.0 §3.4.3); store in `state` what that call needs.
     """
 
-    def __init__(self, output: TurnOutput, steps: TurnSteps, inputs: InputTypes) -> None:
+    def __init__(self, output: TurnOutput, inputs: InputTypes) -> None:
         super().__init__(output.turn_context.message, output.turn_context.envelope)
         self._inputs = inputs
         self._output = output
-        self._steps = steps
         self._turn_context = output.turn_context
 
     # The task -----------------------------------------------------------------------------------------------------
@@ -78,7 +144,7 @@ class Turn(Incoming):
         if id not in self._inputs:
             raise TypeError("turn.input: the agent declares no input; pass input= to @agent, or read turn.data")
         try:
-            return read_input(self, self._inputs[id])
+            return read_input(self.data, self.text, self._inputs[id])
         except InvalidInput as error:
             self.reject(str(error))
 
@@ -119,7 +185,7 @@ class Turn(Incoming):
         Changes are stored with the next event or the end of the turn, which raises TypeError for a value that JSON
         cannot represent.
         """
-        return self._output.task_state.value
+        return self._output.state.task.value
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -130,7 +196,7 @@ class Turn(Incoming):
         cannot represent, for the key `usage`, which the server writes (`turn.usage`), for a removed key (set it to
         None), and above 256 KiB in all.
         """
-        return self._output.metadata.value
+        return self._output.state.metadata.value
 
     @property
     def context(self) -> Context:
@@ -194,7 +260,7 @@ class Turn(Incoming):
         When the turn runs again after a crash, a failure or a pause, WORKING is not sent again until its last stored
         step is reached.
         """
-        if state == states.WORKING and self._steps.repeats_output:
+        if state == states.WORKING and self._output.steps.repeats_output:
             return _CompletedAwaitable()  # an earlier run of this turn has sent it
         if state not in (states.WORKING, states.AUTH_REQUIRED):
             raise ValueError(
@@ -253,9 +319,9 @@ class Turn(Incoming):
 
         Raises the error of a failed commit.
         """
-        if self._steps.is_on_loop:
+        if self._output.steps.is_on_loop:
             return self._turn_context.flush()
-        self._steps.run_from_thread(self._turn_context.flush())
+        self._output.steps.run_from_thread(self._turn_context.flush())
         return _CompletedAwaitable()
 
     def usage(self, *, tokens: int = 0, cost: float = 0.0, key: str = "") -> None:
@@ -275,7 +341,7 @@ class Turn(Incoming):
         this server evaluates it, and only for tasks of the same principal.
         """
         self._turn_context.report_usage(UsageReport())  # makes the runtime read the total before the turn ends
-        return {trace.DELEGATION_URI: {"agent": self._steps.agent, "task": self.task_id}}
+        return {trace.DELEGATION_URI: {"agent": self._output.agent, "task": self.task_id}}
 
     # Durable steps ------------------------------------------------------------------------------------------------
 
@@ -346,7 +412,7 @@ class Turn(Incoming):
                 "without calling the function"
             )
         call = None if function is None else partial(function, *args, **kwargs)
-        return StepCall(self._steps, self._steps.begin(target), call, retry or ONCE, timeout)
+        return StepCall(self._output.steps, self._output.steps.begin(target), call, retry or ONCE, timeout)
 
     def _decorate_step(
         self, function: Callable[P, Awaitable[T]], retry: Retry | None, timeout: float
@@ -356,7 +422,7 @@ class Turn(Incoming):
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> StepCall[T]:
             work = partial(function, *args, **kwargs)
-            return StepCall(self._steps, self._steps.begin(name), work, retry or ONCE, timeout)
+            return StepCall(self._output.steps, self._output.steps.begin(name), work, retry or ONCE, timeout)
 
         return call
 
@@ -370,7 +436,8 @@ class Turn(Incoming):
         length = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
         if length < timedelta(0):
             raise ValueError(f"turn.sleep: {length} is negative; pass seconds=, minutes=, hours= or days=")
-        return Sleep(self._steps, self._steps.begin("sleep"), self._steps.clock() + length // timedelta(milliseconds=1))
+        steps, until = self._output.steps, self._output.clock() + length // timedelta(milliseconds=1)
+        return Sleep(steps, steps.begin("sleep"), until)
 
     def sleep_until(self, when: datetime) -> Sleep:
         """Pauses the turn until a time, as `sleep` does. Raises ValueError for a time without a timezone."""
@@ -378,7 +445,8 @@ class Turn(Incoming):
             raise ValueError(
                 f"turn.sleep_until: {when!r} has no timezone; use datetime(..., tzinfo=UTC) or .astimezone()"
             )
-        return Sleep(self._steps, self._steps.begin("sleep"), round(when.timestamp() * 1000))
+        steps = self._output.steps
+        return Sleep(steps, steps.begin("sleep"), round(when.timestamp() * 1000))
 
     # Ends of the turn ---------------------------------------------------------------------------------------------
 
@@ -403,6 +471,149 @@ class Turn(Incoming):
         status = StatusChange(states.COMPLETED, message.SerializeToString())
         message.ClearField("task_id")  # the task will not exist
         raise TurnEnded(status, message)
+
+
+class Context:
+    """A conversation: the state that the tasks of one context share."""
+
+    def __init__(self, output: TurnOutput) -> None:
+        self._output = output
+
+    @property
+    def id(self) -> str:
+        """The context id."""
+        return self._output.turn_context.context_id
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The agent's JSON object for this conversation. Change it in place; it is stored between tasks.
+
+        Changes are stored with the next event or the end of the turn. If another task of the conversation has changed
+        it since this turn began, this turn fails, so that no change is lost.
+        """
+        return self._output.state.context.value
+
+
+class TurnOutput:
+    """The inside of a `Turn`: its events and, created on first use, its state and its durable steps.
+
+    Create it in the asyncio task of the turn; its methods are thread-safe. The first chunk of an artifact in a turn
+    replaces it (append=false), later ones append, from any thread. The default artifact is `output` in a task's first
+    turn and `output-N` in its N-th, so that the response to a follow-up does not overwrite earlier ones.
+    """
+
+    _state: TurnState | None = None
+    _steps: TurnSteps | None = None
+
+    def __init__(
+        self, turn_context: TurnContext, new_id: NewId, agent: str = "", clock: Callable[[], int] = now_ms
+    ) -> None:
+        """`agent`: its id. `clock`: milliseconds since the epoch, for steps and pauses."""
+        self.turn_context = turn_context
+        self.agent = agent
+        self.clock = clock
+        self._new_id = new_id
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        task = asyncio.current_task()
+        assert task is not None, "a turn runs in an asyncio task"
+        self._own_task = weakref.ref(task)  # a reference would be a cycle: the task's context leads to its turn
+        self._lock = threading.Lock()
+        self._first_chunk_lock = threading.Lock()
+        self._started: set[str] = set()
+        self._written: set[str] = set()
+        earlier = turn_context.history
+        before = sum(message.role == pb.ROLE_USER for message in earlier) if earlier else 0
+        self._default_artifact_id = f"{DEFAULT_ARTIFACT_ID}-{before + 1}" if before else DEFAULT_ARTIFACT_ID
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the turn's coroutine is destroyed, which its own task does not do."""
+        task = self._own_task()
+        return task is None or asyncio.current_task(self._loop) is not task
+
+    @property
+    def state(self) -> TurnState:
+        """State and metadata, which most turns leave as they are."""
+        with self._lock:
+            self._state = self._state or TurnState(self.turn_context)
+            return self._state
+
+    @property
+    def steps(self) -> TurnSteps:
+        """Durable steps, which most turns do not have."""
+        with self._lock:
+            self._steps = self._steps or TurnSteps(
+                self.turn_context, self.agent, self.clock, self._loop, self._loop_thread, self._own_task
+            )
+            return self._steps
+
+    def status(self, state: int, value: object = None, metadata: Mapping[str, object] | None = None) -> Awaitable[None]:
+        return self._send(replace(self.status_change(state, value), metadata=values.event_metadata(metadata)))
+
+    def artifact(self, artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> Awaitable[None]:
+        accepted = self._send(values.artifact_change(artifact, append=append, last=last))
+        self._written.add(artifact.artifact_id)
+        return accepted
+
+    def chunk(
+        self, value: object, *, artifact: str, last: bool, metadata: Mapping[str, object] | None
+    ) -> Awaitable[None]:
+        id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else values.checked_string(artifact)
+        value = values.to_local_type(value)
+        text = values.checked_string(value) if isinstance(value, str) else None
+        parts = values.encode_parts(values.parts_of(value)) if text is None else b""
+        head, event_metadata = values.encode_artifact_head(id), values.event_metadata(metadata)
+        change = ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last, metadata=event_metadata)
+        if id in self._written:
+            return self._send(change)
+        with self._serialize_first_chunk():
+            append = id in self._started
+            self._started.add(id)
+            accepted = self._send(replace(change, append=append))
+            self._written.add(id)
+        return accepted
+
+    def _send(self, change: StatusChange | ArtifactChange) -> Awaitable[None]:
+        state = self._state
+        if state is None:
+            return self.turn_context.put(change)
+        update = state.changes()
+        accepted = self.turn_context.put(change, state_update=update)
+        state.mark_saved(update)
+        return accepted
+
+    @contextmanager
+    def _serialize_first_chunk(self) -> Iterator[None]:
+        """Lets one thread at a time send a first chunk, so that no later chunk overtakes it and is replaced."""
+        # A thread may hold the lock while it waits for the buffer, which only the loop can empty, so the loop waits
+        # 0.1 s at most. The thread's chunk is in the buffer by then, so a chunk sent without the lock follows it.
+        acquired = self._first_chunk_lock.acquire(timeout=0.1 if threading.get_ident() == self._loop_thread else -1)
+        try:
+            yield
+        finally:
+            if acquired:
+                self._first_chunk_lock.release()
+
+    def message(self, value: object) -> pb.Message:
+        return values.message_of(value, self._new_id, self.turn_context)
+
+    def new_artifact(self, value: object, **fields: Any) -> pb.Artifact:
+        return values.artifact_of(value, self._new_id, **fields)
+
+    def status_change(self, state: int, value: object = None) -> StatusChange:
+        return StatusChange(state, b"" if value is None else self.message(value).SerializeToString())
+
+    def turn_result(
+        self, status: StatusChange, *, artifacts: Sequence[ArtifactChange] = (), reply: pb.Message | None = None
+    ) -> TurnResult:
+        """The result of the turn, with the current state. Raises TypeError for a state that is not JSON."""
+        return TurnResult(status, artifacts, reply, NO_CHANGE if self._state is None else self._state.changes())
+
+    def failed_result(self, text: str) -> TurnResult:
+        """FAILED with a text, for an error of the agent. Valid changes of the metadata are stored, state is not."""
+        update = NO_CHANGE if self._state is None else self._state.valid_metadata()
+        return TurnResult(self.status_change(states.FAILED, text), state_update=update)
 
 
 class _CompletedAwaitable:

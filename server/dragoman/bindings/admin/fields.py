@@ -40,15 +40,15 @@ def task_selection(request: Any) -> TaskSelection:
     return TaskSelection(task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope)
 
 
-def names_owner(request: Any, agent: str, principal: str, scope: str) -> bool:
+def matches_owner(request: Any, agent: str, principal: str, scope: str) -> bool:
     """Whether a request for tasks of an agent, a principal and a scope includes these; empty fields match any."""
     wanted = (request.agent, agent), (request.principal, principal), (request.scope, scope)
     return all(name in ("", actual) for name, actual in wanted)
 
 
-def names_record(request: Any, record: TaskRecord) -> bool:
-    """Whether such a request includes a task, by its creator."""
-    return names_owner(request, record.agent, record.principal, record.ref.owner.scope)
+def matches_task(request: Any, record: TaskRecord) -> bool:
+    """Whether such a request includes a task; its principal is the one that created it."""
+    return matches_owner(request, record.agent, record.principal, record.ref.owner.scope)
 
 
 def page_limit(limit: int, *, default: int, maximum: int) -> int:

@@ -13,8 +13,14 @@ from dragoman.bindings.admin.actions import AdminOperation, OperatorCall
 from dragoman.bindings.admin.table import OPS_SERVICE, AdminTable, request_type_of
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.pipeline import LOCAL_ONLY, CallerConnection, authenticate, authenticate_operator, is_local
-from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
+from dragoman.bindings.pipeline import (
+    LOCAL_ONLY,
+    CallerConnection,
+    RequestLogEntry,
+    authenticate,
+    authenticate_operator,
+    is_local,
+)
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import OPERATOR_GRANT
 from dragoman.core.errors import Unauthenticated
@@ -103,4 +109,4 @@ def grpc_handler(
 
 
 def _log_entry(options: ServerOptions, operation: AdminOperation) -> RequestLogEntry:
-    return RequestLogEntry(options.request_metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{operation.name}", "ops")
+    return RequestLogEntry(options, "grpc", f"{OPS_SERVICE.full_name}/{operation.name}", "ops")

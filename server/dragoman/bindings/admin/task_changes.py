@@ -129,7 +129,7 @@ class TaskChanges:
         found = [
             record
             for record in await self.runtime.store.locate(request.task_id)
-            if record.visible and fields.names_record(request, record)
+            if record.visible and fields.matches_task(request, record)
         ]
         if not found:
             raise TaskNotFound

@@ -46,7 +46,7 @@ class TaskOperations:
         """Explains every task of this id, with the delegated ones that the caller may see. Raises TaskNotFound."""
         fields.check_present("task_id", request.task_id)
         found = await self.runtime.explainer.explain(request.task_id)
-        explanations = [one for one in found if fields.names_record(request, one.record)]
+        explanations = [one for one in found if fields.matches_task(request, one.record)]
         if not explanations:
             raise TaskNotFound
         return ops.ExplainResponse(tasks=[self._explained(one, operator.identity) for one in explanations])
@@ -116,7 +116,7 @@ class TaskOperations:
             configs = [
                 push_config_message(push)
                 for push in pending
-                if fields.names_owner(request, push.agent, push.task.owner.principal, push.task.owner.scope)
+                if fields.matches_owner(request, push.agent, push.task.owner.principal, push.task.owner.scope)
             ]
         return ops.ListPushConfigsResponse(configs=configs)
 

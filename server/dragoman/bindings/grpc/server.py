@@ -23,8 +23,14 @@ from dragoman.bindings.grpc import listener, messages, worker_service
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
-from dragoman.bindings.pipeline import Pipeline, RequestExchange, event_adapter, log_call_fault, unchanged
-from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
+from dragoman.bindings.pipeline import (
+    Pipeline,
+    RequestExchange,
+    RequestLogEntry,
+    event_adapter,
+    log_call_fault,
+    unchanged,
+)
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core import exceptions
 from dragoman.core.errors import Unavailable
@@ -51,7 +57,7 @@ async def serve_grpc(
     """
     server = grpc.aio.server(options=listener.channel_options(options))
     streams = StreamRegistry()
-    options.request_metrics.add_stream_count(GRPC_LABEL, lambda: streams.count)
+    options.request_metrics.add_stream_count("grpc", lambda: streams.count)
     pipeline = Pipeline(operations, cards, options, streams)
     reader = messages.caller_messages(options.message_bytes)
     names = []
@@ -125,7 +131,7 @@ class GrpcExchange(RequestExchange[bytes]):
 
     def __init__(self, pipeline: Pipeline, row: RpcRow, path: str, reader: MessageReader, context: GrpcContext) -> None:
         """`path`: service and method, for the request log."""
-        log_entry = RequestLogEntry(pipeline.options.request_metrics, GRPC_LABEL, path, row.dialect.value)
+        log_entry = RequestLogEntry(pipeline.options, "grpc", path, row.dialect.value)
         super().__init__(pipeline, log_entry, text_metadata(context), context)
         self.row = row
         self.is_public = row.op.operation is None and row.op.shows_card and not pipeline.options.private_pages

@@ -16,8 +16,14 @@ import grpc
 from dragoman.bindings.admin.handlers import AbortCall
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, LOCAL_ONLY, Pipeline, authenticate, is_local
-from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
+from dragoman.bindings.pipeline import (
+    CREDENTIALS_REQUIRED,
+    LOCAL_ONLY,
+    Pipeline,
+    RequestLogEntry,
+    authenticate,
+    is_local,
+)
 from dragoman.core.access.identity import WORKER_GRANT, Identity
 from dragoman.core.errors import Unauthenticated, Unavailable
 from dragoman.ports import WorkerHub
@@ -55,7 +61,7 @@ def worker_service_handler(
 
     async def connect(frames: AsyncIterator[bytes], context: GrpcContext) -> AsyncIterator[bytes]:
         path = f"{WORKER_SERVICE.full_name}/Connect"
-        log_entry = RequestLogEntry(options.request_metrics, GRPC_LABEL, path, "worker")
+        log_entry = RequestLogEntry(options, "grpc", path, "worker")
         handoff = _FrameHandoff()
         # A separate asyncio task, because the stream registry may cancel it: if gRPC's own task were canceled during a
         # send, the call would end without a status.

@@ -27,7 +27,6 @@ from dragoman.bindings.http.request import (
 )
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
-from dragoman.bindings.request_log import JSONRPC_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
 from dragoman.core.errors import MethodNotFound, ParseError, PayloadTooLarge, PermissionDenied, Unauthenticated
@@ -61,9 +60,9 @@ class JsonRpcExchange(HttpExchange):
     row: JsonRpcRow
 
     def __init__(
-        self, pipeline: Pipeline, request: AnyRequest, path: str, tenant: str, binding: str = JSONRPC_LABEL
+        self, pipeline: Pipeline, request: AnyRequest, path: str, tenant: str, binding: str = "jsonrpc"
     ) -> None:
-        name = "JSON-RPC" if binding is JSONRPC_LABEL else "WebSocket"  # until the call names its method
+        name = "JSON-RPC" if binding == "jsonrpc" else "WebSocket"  # until the call names its method
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
         self.rpc = json_request.JsonRpcRequest(None, "", None)
         self._task_was_unknown = False

@@ -17,8 +17,14 @@ from aiohttp import HttpVersion11, web
 from dragoman.bindings.cards import CARD_MAX_AGE, Origin, ServedCard
 from dragoman.bindings.http.connections import HandOver, HttpConnection, PlainRequest, Response
 from dragoman.bindings.http.cors import request_id, response_headers
-from dragoman.bindings.pipeline import VERSION_HEADER, ClientDisconnected, Pipeline, RequestExchange, log_call_fault
-from dragoman.bindings.request_log import RequestLogEntry
+from dragoman.bindings.pipeline import (
+    VERSION_HEADER,
+    ClientDisconnected,
+    Pipeline,
+    RequestExchange,
+    RequestLogEntry,
+    log_call_fault,
+)
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
 from dragoman.core.task.log import Event
@@ -55,7 +61,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
     ) -> None:
         """`path`: percent-encoded. `binding`, `method`, `dialect`, `is_known_method`: as in the request log."""
         log_entry = RequestLogEntry(
-            pipeline.options.request_metrics, binding, method, dialect,
+            pipeline.options, binding, method, dialect,
             request_id(request) if isinstance(request, web.BaseRequest) else "", is_known_method=is_known_method,
         )  # fmt: skip
         super().__init__(pipeline, log_entry, request.headers, request, tenant)

@@ -32,8 +32,7 @@ from dragoman.bindings.http.request import (
     retry_after_header,
 )
 from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
-from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter
-from dragoman.bindings.request_log import REST_LABEL, request_task_id
+from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
 from dragoman.core.task.log import Event
@@ -108,7 +107,7 @@ class RestExchange(HttpExchange):
         *,
         is_rust: bool,
     ) -> None:
-        super().__init__(pipeline, request, path, binding=REST_LABEL, method=route.name, dialect=route.dialect.value)
+        super().__init__(pipeline, request, path, binding="rest", method=route.name, dialect=route.dialect.value)
         self.row = route.row
         self.is_public = route.is_public
         self._route = route

@@ -34,8 +34,7 @@ from dragoman.bindings.http.request import (
 from dragoman.bindings.http.rest import RestExchange, RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
 from dragoman.bindings.options import BoundAddress, ServerOptions
-from dragoman.bindings.pipeline import Pipeline, authenticate_visitor, check_version, minor_version
-from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
+from dragoman.bindings.pipeline import Pipeline, RequestLogEntry, authenticate_visitor, check_version, minor_version
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
@@ -262,9 +261,7 @@ class _HttpServer:
 
     def _log_entry(self, request: web.BaseRequest, *, is_known: bool) -> RequestLogEntry:
         name = f"{request.method} {request.rel_url.raw_path[:200]}"
-        return RequestLogEntry(
-            self._options.request_metrics, PAGE_LABEL, name, "", request_id(request), is_known_method=is_known
-        )
+        return RequestLogEntry(self._options, "page", name, "", request_id(request), is_known_method=is_known)
 
     async def _index(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ_METHODS:

@@ -19,7 +19,6 @@ from dragoman.bindings.http.cors import response_headers
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.request import max_body_bytes
 from dragoman.bindings.pipeline import ClientDisconnected, Pipeline, authenticate, challenge_headers
-from dragoman.bindings.request_log import WEBSOCKET_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core import errors
 from dragoman.core.access.identity import Identity
@@ -37,7 +36,7 @@ class WebSocketExchange(JsonRpcExchange):
     def __init__(
         self, pipeline: Pipeline, request: web.BaseRequest, tenant: str, socket: web.WebSocketResponse, frame: str
     ) -> None:
-        super().__init__(pipeline, request, request.rel_url.raw_path, tenant, WEBSOCKET_LABEL)
+        super().__init__(pipeline, request, request.rel_url.raw_path, tenant, "websocket")
         self._socket = socket
         self._frame = frame
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -115,14 +116,7 @@ def _create_task(change: Append, now: int) -> Plan:
         principal=message.sender or change.task.owner.principal, summary=new.summary,
     )  # fmt: skip
     row = _user_message_row(change, message, 1)
-    task = b"".join(
-        (
-            _task_fields(new.id, new.context),
-            frames.frame(3, _encode_status(states.SUBMITTED, b"", now)),
-            row.data,
-            frames.submessage(6, new.metadata),
-        )
-    )
+    task = encode_task(record, b"", (row.data,), new.metadata)
     return Plan(None, record, change, [Event(1, frames.frame(1, task), states.SUBMITTED)], [row], [])
 
 
@@ -260,8 +254,13 @@ def _encode_status(state: int, message: bytes, now: int) -> bytes:
     return frames.integer(1, state) + frames.submessage(2, message) + frames.frame(3, frames.timestamp(now))
 
 
-def status_field(record: TaskRecord, message_row: bytes) -> bytes:
-    """The framed `status` field of Task, from the record and the row of its message (empty for none)."""
-    message_field = b"\x12" + message_row[1:] if message_row else b""  # field 5 of Task becomes field 2 of TaskStatus
-    body = frames.integer(1, record.state) + message_field + frames.frame(3, frames.timestamp(record.updated))
-    return frames.frame(3, body)
+def encode_task(record: TaskRecord, status_message: bytes, rows: Sequence[bytes], metadata: bytes) -> bytes:
+    """A serialized Task, as the first event of its log and every reader of a store show it.
+
+    status_message: the row of the status's message, empty for none. rows: those of artifacts, then of messages, framed
+    as fields 4 and 5 of Task. metadata: a serialized Struct.
+    """
+    message_field = b"\x12" + status_message[1:] if status_message else b""  # field 5 of Task, 2 of TaskStatus
+    status = frames.integer(1, record.state) + message_field + frames.frame(3, frames.timestamp(record.updated))
+    head = _task_fields(record.id, record.context) + frames.frame(3, status)
+    return b"".join((head, *rows, frames.submessage(6, metadata)))

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from asyncpg import Connection
 
@@ -145,17 +145,17 @@ async def _tasks_by_principal(
     queues: dict[str, list[TaskRecord]] = {principal: [] for principal, _ in pairs}
     each, open_pairs = -(-limit // max(len(queues), 1)), list(pairs)
     while open_pairs:
-        rows: defaultdict[str, list[Any]] = defaultdict(list)
+        found: defaultdict[str, list[tuple[int, TaskRecord]]] = defaultdict(list)
         counts: defaultdict[PrincipalAgent, int] = defaultdict(int)
-        for row in await _OLDEST_TASKS.fetch(connection, open_pairs, each):
-            rows[row[0]].append(row)
-            counts[row[0], row[5]] += 1
-        for principal, some in rows.items():
-            some.sort(key=lambda row: (row[1], row[2]))
+        rows = await _OLDEST_TASKS.fetch(connection, open_pairs, each)
+        for principal, created, key, scope, name, *columns in rows:
+            record = record_from_row(TaskRef(Owner(scope, name), key), columns)
+            found[principal].append((created, record))
+            counts[principal, record.agent] += 1
+        for principal, some in found.items():
+            some.sort(key=lambda task: (task[0], task[1].ref.key))
             # Of the oldest `each` tasks of two agents, only `each` are known to be the oldest of both.
-            queues[principal] = [
-                record_from_row(TaskRef(Owner(row[3], row[4]), row[2]), row[5:]) for row in some[:each]
-            ]
+            queues[principal] = [record for _, record in some[:each]]
         more = {pair[0] for pair in open_pairs if counts[pair] >= each}
         open_pairs = [pair for pair in pairs if pair[0] in more]
         if each >= limit or sum(map(len, queues.values())) >= limit:

@@ -43,6 +43,7 @@ from dragoman.stores.shared.rows import (
     new_push,
     push_from_row,
     push_task_values,
+    pushes_with_owners,
     qualified,
 )
 
@@ -234,9 +235,9 @@ async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> Locke
         if visible:
             found.visible.add(ref)
     refs = {row_key: ref for ref, row_key in found.row_keys.items()}
-    for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, sorted(refs)):
-        ref = refs[row[0], row[1]]
-        push = push_from_row(ref, (*row[2:], *found.task_columns[ref]))
+    for owner, key, *columns in await _SELECT_PUSHES_OF_TASKS.fetch(connection, sorted(refs)):
+        ref = refs[owner, key]
+        push = push_from_row(ref, (*columns, *found.task_columns[ref]))
         found.pushes[ref, push.config.id] = push
     return found
 
@@ -266,7 +267,7 @@ async def _remove(connection: Connection, ref: TaskRef, id: str) -> bool:
 
 
 async def _pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushRecord]:
-    return _pushes_with_owners(
+    return pushes_with_owners(
         await connection.fetch(_SELECT_PUSHES_OF_TASK, ref.owner.scope, ref.owner.principal, ref.key)
     )
 
@@ -274,20 +275,27 @@ async def _pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushReco
 async def _attempts(connection: Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
     rows = await connection.fetch(_SELECT_ATTEMPTS, ref.owner.scope, ref.owner.principal, ref.key, id)
     return [
-        DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
+        DeliveryAttempt(sequence=sequence, at=at, status=status, error=error, duration_ms=ms)
+        for sequence, at, status, error, ms in rows
     ]
 
 
 async def _due(
-    connection: Connection, each: int, hosts: int, after: str, expired: bool, longest_delay: int, fixed_now: int | None
+    connection: Connection,
+    per_host: int,
+    max_hosts: int,
+    after_host: str,
+    expired: bool,
+    longest_delay: int,
+    fixed_now: int | None,
 ) -> tuple[list[PushRecord], str]:
-    named = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after, hosts)]
-    if not named:
+    hosts = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after_host, max_hosts)]
+    if not hosts:
         return [], ""
     now = await _now(connection, fixed_now)
-    values = (text_array(named), now, each, now if expired else 0, longest_delay)
+    values = (text_array(hosts), now, per_host, now if expired else 0, longest_delay)
     rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, *values)
-    return _pushes_with_owners(rows), named[-1] if len(named) == hosts else ""
+    return pushes_with_owners(rows), hosts[-1] if len(hosts) == max_hosts else ""
 
 
 async def _claim(
@@ -352,7 +360,7 @@ async def _restart(
 async def _unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing_since", "p.due_at > 0"):
-        found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
+        found += pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
     # A claimed push with nothing to deliver is not waiting.
     found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
@@ -368,9 +376,10 @@ async def _now(connection: Connection, fixed_now: int | None) -> int:
 
 async def _upsert_push(connection: Connection, row_key: TaskRowKey, new: PushRecord, now: int) -> PushRecord:
     config, previous = new.config, None
-    for row in await _SELECT_PUSHES_OF_TASKS.fetch(connection, [row_key] if row_key[0] != NO_OWNER else []):
-        if row[2] == config.id:
-            previous = push_from_row(new.task, (*row[2:], new.last_sequence, 0, new.task_id, new.agent))
+    known = await _SELECT_PUSHES_OF_TASKS.fetch(connection, [row_key] if row_key[0] != NO_OWNER else [])
+    for _, _, id, *columns in known:
+        if id == config.id:
+            previous = push_from_row(new.task, (id, *columns, new.last_sequence, 0, new.task_id, new.agent))
     push = replace_record(new, previous, now)
     values = (*row_key, config.host, config.id, *config_values(config), push.created, *delivery_values(push))
     await connection.execute(_UPSERT_PUSH, *values)
@@ -380,7 +389,3 @@ async def _upsert_push(connection: Connection, row_key: TaskRowKey, new: PushRec
 async def _update_delivery(connection: Connection, locked: LockedPushes, pushes: Sequence[PushRecord]) -> None:
     rows = [(*locked.row_keys[push.task], push.config.id, *delivery_values(push)) for push in pushes]
     await _UPDATE_DELIVERY.run(connection, sorted(rows))
-
-
-def _pushes_with_owners(rows: Iterable[Sequence[Any]]) -> list[PushRecord]:
-    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]

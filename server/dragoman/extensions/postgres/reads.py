@@ -1,7 +1,6 @@
 """Reads: each function sees one consistent snapshot, and touches only the rows that it returns.
 
-A Task is the join of framed rows: identity, status, artifacts, history, metadata (fields 1 to 6 of
-`lf.a2a.v1.Task`), in that order, without parsing any of them.
+A Task is the join of stored rows (`core.task.plan.encode_task`), without parsing any of them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dragoman.core.task.contents import (
 )
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
-from dragoman.core.task.plan import status_field
+from dragoman.core.task.plan import encode_task
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.extensions.postgres import task_tables
 from dragoman.extensions.postgres.database import SQL_NOW
@@ -166,7 +165,7 @@ async def get(
     )
     if row is None:
         return None
-    record = record_from_row(TaskRef(owner, row[-1]), row)
+    record = record_from_row(TaskRef(owner, row["task"]), row)
     return TaskSnapshot(record, await task_bytes(connection, record, row, history, budget))
 
 
@@ -200,7 +199,7 @@ async def task_bytes(
             raise LargeTask
         budget = unlimited_budget()
     status_message = limit_message(status_message, record.status_message, owner, key, budget)
-    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
+    parts: list[bytes] = []
     if size > LARGE_PART_BYTES or (size and not budget.take_rows(size)):
         parts += await _large_artifacts(connection, owner, key, budget)
     elif numbers:
@@ -208,8 +207,7 @@ async def task_bytes(
     if messages is None or not budget.take_rows(sum(map(len, messages))):
         messages = await _large_history(connection, owner, record, history, budget)
     parts += reversed(messages)
-    parts.append(frames.submessage(6, metadata))
-    return b"".join(parts)
+    return encode_task(record, status_message, parts, metadata)
 
 
 _ARTIFACT_SIZES: Final = """
@@ -326,7 +324,7 @@ async def read_messages(connection: Connection, ref: TaskRef, after: int) -> Tas
         StoredMessage(number, role, unframe_message(data), envelope, sender)
         for number, role, data, envelope, sender in await connection.fetch(_MESSAGES, *_task_key(ref), after)
     ]
-    return TaskMessages(record_from_row(ref, row), messages, row[-1], row[-2])
+    return TaskMessages(record_from_row(ref, row), messages, row["agent_state"], row["metadata"])
 
 
 async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:

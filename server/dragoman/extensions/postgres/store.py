@@ -33,7 +33,7 @@ from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.blob_references import MARKER_BYTES
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
-from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.log import ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
     StorageOptions,
@@ -126,6 +126,7 @@ class PostgresStore:
             database, self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
+        self.append = self._blob_offloader.append  # every append goes through it
         runner = PostgresQueryRunner(database)
         self._compactor = Compactor(PostgresQueryRunner(maintenance), sizes, merge_chunks, LOCK_TASK)
         self.api_keys = StoredApiKeys(runner)
@@ -141,9 +142,6 @@ class PostgresStore:
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
-
-    def append(self, change: Append) -> asyncio.Future[Appended]:
-        return self._blob_offloader.append(change)
 
     async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
         return await self._database.read(reads.find, owner, agent, task_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -19,14 +20,7 @@ from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
-from dragoman.runtime.turn.finish import (
-    StopToken,
-    TransitionChecker,
-    TurnDeadlines,
-    UsageTracker,
-    call_on_loop,
-    with_working,
-)
+from dragoman.runtime.turn.finish import StopToken, TransitionChecker, TurnDeadlines, UsageTracker, with_working
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NO_MESSAGE: Final = pb.Message()  # stands for a message that has not been read yet
@@ -241,7 +235,10 @@ class RunContext:
         self.cancel_refusal = reason
 
     def report_usage(self, report: UsageReport) -> None:
-        call_on_loop(self._loop, self._record_usage, report)
+        if threading.get_ident() == self.batch.loop_thread:
+            self._record_usage(report)
+        else:  # before what this thread schedules later
+            self._loop.call_soon_threadsafe(self._record_usage, report)
 
     def _record_usage(self, report: UsageReport) -> None:
         self.usage_tracker = self.usage_tracker or self._new_usage_tracker()

@@ -112,7 +112,7 @@ class EventBatch:
         self._send = send
         self._coalesce = coalesce
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
+        self.loop_thread = threading.get_ident()
         self._lock = threading.RLock()
         self._pending: list[Change] = []
         self._waiters: list[asyncio.Future[None]] = []
@@ -138,7 +138,7 @@ class EventBatch:
 
         Raises BufferFull past 16 times the limit, LeaseLost after the turn, or the error of an earlier append.
         """
-        on_loop = threading.get_ident() == self._loop_thread
+        on_loop = threading.get_ident() == self.loop_thread
         with self._lock:
             if self._error is not None:
                 raise self._error

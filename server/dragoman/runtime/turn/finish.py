@@ -427,18 +427,6 @@ class TurnDeadlines:
         self._on_exceeded()
 
 
-def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[UsageReport], None], report: UsageReport) -> None:
-    """Calls `call(report)` on the loop: at once when there, else before what this thread schedules later."""
-    try:
-        on_loop = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        on_loop = False
-    if on_loop:
-        call(report)
-    else:
-        loop.call_soon_threadsafe(call, report)
-
-
 @dataclass(eq=False, repr=False)
 class UsageTracker:
     """Writes and sums the usage reports of one runner."""

@@ -56,7 +56,7 @@ def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
 
 def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
     """The records in rows of scope, principal, key and RECORD_COLUMNS."""
-    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
+    return [record_from_row(TaskRef(Owner(scope, name), key), columns) for scope, name, key, *columns in rows]
 
 
 # Steps ------------------------------------------------------------------------------------------------------------
@@ -155,6 +155,11 @@ def push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
     config = PushConfig(id=id, url=url, token=token, scheme=scheme, credentials=credentials, dialect=dialect)
     values = dict(zip(_DELIVERY_FIELDS, delivery, strict=True))
     return replace(new_push(ref, config, created, 0, 0, row[-4:]), **{**values, "state": PushState(values["state"])})
+
+
+def pushes_with_owners(rows: Iterable[Sequence[Any]]) -> list[PushRecord]:
+    """The pushes in rows of scope, principal, key, PUSH_COLUMNS and PUSH_TASK_COLUMNS."""
+    return [push_from_row(TaskRef(Owner(scope, name), key), columns) for scope, name, key, *columns in rows]
 
 
 # Migrations -----------------------------------------------------------------------------------------------------------

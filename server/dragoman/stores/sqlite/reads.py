@@ -1,7 +1,6 @@
 """Reads: each function sees one consistent snapshot, and touches only the rows that it returns.
 
-A Task is the join of framed rows: identity, status, artifacts, history, metadata (fields 1 to 6 of
-`lf.a2a.v1.Task`), in that order, without parsing any of them.
+A Task is the join of stored rows (`core.task.plan.encode_task`), without parsing any of them.
 """
 
 from __future__ import annotations
@@ -18,14 +17,19 @@ from dragoman.core.task.blob_references import LARGE_PART_BYTES
 from dragoman.core.task.contents import ResponseBudget, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
-from dragoman.core.task.plan import status_field
+from dragoman.core.task.plan import encode_task
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 from dragoman.stores.sqlite.cold import task_tables
-from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, SELECT_OWNER
+from dragoman.stores.sqlite.hot.rows import SELECT_OWNER
 
-TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
+_TASK: Final = f"SELECT {RECORD_COLUMNS}, owner, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
+_FIND: Final = f"""
+SELECT task, {RECORD_COLUMNS} FROM tasks WHERE owner = ?1 AND task = ?2 AND agent = ?3 AND id = ?4 AND visible
+UNION ALL SELECT task, {RECORD_COLUMNS} FROM tasks WHERE owner = ?1 AND agent = ?3 AND id = ?4 AND alias AND visible
+"""
+"""A task by its own id, or by the one that its client chose."""
 _LOCATE: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM (
     SELECT o.owner, ?2 AS task FROM owners o UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1
@@ -91,28 +95,14 @@ def owner_number(connection: sqlite3.Connection, owner: Owner) -> int | None:
 
 
 def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
-    number = owner_number(connection, owner)
-    if number is None:
-        return None
-    for key in _candidate_keys(connection, number, agent, task_id):
-        if row := connection.execute(TASK, (number, key)).fetchone():
-            record = record_from_row(TaskRef(owner, key), row)
-            if record.visible and record.agent == agent and record.id == task_id:
-                return record
+    values = (owner_number(connection, owner), task_key_of(task_id), agent, task_id)
+    for key, *columns in connection.execute(_FIND, values):
+        return record_from_row(TaskRef(owner, key), columns)
     return None
 
 
 def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, context: str) -> ContextState:
-    number = owner_number(connection, owner)
-    return task_tables.read_context_state(connection, number, agent, context) if number is not None else ContextState()
-
-
-def _candidate_keys(connection: sqlite3.Connection, owner: int, agent: str, task_id: str) -> Iterable[bytes]:
-    """The keys that a task id may stand for: its own, or that of the task for which a client chose the id."""
-    if key := task_key_of(task_id):
-        yield key
-    if alias := connection.execute(SELECT_BY_ALIAS, (owner, agent, task_id)).fetchone():
-        yield alias[0]
+    return task_tables.read_context_state(connection, owner_number(connection, owner), agent, context)
 
 
 def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
@@ -122,12 +112,18 @@ def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:
 def read(
     connection: sqlite3.Connection, ref: TaskRef, history: int | None, artifacts: bool, budget: ResponseBudget
 ) -> TaskSnapshot | None:
-    number = owner_number(connection, ref.owner)
-    row = connection.execute(TASK, (number, ref.key)).fetchone() if number is not None else None
-    if number is None or row is None:
+    row = _task_row(connection, ref)
+    if row is None:
         return None
-    record = record_from_row(ref, row)
-    return TaskSnapshot(record, task_bytes(connection, number, record, row[-2], history, artifacts, budget))
+    record, number, metadata, _ = row
+    return TaskSnapshot(record, task_bytes(connection, number, record, metadata, history, artifacts, budget))
+
+
+def _task_row(connection: sqlite3.Connection, ref: TaskRef) -> tuple[TaskRecord, int, bytes, bytes] | None:
+    """The record of a task, the number of its owner, its metadata, and the state of its agent."""
+    for *columns, number, metadata, state in connection.execute(_TASK, (owner_number(connection, ref.owner), ref.key)):
+        return record_from_row(ref, columns), number, metadata, state
+    return None
 
 
 def task_bytes(
@@ -149,14 +145,11 @@ def task_bytes(
     if record.status_message:
         ((status_message,),) = fetch(connection.execute(MESSAGE, (*where, record.status_message)))
         status_message = contents.limit_message(status_message, record.status_message, *where, budget)
-    parts = [frames.text(1, record.id), frames.text(2, record.context), status_field(record, status_message)]
-    if artifacts:
-        parts += _artifacts(connection, *where, budget, fetch)
+    parts = [*_artifacts(connection, *where, budget, fetch)] if artifacts else []
     if history != 0:
         rows = connection.execute(HISTORY, (*where, record.status_message, -1 if history is None else history))
         parts += [contents.limit_message(data, number, *where, budget) for number, data in fetch(rows)][::-1]
-    parts.append(frames.submessage(6, metadata))
-    return b"".join(parts)
+    return encode_task(record, status_message, parts, metadata)
 
 
 def _artifacts(
@@ -274,26 +267,24 @@ def events(connection: sqlite3.Connection, task: TaskRef, after: int, limit: int
 
 
 def oldest_sequence(connection: sqlite3.Connection, task: TaskRef) -> int:
-    number = owner_number(connection, task.owner)
-    (first,) = connection.execute(OLDEST, (number, task.key)).fetchone()
+    (first,) = connection.execute(OLDEST, (owner_number(connection, task.owner), task.key)).fetchone()
     return first or 0
 
 
 def read_messages(connection: sqlite3.Connection, task: TaskRef, after: int) -> TaskMessages | None:
-    number = owner_number(connection, task.owner)
-    row = connection.execute(TASK, (number, task.key)).fetchone() if number is not None else None
+    row = _task_row(connection, task)
     if row is None:
         return None
+    record, number, metadata, state = row
     messages = [
         StoredMessage(n, role, unframe_message(data), envelope, sender)
         for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, task.key, after))
     ]
-    return TaskMessages(record_from_row(task, row), messages, row[-1], row[-2])
+    return TaskMessages(record, messages, state, metadata)
 
 
 def envelope(connection: sqlite3.Connection, task: TaskRef, number: int) -> bytes:
-    owner = owner_number(connection, task.owner)
-    row = connection.execute(ENVELOPE, (owner, task.key, number)).fetchone()
+    row = connection.execute(ENVELOPE, (owner_number(connection, task.owner), task.key, number)).fetchone()
     return bytes(row[0]) if row else b""
 
 
@@ -308,9 +299,9 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
         values += query.after
     rows = connection.execute(_PAGE.format(where=where), (number, *values, query.page_size + 1)).fetchall()
     tasks, summaries, record = [], [], None
-    for row in rows[: query.page_size]:
-        record = record_from_row(TaskRef(query.owner, row[0]), row[1:])
-        tasks.append(task_bytes(connection, number, record, row[-1], query.history, query.artifacts, budget))
+    for key, *columns, metadata in rows[: query.page_size]:
+        record = record_from_row(TaskRef(query.owner, key), columns)
+        tasks.append(task_bytes(connection, number, record, metadata, query.history, query.artifacts, budget))
         summaries.append(record.summary)
     more = record is not None and len(rows) > query.page_size
     return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries)

@@ -28,7 +28,7 @@ from dragoman.core.daily_usage import (
 from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
-from dragoman.core.task.log import Append, Appended, Event, TaskRecord, TaskRef
+from dragoman.core.task.log import Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import DEFAULT_STORAGE_OPTIONS, StorageOptions
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
@@ -41,9 +41,8 @@ from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, Sq
 from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
-from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
-from dragoman.stores.sqlite.hot.writer import SqliteWriter
+from dragoman.stores.sqlite.hot.writer import Checkpointer, SqliteWriter
 from dragoman.stores.sqlite.queries import SqliteQueryRunner
 from dragoman.stores.sqlite.schema import DatabaseFiles, Synchronous, connect, migrate
 
@@ -146,6 +145,7 @@ class SqliteStore:
         self.blob_files = BlobFiles(backup.blob_folder(path))
         self.blobs = SqliteBlobRestorer(self.blob_files, self._read, secret, marker, sizes.inline_bytes, clock)
         self._blob_offloader = SqliteBlobOffloader(self.blob_files, self.blobs, marker, self.writer.submit)
+        self.append = self._blob_offloader.append  # every append goes through it
         self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, self.writer.submit)
         runner = SqliteQueryRunner(self._read, self.writer.submit, clock)
         self._compactor = Compactor(runner, sizes, merge_chunks)
@@ -161,9 +161,6 @@ class SqliteStore:
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
-
-    def append(self, change: Append) -> asyncio.Future[Appended]:
-        return self._blob_offloader.append(change)
 
     async def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,18 +22,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CONTENT = b"x" * (300 * 1024)
 DIGEST = sha256(CONTENT).digest()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db", clock=clock, synchronous="normal")
-    yield store
-    await store.close()
 
 
 def files(tmp_path: Path) -> list[str]:

@@ -5,26 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
 from dragoman.core.names import Owner
-from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite import SqliteStore
 from dragoman.stores.sqlite.cold import claims
 from dragoman.testing.fixtures import (
-    Clock,
     created,
     new_ref,
 )
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db", clock=Clock())
-    yield store
-    await store.close()
 
 
 async def test_selecting_the_next_tasks_costs_the_same_for_any_backlog(store: SqliteStore, tmp_path: Path) -> None:

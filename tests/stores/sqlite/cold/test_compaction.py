@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -34,18 +33,6 @@ from dragoman.testing.fixtures import (
     running,
     status,
 )
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db", clock=clock, synchronous="normal")
-    yield store
-    await store.close()
 
 
 class TestSize(StoreSize):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from dragoman.core.names import Owner
 from dragoman.core.task import states
@@ -33,23 +30,6 @@ from dragoman.testing.fixtures import (
 )
 
 DAY = 86_400_000
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tasks.db"
-
-
-@pytest.fixture
-async def store(path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
-    store = open_store(path, clock=clock)
-    yield store
-    await store.close()
 
 
 def query(path: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,13 +56,6 @@ TestCounted.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db")
-    yield store
-    await store.close()
 
 
 async def test_a_reopened_store_has_its_quota_counters(tmp_path: Path) -> None:

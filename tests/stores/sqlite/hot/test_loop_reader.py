@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +16,7 @@ from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.projection import MAX_CACHED_ENCODINGS, CachedResponse, cached_encoding, cached_response
 from dragoman.ports import TaskSnapshot
-from dragoman.stores.sqlite import SqliteStore, open_store, reads
+from dragoman.stores.sqlite import SqliteStore, reads
 from dragoman.stores.sqlite.hot.loop_reader import (
     MAX_CACHE_BYTES,
     MAX_LOOP_BYTES,
@@ -30,13 +30,6 @@ from dragoman.stores.sqlite.schema import connect
 from dragoman.testing.fixtures import AGENT, OWNER, artifact, by_runner, finished, follow_up, running, status
 
 MARKER = b"\0 in no task \0"
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = open_store(tmp_path / "tasks.db", synchronous="normal")
-    yield store
-    await store.close()
 
 
 class ManualClock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, AppendRejected
-from dragoman.stores.sqlite import open_store
+from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.stores.sqlite.hot.writer import (
     IDLE_ITERATIONS,
@@ -25,8 +25,10 @@ from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.testing.fixtures import (
     Clock,
     by_runner,
+    chunk,
     created,
     new_ref,
+    running,
     status,
 )
 
@@ -34,6 +36,8 @@ ALWAYS_IDLE = SqliteTimings(idle_iteration=1000.0)
 """On any machine each iteration of the loop counts as idle."""
 
 NEVER_IDLE = SqliteTimings(idle_iteration=0.0, max_hold=1000.0)
+
+MIB = 1024 * 1024
 
 
 async def run_loop_turns(number: int) -> None:
@@ -226,3 +230,79 @@ async def test_a_store_that_is_closed_has_counted_everything(tmp_path: Path) -> 
     connection = connect(tmp_path / "tasks.db", readonly=True)
     assert begun_tasks(connection) == 1
     connection.close()
+
+
+# Checkpoints: a short write-ahead log, whatever is written and read -----------------------------------------------
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = open_store(tmp_path / "tasks.db", clock=Clock())
+    yield store
+    await store.close()
+
+
+async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: Path) -> None:
+    for _ in range(30):
+        await asyncio.gather(*(store.append(created(new_ref(), text="x" * 2000)) for _ in range(50)))
+    wal = tmp_path / "tasks.db-wal"
+    assert wal.stat().st_size < 64 * 1024 * 1024
+
+
+async def test_the_write_ahead_log_restarts_in_its_file(tmp_path: Path) -> None:
+    timings = SqliteTimings(checkpoint_interval=16, target_wal_pages=200)
+    store = open_store(tmp_path / "tasks.db", timings=timings)
+    wal = tmp_path / "tasks.db-wal"
+
+    def look() -> tuple[int, int]:
+        """How often the log was restarted (from its header), and its size."""
+        return int.from_bytes(wal.read_bytes()[12:16], "big"), wal.stat().st_size
+
+    await running(store)
+    first = look()
+    found = [first]
+    while found[-1][0] < first[0] + 3:  # the pytest timeout ends an endless wait
+        for _ in range(50):  # a busy writer: the concurrent checkpoint never catches up
+            await store.append(created(new_ref()))
+        found.append(look())
+    assert [size for _, size in found] == sorted(size for _, size in found)
+    await store.close()
+
+
+async def test_large_commits_fill_the_log_before_there_are_many_of_them(tmp_path: Path) -> None:
+    timings = SqliteTimings(checkpoint_interval=1_000_000, target_wal_pages=256, max_wal_bytes=8 * MIB)
+    store = open_store(tmp_path / "tasks.db", timings=timings)
+    wal = tmp_path / "tasks.db-wal"
+    claimed, sizes = await running(store), []
+    for _ in range(40):
+        await store.append(by_runner(claimed, chunk("out", "x" * MIB)))
+        sizes.append(wal.stat().st_size)
+    assert max(sizes) < 16 * MIB
+    await store.close()
+
+
+async def test_a_reader_that_holds_the_log_does_not_hold_up_every_commit(tmp_path: Path) -> None:
+    timings = SqliteTimings(checkpoint_interval=1_000_000, target_wal_pages=1024, max_wal_bytes=MIB)
+    store = open_store(tmp_path / "tasks.db", timings=timings)
+    wal = tmp_path / "tasks.db-wal"
+    claimed = await running(store)
+    reader = connect(tmp_path / "tasks.db", readonly=True)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM tasks").fetchone()
+    waits: list[str] = []
+    checkpoint = store._checkpointer._checkpoint
+
+    def counted(writer: sqlite3.Connection, mode: str, *, wait_ms: int) -> None:
+        waits.extend([mode] * bool(wait_ms))
+        checkpoint(writer, mode, wait_ms=wait_ms)
+
+    store._checkpointer._checkpoint = counted  # type: ignore[method-assign]
+    for _ in range(8):
+        await store.append(by_runner(claimed, chunk("out", "x" * MIB)))
+    assert 1 <= len(waits) <= 6  # after each 4 MiB more, and not after each commit
+    assert wal.stat().st_size > 8 * MIB
+    reader.close()
+    for _ in range(8):
+        await store.append(by_runner(claimed, chunk("out", "x" * MIB)))
+    assert wal.stat().st_size < 16 * MIB
+    await store.close()

@@ -142,7 +142,7 @@ class McpExchange(HttpExchange):
             return self._decoder.answer(TaskAnswers({question.key: answer}), question.tenant, question.task_id)
         self.envelope = read_envelope(method, params, self.headers)
         parent = self.envelope.meta.get("traceparent")
-        if self.log_entry.metrics.tracer is not None and isinstance(parent, str) and TRACE_HEADER not in self.headers:
+        if self.pipeline.options.tracer is not None and isinstance(parent, str) and TRACE_HEADER not in self.headers:
             self.log_entry.start_trace(parent)
         return self._decoder.decode(method, params)
 

@@ -392,7 +392,7 @@ class PostgresPendingRows:
     async def write(self, connection: Connection, counts: Sequence[Sequence[Any]], now: int) -> None:
         """Sends the pending rows, and these rows of the tables `totals`, `quota_counters` and `daily_usage`."""
         await self._write_main_tables(connection, counts)
-        await _UPDATE_TASK_STATES.run(connection, [(*row_key, memory) for row_key, memory in self.task_states.items()])
+        await _UPDATE_TASK_STATES.run(connection, [(*row_key, state) for row_key, state in self.task_states.items()])
         for row_key, update in self.task_metadata.items():
             await task_tables.merge_task_metadata(connection, row_key, update)
         await task_tables.record_keys(connection, self.used_keys)

@@ -184,8 +184,9 @@ class PostgresRangeReader:
             f"SELECT r.n, x.* FROM {RANGES} CROSS JOIN LATERAL (SELECT {self._position} FROM tasks t WHERE {where}"
             f" ORDER BY {self._order} LIMIT 1 OFFSET {offset}) x"
         )
-        for row in await self._connection.fetch(sql, *range_columns(group.rows, lows), *arguments.values):
-            lows[row[0] - 1] = (row[1], row[2], row[3])
+        rows_found = await self._connection.fetch(sql, *range_columns(group.rows, lows), *arguments.values)
+        for number, at, owner, key in rows_found:
+            lows[number - 1] = at, owner, key
         return lows
 
     async def _matching(
@@ -199,8 +200,9 @@ class PostgresRangeReader:
             f" ORDER BY {self._order} LIMIT {arguments.mark(limit, 'bigint')}) x"
         )
         found: list[list[SearchPosition]] = [[] for _ in group.rows]
-        for row in await self._connection.fetch(sql, *range_columns(group.rows, lows), *arguments.values):
-            found[row[0] - 1].append((row[1], row[2], row[3]))
+        rows = await self._connection.fetch(sql, *range_columns(group.rows, lows), *arguments.values)
+        for number, at, owner, key in rows:
+            found[number - 1].append((at, owner, key))
         for positions in found:
             positions.sort(key=self._sort_key, reverse=True)
         return found

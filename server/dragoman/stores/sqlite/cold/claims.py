@@ -81,7 +81,7 @@ def _tasks_by_principal(
         served = [agent for _, agent in pairs if agent in agents]
         ages = [connection.execute(_OLDEST_TASKS, (principal, agent, limit)) for agent in served]
         rows = heapq.merge(*ages, key=lambda row: row[:2])
-        yield (record_from_row(TaskRef(Owner(row[2], row[3]), row[1]), row[4:]) for row in rows)
+        yield (record_from_row(TaskRef(Owner(scope, name), key), columns) for _, key, scope, name, *columns in rows)
 
 
 def _principal_agent_pairs(connection: sqlite3.Connection, after: str) -> Iterator[tuple[str, str]]:

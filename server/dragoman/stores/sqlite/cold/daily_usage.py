@@ -1,6 +1,6 @@
 """Daily usage (`core.daily_usage`): rows of figures by hour or day, scope, principal and agent.
 
-A batch adds to the rows of its hour. After KEPT_HOURS these are merged into those of their day.
+A commit adds to the rows of its hour (`hot/figures.py`). After KEPT_HOURS these are merged into those of their day.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from dragoman.core.daily_usage import (
     DAY_HOURS,
     DAY_KEY,
     FIGURE_COLUMNS,
-    HOUR_KEY,
-    DailyCounter,
     DailyFigures,
-    DailyKeys,
     DailyUsageQuery,
     DailyUsageRow,
     HourlyUsageQuery,
@@ -24,18 +21,12 @@ from dragoman.core.daily_usage import (
     added_columns,
 )
 from dragoman.core.limits.quotas import MAX_USAGE
-from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
 
-_ADDED: Final = f"DO UPDATE SET {added_columns('', 'min')}"
-_ADD_ROWS: Final = SqliteBulkStatement(
-    f"INSERT INTO hourly_usage ({HOUR_KEY}, {FIGURE_COLUMNS})",
-    4 + len(DailyFigures._fields),
-    f"ON CONFLICT ({HOUR_KEY}) {_ADDED}",
-)
-_BY_DAY: Final = f"""(
+ADDED: Final = f"DO UPDATE SET {added_columns('', 'min')}"  # the end of an upsert
+BY_DAY: Final = f"""(
     SELECT {DAY_KEY}, {FIGURE_COLUMNS} FROM daily_usage
     UNION ALL SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage)"""
-_SELECT_NAMES: Final = f"SELECT DISTINCT scope, principal, agent FROM {_BY_DAY} WHERE day = ?"
+"""The rows of both tables, by day."""
 _SUMS: Final = ", ".join(f"total({name})" for name in DailyFigures._fields)
 """`sum` fails beyond 64 bits. These are exact up to 2**53."""
 _OF_PRINCIPAL: Final = "principal = ?1 AND (?2 = '' OR scope = ?2)"
@@ -45,24 +36,16 @@ _ERASE_PRINCIPAL: Final = tuple(
     for statement in (
         f"INSERT INTO {table} ({time}, scope, principal, agent, {FIGURE_COLUMNS})"
         f" SELECT {time}, scope, '', agent, {FIGURE_COLUMNS} FROM {table} WHERE {_OF_PRINCIPAL}"
-        f" ON CONFLICT ({time}, scope, principal, agent) {_ADDED}",
+        f" ON CONFLICT ({time}, scope, principal, agent) {ADDED}",
         f"DELETE FROM {table} WHERE {_OF_PRINCIPAL}",
     )
 )
 _MERGE_HOUR: Final = (
     f"INSERT INTO daily_usage ({DAY_KEY}, {FIGURE_COLUMNS})"
     f" SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage WHERE hour = ?"
-    f" ON CONFLICT ({DAY_KEY}) {_ADDED}",
+    f" ON CONFLICT ({DAY_KEY}) {ADDED}",
     "DELETE FROM hourly_usage WHERE hour = ?",
 )
-
-
-def add_counts(connection: sqlite3.Connection, cursor: sqlite3.Cursor, keys: DailyKeys, counter: DailyCounter) -> None:
-    """Adds the figures of one batch to their rows. `cursor`: of the connection."""
-    for day in keys.missing(counter.days):
-        keys.load(day, connection.execute(_SELECT_NAMES, (day,)))
-    if rows := counter.rows(keys):
-        _ADD_ROWS.run(cursor, rows)
 
 
 def erase_principal(connection: sqlite3.Connection, principal: str, scope: str) -> None:
@@ -95,7 +78,7 @@ def read(connection: sqlite3.Connection, query: DailyUsageQuery) -> list[DailyUs
         conditions.append(("principal = ?", (query.principal,)))
     if query.after:
         conditions.append((f"({', '.join(query.group_by)}) > ({_marks(query.after)})", query.after))
-    return [DailyUsageRow(*row) for row in _sums(connection, _BY_DAY, query.group_by, conditions, query.limit)]
+    return [DailyUsageRow(*row) for row in _sums(connection, BY_DAY, query.group_by, conditions, query.limit)]
 
 
 def read_hours(connection: sqlite3.Connection, query: HourlyUsageQuery) -> list[HourlyUsageRow]:

@@ -7,11 +7,10 @@ an index finds what is to be delivered, whatever else is stored, after a crash a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from dragoman.core.names import Owner
 from dragoman.core.push import delivery
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
 from dragoman.core.push.delivery import DEFAULT_LONGEST_DELAY_MS, DeliveryAttempt, DeliveryReport, PushRecord, PushState
@@ -139,7 +138,7 @@ class SqlitePushes(SqliteAccess):
                 return found, ""
             (after_host,) = row
             values = (after_host, now, now + longest_delay, now if expired else 0, per_host)
-            found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, values))
+            found += rows.pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, values))
         return found, after_host
 
     @in_commit
@@ -198,7 +197,7 @@ class SqlitePushes(SqliteAccess):
         found: list[PushRecord] = []
         for index, where in _WAITING:
             sql = _SELECT_WAITING.format(index=index, where=where)
-            found += _pushes_with_owners(connection.execute(sql, (limit,)))
+            found += rows.pushes_with_owners(connection.execute(sql, (limit,)))
         # A claimed push with nothing to deliver is not waiting.
         found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
         return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
@@ -223,10 +222,6 @@ def _apply_report(connection: sqlite3.Connection, report: DeliveryReport, now: i
 def _pushes(connection: sqlite3.Connection, owner: int | None, ref: TaskRef, id: str | None = None) -> list[PushRecord]:
     """The configurations of a task; with `id`, the one with that id, if it exists."""
     return [push_from_row(ref, row) for row in connection.execute(_SELECT_PUSHES, (owner, ref.key, id))]
-
-
-def _pushes_with_owners(found: Iterable[Sequence[Any]]) -> list[PushRecord]:
-    return [push_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in found]
 
 
 def _upsert_push(connection: sqlite3.Connection, owner: int, new: PushRecord, now: int) -> PushRecord:

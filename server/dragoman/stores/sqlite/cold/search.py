@@ -331,7 +331,7 @@ def _found_task(
     connection: sqlite3.Connection, query: TaskSearch, position: SearchPosition, budget: ResponseBudget
 ) -> FoundTask:
     _, number, key = position
-    *row, created, scope, principal = connection.execute(_FOUND_TASK, (number, key)).fetchone()
-    record = record_from_row(TaskRef(Owner(scope, principal), key), row)
-    task = task_bytes(connection, number, record, row[-1], 0, query.artifacts, budget)
+    *columns, metadata, created, scope, principal = connection.execute(_FOUND_TASK, (number, key)).fetchone()
+    record = record_from_row(TaskRef(Owner(scope, principal), key), columns)
+    task = task_bytes(connection, number, record, metadata, 0, query.artifacts, budget)
     return FoundTask(record, created, task, task_tables.usage_of(connection, number, key))

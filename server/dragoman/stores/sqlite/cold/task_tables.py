@@ -29,7 +29,7 @@ _UPSERT_CONTEXT_STATE: Final = (
 )
 
 
-def read_context_state(connection: sqlite3.Connection, owner: int, agent: str, context: str) -> ContextState:
+def read_context_state(connection: sqlite3.Connection, owner: int | None, agent: str, context: str) -> ContextState:
     """The state as last committed; empty, of version 0, when there is none."""
     row = connection.execute(_SELECT_CONTEXT_STATE, (owner, agent, context)).fetchone()
     return ContextState(row[0], row[1]) if row else ContextState()

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
-from dragoman.core.daily_usage import DailyCounter, DailyKeys
+from dragoman.core.daily_usage import FIGURE_COLUMNS, HOUR_KEY, DailyCounter, DailyFigures, DailyKeys
 from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
 from dragoman.stores.shared.compaction import ArtifactGrowth
-from dragoman.stores.sqlite.cold import daily_usage
+from dragoman.stores.sqlite.cold.daily_usage import ADDED, BY_DAY
 from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
 from dragoman.stores.sqlite.hot.transaction import CommitObserver, Flush, SqliteTransaction
 
@@ -262,6 +262,14 @@ class SqliteTotals(CommitObserver):
         self._totals.clear()
 
 
+_ADD_FIGURES: Final = SqliteBulkStatement(
+    f"INSERT INTO hourly_usage ({HOUR_KEY}, {FIGURE_COLUMNS})",
+    4 + len(DailyFigures._fields),
+    f"ON CONFLICT ({HOUR_KEY}) {ADDED}",
+)
+_SELECT_NAMES: Final = f"SELECT DISTINCT scope, principal, agent FROM {BY_DAY} WHERE day = ?"
+
+
 class SqliteDailyFigures(CommitObserver):
     """Daily usage. Figures of tasks begun and turns may wait for the next commit (`DailyCounter.can_wait`)."""
 
@@ -280,7 +288,10 @@ class SqliteDailyFigures(CommitObserver):
     def flush(self, batch: SqliteTransaction, reason: Flush) -> None:
         if reason is Flush.JOB or (reason is Flush.COMMIT and (self._deferred or not self._counter.can_wait)):
             self._counter.add(self._deferred)
-            daily_usage.add_counts(batch.connection, batch.cursor, self._keys, self._counter)
+            for day in self._keys.missing(self._counter.days):
+                self._keys.load(day, batch.connection.execute(_SELECT_NAMES, (day,)))
+            if rows := self._counter.rows(self._keys):
+                _ADD_FIGURES.run(batch.cursor, rows)
             self._counter, self._deferred = DailyCounter(), DailyCounter()
 
     def end_batch(self, *, committed: bool) -> None:

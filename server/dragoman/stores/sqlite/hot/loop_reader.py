@@ -43,6 +43,8 @@ READS_SKIPPED_WHEN_SLOW: Final = 32  # reads after a slow one that go to the rea
 
 _BUDGET: Final = unlimited_budget()  # what `fetch_few` returns fits into every response
 
+# The columns of SELECT_TASK_ONCE.
+_OWNER, _RECORD, _METADATA = 0, slice(1, 1 + RECORD_WIDTH), 1 + RECORD_WIDTH
 _AGENT, _ID, _VISIBLE = (1 + RECORD_COLUMNS.split(", ").index(name) for name in ("agent", "id", "visible"))
 SELECT_TASK_ONCE: Final = f"""
 SELECT t.owner, {TABLE_RECORD_COLUMNS}, t.metadata
@@ -104,7 +106,7 @@ class LoopReader:
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
         """Raises NotOnLoop when no own task has this id: it may be an alias."""
         key, row = self._find(owner, agent, task_id)
-        return record_from_row(TaskRef(owner, key), row[1:])
+        return record_from_row(TaskRef(owner, key), row[_RECORD])
 
     @_on_loop
     def get(self, owner: Owner, agent: str, task_id: str, history: int | None) -> TaskSnapshot:
@@ -120,7 +122,7 @@ class LoopReader:
             return None
         if artifacts:
             return self._cached(row, ref.key, history) or self._read_task(ref, row, history)
-        record = record_from_row(ref, row[1:])
+        record = record_from_row(ref, row[_RECORD])
         return TaskSnapshot(record, self._task_bytes(record, row, history, artifacts=False))
 
     def clear_cache(self) -> None:
@@ -142,27 +144,27 @@ class LoopReader:
     def _row(self, owner: Owner, key: bytes) -> tuple[Any, ...] | None:
         self._open_cursor = cursor = self._connection.execute(SELECT_TASK_ONCE, (owner.scope, owner.principal, key))
         row: tuple[Any, ...] = cursor.fetchone()
-        return row if row[0] is not None else None
+        return row if row[_OWNER] is not None else None
 
     def _cached(self, row: tuple[Any, ...], key: bytes, history: int | None) -> TaskSnapshot | None:
         """The cached task, if its row is unchanged."""
-        cache_key = row[0], key, history
-        cached = self._cache.get(cache_key)
-        if cached is None:
+        cache_key = row[_OWNER], key, history
+        cached_row, snapshot = self._cache.get(cache_key, (None, None))
+        if snapshot is None:
             return None
-        if cached[0] == row:
+        if cached_row == row:
             self._cache.move_to_end(cache_key)
-            return cached[1]
+            return snapshot
         del self._cache[cache_key]
-        self.cached_bytes -= len(cached[1].task)
+        self.cached_bytes -= len(snapshot.task)
         return None
 
     def _read_task(self, ref: TaskRef, row: tuple[Any, ...], history: int | None) -> TaskSnapshot:
-        record = record_from_row(ref, row[1:])
+        record = record_from_row(ref, row[_RECORD])
         task = self._task_bytes(record, row, history, artifacts=True)
         snapshot = TaskSnapshot(record, cached_response(task, record.dialect))
         if (size := len(snapshot.task)) <= MAX_LOOP_BYTES:
-            self._cache[row[0], ref.key, history] = row, snapshot
+            self._cache[row[_OWNER], ref.key, history] = row, snapshot
             self.cached_bytes += size
             while self.cached_bytes > self._max_cache_bytes:
                 _, (_, oldest) = self._cache.popitem(last=False)
@@ -170,7 +172,9 @@ class LoopReader:
         return snapshot
 
     def _task_bytes(self, record: TaskRecord, row: tuple[Any, ...], history: int | None, *, artifacts: bool) -> bytes:
-        task = reads.task_bytes(self._connection, row[0], record, row[-1], history, artifacts, _BUDGET, fetch_few)
+        task = reads.task_bytes(
+            self._connection, row[_OWNER], record, row[_METADATA], history, artifacts, _BUDGET, fetch_few
+        )
         if self._marker in task:  # its large parts are in files
             raise NotOnLoop
         return task

@@ -234,10 +234,9 @@ class SqliteTransaction:
         """The owner's number; -1, which no owner has, for an unknown owner unless `create`."""
         number = self._owner_numbers.get(owner)
         if number is None:
-            values = (owner.scope, owner.principal)
             if create:
-                self.connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", values)
-            row = self.connection.execute(SELECT_OWNER, values).fetchone()
+                self.connection.execute("INSERT OR IGNORE INTO owners (scope, principal) VALUES (?, ?)", owner)
+            row = self.connection.execute(SELECT_OWNER, owner).fetchone()
             if row is None:
                 return -1
             if len(self._owner_numbers) >= MAX_CACHED_OWNERS:  # callers can invent scopes
@@ -302,7 +301,7 @@ class SqliteTransaction:
             self._changed_records.clear()
             created.clear()
         if self._task_states:
-            _UPDATE_TASK_STATES.run(cursor, [(*key, memory) for key, memory in self._task_states.items()])
+            _UPDATE_TASK_STATES.run(cursor, [(*key, state) for key, state in self._task_states.items()])
             self._task_states.clear()
         for (owner, key), update in self._task_metadata.items():
             task_tables.merge_task_metadata(connection, owner, key, update)

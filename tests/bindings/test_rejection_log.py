@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dragoman
-from dragoman.bindings.request_log import (
+from dragoman.bindings.rejection_log import (
     LIMIT_LOG_INTERVAL,
     MAX_LOGGED_FIELD_CHARS,
     MAX_LOGGED_PRINCIPALS,

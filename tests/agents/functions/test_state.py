@@ -1,20 +1,25 @@
-"""`turn.metadata`, and `metadata=` on status updates and chunks."""
+"""`turn.state` and `turn.metadata`, and `metadata=` on status updates and chunks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
+import orjson
 import pytest
 from google.protobuf.json_format import MessageToDict
 from tests.agents.functions.test_turn import make_turn
 from tests.agents.turn_context import RecordingTurnContext
 
-from dragoman import Turn
+from dragoman import Turn, agent
 from dragoman.agents.functions.runner import DeclaredAgent
 from dragoman.agents.values import struct_of, struct_to_json
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.limits.message_limits import MAX_TASK_METADATA_BYTES
+from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import NO_CHANGE, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -159,3 +164,83 @@ async def test_the_chunk_after_a_rejected_one_creates_the_artifact() -> None:
     (change,) = context.changes
     assert not isinstance(change, StatusChange)
     assert not change.append
+
+
+async def test_changed_state_is_stored_with_the_next_event() -> None:
+    turn_context = RecordingTurnContext(task_state=b'{"count":1}')
+    turn = make_turn(turn_context)
+    turn.chunk("a")
+    turn.state["count"] += 1
+    turn.state["names"] = ["x"]
+    turn.chunk("b")
+    turn.chunk("c")
+    assert turn_context.task_states == [b'{"count":1}', b'{"count":2,"names":["x"]}']
+
+
+async def ended(change: Callable[[Turn], None], memory: bytes = b"") -> TurnResult:
+    @agent
+    async def it(turn: Turn) -> None:
+        change(turn)
+        turn.ask("more?")
+
+    return await it.take_turn(RecordingTurnContext("go", task_state=memory))
+
+
+async def test_state_is_stored_with_the_end_of_the_turn() -> None:
+    result = await ended(lambda turn: turn.state.update(step=2))
+    assert result.state_update.task_state is not None
+    assert orjson.loads(result.state_update.task_state) == {"step": 2}
+
+
+async def test_unchanged_state_is_not_stored() -> None:
+    assert (await ended(lambda turn: None, b'{"a":1}')).state_update.task_state is None
+    assert (await ended(lambda turn: turn.state.get("a"), b'{"a":1}')).state_update.task_state is None
+    assert (await ended(lambda turn: turn.state.update(a=1), b'{"a":1}')).state_update.task_state is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), (1, 2), date(2026, 1, 1), {1: 2}, object(), b"x", 2**70],
+    ids=lambda value: type(value).__name__,
+)
+async def test_state_that_is_not_json_fails_the_task(value: object) -> None:
+    def store_set(turn: Turn) -> None:
+        turn.state["x"] = value
+
+    result = await ended(store_set)
+    assert result.status.state == states.FAILED
+    assert 'TypeError: turn.state["x"]' in pb.Message.FromString(result.status.message).parts[0].text
+
+
+@dataclass
+class Page:
+    seen: datetime
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({"pages": [{"at": 1}, {"at": date(2026, 1, 1)}]}, '["pages"][1]["at"] is a date'),
+        ({"page": Page(datetime(2026, 1, 1))}, '["page"] is a Page'),
+        ({"a": {"b": (1, 2)}}, '["a"]["b"] is a tuple'),
+        ({"a": [1.5, float("nan")]}, '["a"][1] is nan'),
+        ({"a": {1: 2}}, '["a"] has the key 1, and keys must be str'),
+        ({"a": 2**70}, '["a"] is 1180591620717411303424'),
+        ({"a": ["\ud800"]}, """["a"][0] is '\\ud800'"""),
+        ({"a": [object()]}, '["a"][0] is an object'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_value_that_state_cannot_store_is_named_by_its_path(state: dict[str, object], problem: str) -> None:
+    result = await ended(lambda turn: turn.state.update(state))
+    text = pb.Message.FromString(result.status.message).parts[0].text
+    assert text.startswith(f"TypeError: turn.state{problem}")
+    assert text.endswith("; use dict, list, str, int, float, bool, None only")
+
+
+async def test_a_state_that_contains_itself_fails_the_task() -> None:
+    def store(turn: Turn) -> None:
+        turn.state["a"] = turn.state
+
+    result = await ended(store)
+    assert "nests more than 250 levels" in pb.Message.FromString(result.status.message).parts[0].text
