@@ -583,8 +583,8 @@ async def with_tls_listener(stage: Stage) -> AsyncIterator[None]:
             stage.fault()
             await super()._accept(listening)
 
-    context = CertificateFiles(*write(stage.folder, Authority(stage.folder).issue())).ssl_context
-    listener = FaultyListener(asyncio.Protocol, context)
+    certificates = CertificateFiles(*write(stage.folder, Authority(stage.folder).issue()))
+    listener = FaultyListener(asyncio.Protocol, certificates)
     stage.fault.armed = True
     _, port = await listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -248,8 +248,7 @@ class Greeter(asyncio.Protocol):
 
 @asynccontextmanager
 async def endpoint_entry(folder: Path, authority: Authority, **options: Any) -> AsyncIterator[int]:
-    context = CertificateFiles(*write(folder, authority.issue())).ssl_context
-    opened = TlsListener(Greeter, context, **options)
+    opened = TlsListener(Greeter, CertificateFiles(*write(folder, authority.issue())), **options)
     _, port = await opened.open("127.0.0.1", 0)
     try:
         yield port
@@ -282,6 +281,6 @@ async def test_the_oldest_handshakes_beyond_the_cap_are_closed(tmp_path: Path, a
 
 async def test_an_address_in_use_raises_an_error(tmp_path: Path, authority: Authority) -> None:
     async with endpoint_entry(tmp_path, authority) as port:
-        context = CertificateFiles(*write(tmp_path, authority.issue())).ssl_context
+        certificates = CertificateFiles(*write(tmp_path, authority.issue()))
         with pytest.raises(OSError, match="in use"):
-            await TlsListener(Greeter, context).open("127.0.0.1", port)
+            await TlsListener(Greeter, certificates).open("127.0.0.1", port)

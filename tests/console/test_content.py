@@ -183,6 +183,26 @@ async def test_no_part_executes(browser: str, tmp_path: Path) -> None:
         assert page.errors == [], "no policy was violated, because nothing tried"
 
 
+async def test_an_svg_file_cannot_be_opened_as_a_page_of_the_server(browser: str, tmp_path: Path) -> None:
+    """An image runs no scripts, but its URL, opened in a tab, would be a page with the origin of the console."""
+    svg = b"<svg xmlns='http://www.w3.org/2000/svg' width='8' height='8'><script>window.pwned = 1</script></svg>"
+    parts = (types.file(svg, name="s.svg", media_type="image/svg+xml"), types.file(PNG, name="color.png"))
+    async with staged(browser, tmp_path, answers(*parts)) as stage:
+        page = stage.page
+        await page.run(
+            "window.made = []; window.make = URL.createObjectURL;"
+            "URL.createObjectURL = blob => { made.push(blob.type); return make(blob) }; 0"
+        )
+        await stage.send("draw", "writer")
+        await page.see("completed", ".head")
+        await page.see("s.svg", ".panel")
+        sources = await page.run("[...document.querySelectorAll('.panel img')].map(one => one.src.split(/[;/]/)[0])")
+        assert sources == ["data:image", "blob:http:"]
+        assert set(await page.run("made")) == {"application/octet-stream", "image/png"}
+        assert await page.run("window.pwned ?? null") is None
+        assert page.errors == []
+
+
 async def test_data_and_files_are_previewed(browser: str, tmp_path: Path) -> None:
     data: dict[str, Any] = {"name": "tides", "deep": {"a": {"b": {"c": [1, None, True]}}}, "many": list(range(250))}
     parts = (

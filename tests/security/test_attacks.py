@@ -115,7 +115,7 @@ def attacks(keys: Keys) -> dict[str, tuple[Headers, int, str, str]]:
         "somebody else's signature": (bearer(token(key=rsa_key("eve"))), 401, bad, "signature is not its issuer's"),
         "wrong typ": (bearer(token(typ="logout+jwt")), 401, bad, "typ is not that"),
         "crit": (bearer(token(crit=["urn:x"])), 401, bad, "extensions (crit)"),
-        "a name of the server's own": (bearer(token(claims(sub="token"))), 401, bad, "a reserved name in this server"),
+        "a name of the server's own": (bearer(token(claims(sub="token"))), 401, bad, "the name of callers with"),
         "an oversized header": (bearer(token(claims(padding="x" * 8000))), 401, once, "at most 8192 bytes"),
         "an oversized key": ([("X-API-Key", "dgm_" + "x" * 9000)], 401, once, "at most 8192 bytes"),
         "the same twice": (bearer(texts["good"]) + bearer(texts["good"]), 401, once, "must be given once"),

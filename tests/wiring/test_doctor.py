@@ -142,3 +142,15 @@ async def test_doctor_lists_every_installed_extension() -> None:
     findings = [finding async for finding in run_checks(Settings.model_validate(places))]
     listed = [finding.found.partition(" of ")[0] for finding in findings if finding.what == "extension"]
     assert {"mcp", "nats", "postgres"} <= set(listed)
+
+
+async def test_files_with_secrets_that_everybody_can_read_are_named(tmp_path: Path) -> None:
+    config, keys = tmp_path / "dragoman.toml", tmp_path / "secrets.keys"
+    config.write_text("slots = 3\n")
+    keys.write_text("k" * 44)
+    for modes, readable in (((0o600, 0o640), ""), ((0o644, 0o600), str(config)), ((0o606, 0o604), f"{config} {keys}")):
+        config.chmod(modes[0])
+        keys.chmod(modes[1])
+        finding = (await found(store="memory:", secrets_keys=keys))["secrets"]
+        assert finding.level == ("warn" if readable else "ok")
+        assert not readable or finding.do == f"chmod 600 {readable}".replace(f"{config}", "dragoman.toml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
-from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields
+from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields, settings_environment
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 from dragoman.version import __version__
 
@@ -140,7 +141,8 @@ def init(config: ConfigFile = None) -> ExitCode:
     """
     file = config or DEFAULT_CONFIG_FILE
     try:
-        with file.open("x", encoding="utf-8") as out:
+        # A place for tokens and passwords: for its user only, whatever the umask.
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
             out.write(sample_config())
     except OSError as error:
         problem = "already exists" if isinstance(error, FileExistsError) else error.strerror
@@ -196,7 +198,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[_Ef
     names = [name for name in fields if name != "config"]
     file, values = read_config_file(config or read_environment(["config"]).get("config"))
     in_file = flatten_tables(values)
-    in_environment = read_environment(names)
+    in_environment = settings_environment()
     may_hold_secrets = secret_options()
     for name in names:
         default = fields[name].default

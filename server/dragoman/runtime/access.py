@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
@@ -155,6 +156,15 @@ class Admission:
         if maximum and count >= maximum:
             raise rate_limited("open_streams", maximum, count, OPEN_STREAMS_RETRY_SECONDS)
         self.open_streams[principal] = count + 1
+
+    @contextmanager
+    def stream(self, identity: Identity) -> Iterator[None]:
+        """Counts a stream, waiting call or connection of a principal while the block runs. Raises RateLimited."""
+        self.open_stream(identity)
+        try:
+            yield
+        finally:
+            self.close_stream(identity)
 
     def close_stream(self, identity: Identity) -> None:
         principal = identity.principal

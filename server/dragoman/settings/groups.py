@@ -123,6 +123,7 @@ class StoreSettings(Group):
         "Where to store tasks: sqlite:///PATH, {stores}, memory: (keeps nothing), or MODULE:FUNCTION (your own). "
         "[sqlite:///dragoman.db]",
         name="store",
+        may_hold_secrets=True,
     )
     sqlite_synchronous: Literal["full", "normal"] = setting(
         "full", "full|normal", "normal: faster; a power failure (not a crash) can lose the last commits. [full]"

@@ -127,6 +127,16 @@ async def check_card(settings: Settings) -> list[Finding]:
     return [Finding("ok", "card", f"{card.get('name')}: {urls}")]
 
 
+async def check_secret_files(settings: Settings) -> list[Finding]:
+    """Checks that only some can read the files with secrets. A group may: containers get their files by one."""
+    paths = (settings.process.config, settings.tls.key, settings.push.secrets_keys)
+    readable = [str(path) for path in paths if path is not None and path.is_file() and path.stat().st_mode & 0o006]
+    if readable:
+        files = " ".join(readable)
+        return [Finding("warn", "secrets", f"every user of this machine can read {files}", f"chmod 600 {files}")]
+    return [Finding("ok", "secrets", "no file with secrets can be read by every user")]
+
+
 # Ports and certificates --------------------------------------------------------------------------------------------
 
 
@@ -357,6 +367,7 @@ CHECKS: Final[Sequence[tuple[str, Check]]] = (
     ("agents", check_agents),
     ("ports", check_ports),
     ("certificate", check_certificate),
+    ("secrets", check_secret_files),
     ("open files", check_open_files),
     ("store", check_store),
     ("card", check_card),

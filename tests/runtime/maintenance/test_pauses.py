@@ -24,9 +24,10 @@ from dragoman import Turn, agent, retry
 from dragoman.calling.errors import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.core.errors import InvalidParams
+from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.runtime.maintenance.pauses import MAX_PAUSED_AGENTS, AgentPause, AgentPauses
-from dragoman.runtime.timings import Clocks, wall_clock_ms
+from dragoman.runtime.timings import Clocks
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.wiring.app import open_app
@@ -135,7 +136,7 @@ async def test_a_turn_that_sleeps_waits_for_the_end_of_the_pause(tmp_path: Path)
         turns.append(1)
         await turn.sleep(hours=1)
 
-    clocks = Clocks(wall_ms=lambda: wall_clock_ms() + ahead // timedelta(milliseconds=1))
+    clocks = Clocks(wall_ms=lambda: now_ms() + ahead // timedelta(milliseconds=1))
     async with open_harness(tmp_path, sleeper, clocks=clocks) as here:
         scheduler = here.runtime.scheduler
         task = await here.start("x")

@@ -41,6 +41,7 @@ class OperatorCall:
     identity: Identity
     peer: str = ""
     is_viewer: bool = True
+    is_local: bool = False  # it calls from this machine, not through a proxy
 
     @property
     def audit_fields(self) -> dict[str, str]:
@@ -55,8 +56,8 @@ class AdminOperation:
     name: str  # the method of `dragoman.ops.v1.OpsService`
     handler: Callable[[OperatorCall, Any], Any]
     """Takes the caller and the request. Returns an awaitable response; a streaming one an async generator."""
-    grant: Literal["operator", "viewer", "none"] = "operator"
-    """The least grant that allows it; with `none`, callers see what is their own."""
+    grant: Literal["operator", "viewer", "auditor", "none"] = "operator"
+    """The grant that allows it, besides that of operators; with `none`, callers see what is their own."""
     limited_grants: bool = False  # operators and viewers of some scopes or agents may call it, on tasks within these
     spans_grants: bool = False  # it covers all scopes and agents in the grants of its caller; others must name one
     open_remotely: bool = False

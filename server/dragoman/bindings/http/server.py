@@ -188,6 +188,7 @@ class _HttpServer:
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
+            connections.check_request(request)
             if path not in pages.HEALTH_PATHS:
                 connections.check_connection(request)
             found = self._find(request, path)

@@ -28,7 +28,9 @@ async def create(
     ] = "",
     grant: Annotated[
         list[str] | None,
-        option("--grant", "GRANT", "operator, viewer, agent:ID, scope:NAME, worker, worker:ID; may be repeated."),
+        option(
+            "--grant", "GRANT", "operator, viewer, auditor, agent:ID, scope:NAME, worker, worker:ID; may be repeated."
+        ),
     ] = None,
     expires: Annotated[str, option("--expires", "AGE", "How long the key is valid: 90d, 12h. [no expiry]")] = "",
     json: Json = False,
@@ -44,8 +46,8 @@ async def create(
     """Create an API key and print it. It is printed only once; the store keeps a hash.
 
     Without grants the key may call every agent, but is not an operator. `agent:ID` restricts it to that agent,
-    `scope:NAME` to that scope. `viewer` allows it to see what operators see, and to change nothing. `worker` allows it
-    to run workers (`dragoman worker`) for any agent, `worker:ID` for that agent.
+    `scope:NAME` to that scope. `viewer` allows it to see what operators see, and to change nothing, `auditor` to export
+    the audit log. `worker` allows it to run workers (`dragoman worker`) for any agent, `worker:ID` for that agent.
 
     **Examples**
 

@@ -119,7 +119,7 @@ class SqliteStore:
         timings: SqliteTimings = DEFAULT_TIMINGS,
     ) -> None:
         self._secret = secret = blobs.store_secret(connection)
-        marker = blobs.reference_marker(secret)
+        marker = blobs.reference_marker(connection)
         self.path = path
         self._clock = clock
         self.epoch = str(connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0])

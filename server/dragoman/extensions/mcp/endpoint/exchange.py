@@ -167,12 +167,8 @@ class McpExchange(HttpExchange):
         if decoded.listens:
             listener = Listener(self._services, self.envelope.client, self.rpc.id, self._params, self.identity)
             admission = self.pipeline.operations.admission
-            admission.open_stream(self.identity)
-            try:
-                with self.pipeline.streams.open(self.identity):
-                    return await self._send_stream(listener.frames(), listener.last_frame)
-            finally:
-                admission.close_stream(self.identity)
+            with admission.stream(self.identity), self.pipeline.streams.open(self.identity):
+                return await self._send_stream(listener.frames(), listener.last_frame)
         if decoded.canceled_request is not None:
             self._services.cancel_call(self._call_key(decoded.canceled_request))
         if decoded.description is None:
